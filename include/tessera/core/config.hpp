@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// The instruction set a translation unit is compiled for. It names the inline namespace that everything in
+// tessera lives in, so that two source files compiled with different flags can be linked together: their
+// functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define TESSERA_ISA avx512
+#define TESSERA_ISA_NAME "avx512"
+#elif defined(__AVX2__) && defined(__FMA__)
+#define TESSERA_ISA avx2
+#define TESSERA_ISA_NAME "avx2"
+#else
+#define TESSERA_ISA baseline
+#define TESSERA_ISA_NAME "baseline"
+#endif
+
+#define TESSERA_VERSION_MAJOR 0
+#define TESSERA_VERSION_MINOR 1
+#define TESSERA_VERSION_PATCH 0
+
+/// For functions that must disappear into their caller: kernels keep whole arrays of registers in arguments.
+#define TESSERA_INLINE [[gnu::always_inline]] inline
+
+/// Checks a belief of the library's own, with the reason why it holds; gone in release builds.
+#ifdef NDEBUG
+#define TESSERA_ASSERT(condition, why) ((void)0)
+#else
+#include <cassert>
+#define TESSERA_ASSERT(condition, why) assert((condition) && (why))
+#endif
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Tokens of one panel: the unit in which activations are stored and work is cut.
+inline constexpr int panel_tokens = 64;
+
+/// Rows of features and groups of tokens are stored in full multiples of this many.
+inline constexpr int granule = 16;
+
+/// Smallest multiple of `step` that is at least `value`; both ≥ 0, step > 0.
+template <class Integer> constexpr Integer round_up(Integer value, Integer step) {
+  return (value + step - 1) / step * step;
+}
+
+/// value / step, rounded up.
+template <class Integer> constexpr Integer ceil_div(Integer value, Integer step) {
+  return (value + step - 1) / step;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

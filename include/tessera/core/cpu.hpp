@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
+inline std::string missing_cpu_feature() {
+#if defined(__x86_64__) || defined(__i386__)
+#define TESSERA_NEEDS(feature) \
+  if (!__builtin_cpu_supports(feature)) return feature
+#ifdef __AVX__
+  TESSERA_NEEDS("avx");
+#endif
+#ifdef __AVX2__
+  TESSERA_NEEDS("avx2");
+#endif
+#ifdef __FMA__
+  TESSERA_NEEDS("fma");
+#endif
+#ifdef __AVX512F__
+  TESSERA_NEEDS("avx512f");
+#endif
+#ifdef __AVX512BW__
+  TESSERA_NEEDS("avx512bw");
+#endif
+#ifdef __AVX512DQ__
+  TESSERA_NEEDS("avx512dq");
+#endif
+#ifdef __AVX512VL__
+  TESSERA_NEEDS("avx512vl");
+#endif
+#ifdef __AVX512VBMI__
+  TESSERA_NEEDS("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+  TESSERA_NEEDS("avx512vbmi2");
+#endif
+#ifdef __AVX512VNNI__
+  TESSERA_NEEDS("avx512vnni");
+#endif
+#ifdef __AVX512BF16__
+  TESSERA_NEEDS("avx512bf16");
+#endif
+#undef TESSERA_NEEDS
+#endif
+  return "";
+}
+
+/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+inline void require_compiled_instruction_set() {
+  if (const std::string feature = missing_cpu_feature(); !feature.empty())
+    throw machine_error(
+        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
+                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
+                "common subset (-march=x86-64-v3)"));
+}
+
+}  // namespace tessera::inline TESSERA_ISA

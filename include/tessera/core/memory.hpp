@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
+struct tensor_memory {
+  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
+  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
+  /// Starts a new measurement of the peak from what is live now.
+  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
+
+  static void add(std::size_t bytes) {
+    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t seen = peak();
+    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  inline static std::atomic<std::size_t> live_{0}, peak_{0};
+};
+
+/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
+inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+/// A fixed number of values at an address that is a multiple of 64, zero at first.
+template <class T> class aligned_array {
+  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
+
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  aligned_array() = default;
+  explicit aligned_array(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    const std::size_t bytes = checked_multiply(size, sizeof(T));
+    data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment}));
+    tensor_memory::add(bytes);
+    std::fill_n(data_, size_, T{});
+  }
+  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
+    std::copy_n(other.data_, size_, data_);
+  }
+  aligned_array(aligned_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  aligned_array& operator=(aligned_array other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~aligned_array() {
+    if (!data_) return;
+    tensor_memory::remove(size_ * sizeof(T));
+    ::operator delete(data_, std::align_val_t{alignment});
+  }
+
+  T* data() { return data_; }
+  T const* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t size_bytes() const { return size_ * sizeof(T); }
+  T& operator[](std::size_t i) { return data_[i]; }
+  T const& operator[](std::size_t i) const { return data_[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  T const* begin() const { return data_; }
+  T const* end() const { return data_ + size_; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<T const> span() const { return {data_, size_}; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tessera::inline TESSERA_ISA
