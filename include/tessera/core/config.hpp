@@ -21,6 +21,8 @@
 
 /// For functions that must disappear into their caller: kernels keep whole arrays of registers in arguments.
 #define TESSERA_INLINE [[gnu::always_inline]] inline
+/// The same for a lambda: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
+#define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 
 /// Checks a belief of the library's own, with the reason why it holds; gone in release builds.
 #ifdef NDEBUG

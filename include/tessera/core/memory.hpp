@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <span>
@@ -44,7 +45,8 @@ inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
   return product;
 }
 
-/// A fixed number of values at an address that is a multiple of 64, zero at first.
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
+/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -54,10 +56,10 @@ template <class T> class aligned_array {
   aligned_array() = default;
   explicit aligned_array(std::size_t size) : size_(size) {
     if (size == 0) return;
-    const std::size_t bytes = checked_multiply(size, sizeof(T));
+    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
     data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment}));
-    tensor_memory::add(bytes);
-    std::fill_n(data_, size_, T{});
+    tensor_memory::add(size_bytes());
+    std::memset(static_cast<void*>(data_), 0, bytes);
   }
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
@@ -71,7 +73,7 @@ template <class T> class aligned_array {
   }
   ~aligned_array() {
     if (!data_) return;
-    tensor_memory::remove(size_ * sizeof(T));
+    tensor_memory::remove(size_bytes());
     ::operator delete(data_, std::align_val_t{alignment});
   }
 

@@ -1,0 +1,15 @@
+# Headers, the CMake package `tessera`, and a pkg-config file. Nothing installed depends on the machine.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/tessera)
+install(TARGETS tessera native EXPORT tessera FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake DESTINATION ${package_dir})
+
+configure_package_config_file(cmake/tessera-config.cmake.in tessera-config.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(tessera-config-version.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/tessera-config-version.cmake
+  DESTINATION ${package_dir})
+
+configure_file(cmake/tessera.pc.in tessera.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)

@@ -1,0 +1,15 @@
+# Compiles SOURCE, which must fail with a message that matches the regular expression (CMake's kind) of its first
+# line, `// expect: …`. A discarded [[nodiscard]] value counts as a failure.
+file(STRINGS ${SOURCE} first_line LIMIT_COUNT 1)
+if(NOT first_line MATCHES "^// expect: (.+)$")
+  message(FATAL_ERROR "${SOURCE}: the first line is not `// expect: REGEX`")
+endif()
+set(expected "${CMAKE_MATCH_1}")
+
+execute_process(COMMAND ${COMPILER} ${FLAGS} -Werror=unused-result -Werror=unused-value -c ${SOURCE} -o /dev/null
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0)
+  message(FATAL_ERROR "${SOURCE} compiles, but must fail with: ${expected}")
+elseif(NOT output MATCHES "${expected}")
+  message(FATAL_ERROR "${SOURCE} fails without saying: ${expected}\nThe compiler said:\n${output}")
+endif()

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Compile-time budgets, as multiples of including xsimd alone. usage: compile_time.sh SOURCE_DIR COMPILER FLAGS…
+# Processor time at -O2, the least of five tries that take turns. Exits with 77 where there is nothing to measure.
+set -eu
+source_dir=$1
+compile=("${@:2}" -O2 -march=native -c -o /dev/null)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+echo '#include <xsimd/xsimd.hpp>' >"$work/xsimd.cpp"
+echo '#include <tessera/tessera.hpp>' >"$work/tessera.cpp"
+files=("$work/xsimd.cpp")
+for pair in "include/tessera/tessera.hpp $work/tessera.cpp" "examples/1_multiply.cpp $source_dir/examples/1_multiply.cpp"; do
+  read -r needed file <<<"$pair"
+  if [ -e "$source_dir/$needed" ]; then files+=("$file"); else echo "skipped: there is no $needed yet"; fi
+done
+((${#files[@]} > 1)) || exit 77
+
+declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
+TIMEFORMAT='%3U %3S'
+for _ in 1 2 3 4 5; do
+  for file in "${files[@]}"; do
+    name=$(basename "$file" .cpp)
+    read -r user system < <({ time "${compile[@]}" "$file" 2>"$work/errors"; } 2>&1) 
+    [ ! -s "$work/errors" ] || { cat "$work/errors"; exit 1; }
+    ms=$((10#${user/./} + 10#${system/./}))
+    ((ms < ${least[$name]:-1000000})) && least[$name]=$ms
+  done
+done
+
+status=0
+for file in "${files[@]}"; do
+  name=$(basename "$file" .cpp)
+  percent=$((100 * ${least[$name]} / ${least[xsimd]}))
+  echo "$name: ${least[$name]} ms, $percent % of xsimd alone (budget ${budget[$name]} %)"
+  ((percent <= ${budget[$name]})) || status=1
+done
+exit $status

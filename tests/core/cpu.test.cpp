@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include <tessera/core/cpu.hpp>
+
+using namespace tessera;
+
+// That an instruction set is refused cannot be seen where the tests run at all: what they were compiled for
+// is there.
+TEST_CASE("require_compiled_instruction_set: a machine that runs this code is accepted") {
+  CHECK(missing_cpu_feature() == "");
+  CHECK_NOTHROW(require_compiled_instruction_set());
+}
+
+TEST_CASE("instruction set: its name says which registers the compiler may use") {
+#if defined(__AVX512F__)
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512");
+#elif defined(__AVX2__)
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "avx2");
+#else
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "baseline");
+#endif
+}
