@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/core/memory.hpp>
+#include <tessera/tensor/pattern.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
+/// Sizes need not be multiples of the block: what overhangs is stored, and always zero.
+template <element Element, class Block> class block_sparse_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  using block = Block;
+  static constexpr domain laid_over = domain::blocks;
+
+  block_sparse_matrix() = default;
+  /// Dense: every block is stored.
+  block_sparse_matrix(std::int64_t rows, std::int64_t cols)
+      : block_sparse_matrix(rows, cols,
+                            pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols))) {}
+  /// Zeros at the blocks of `stored`. Throws shape_error if its grid is not that of the matrix.
+  block_sparse_matrix(std::int64_t rows, std::int64_t cols, pattern stored)
+      : rows_(rows), cols_(cols), pattern_(stored) {
+    const int block_rows = blocks(rows, Block::rows), block_cols = blocks(cols, Block::cols);
+    if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
+      throw shape_error(message("[block_sparse_matrix] ", rows, " x ", cols, " in blocks of ", Block::rows,
+                                " x ", Block::cols, " has ", block_rows, " x ", block_cols,
+                                " blocks but the pattern has ", stored.block_rows(), " x ",
+                                stored.block_cols()));
+    values_ = aligned_array<Element>(checked_multiply(std::size_t(stored.stored()), Block::elements));
+  }
+  block_sparse_matrix(block_sparse_matrix const&) = default;
+  block_sparse_matrix(block_sparse_matrix&&) noexcept = default;
+  block_sparse_matrix& operator=(block_sparse_matrix const&) = default;
+  block_sparse_matrix& operator=(block_sparse_matrix&&) noexcept = default;
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t cols() const { return cols_; }
+  pattern const& stored() const { return pattern_; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  /// Stored values, overhanging ones included.
+  std::int64_t size() const { return std::int64_t(values_.size()); }
+  /// Stored values inside the matrix: its live parameters.
+  std::int64_t live() const {
+    std::int64_t count = 0;
+    for (int i = 0; i < pattern_.block_rows(); ++i) {
+      const std::int64_t height = std::min<std::int64_t>(Block::rows, rows_ - std::int64_t(i) * Block::rows);
+      const auto columns = pattern_.row(i);
+      count += std::int64_t(columns.size()) * Block::cols * height;
+      if (!columns.empty() && columns.back() + 1 == pattern_.block_cols())
+        count -= (std::int64_t(pattern_.block_cols()) * Block::cols - cols_) * height;
+    }
+    return count;
+  }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size(); }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size(); }
+  /// The values of one block, row by row.
+  std::span<Element, Block::elements> at_slot(std::int64_t slot) {
+    return std::span<Element, Block::elements>(values_.data() + slot * Block::elements, Block::elements);
+  }
+  std::span<Element const, Block::elements> at_slot(std::int64_t slot) const {
+    return std::span<Element const, Block::elements>(values_.data() + slot * Block::elements,
+                                                     Block::elements);
+  }
+
+  /// Where element (i, j) stands in data(), or -1 if it is absent.
+  std::int64_t find(std::int64_t i, std::int64_t j) const {
+    const std::int64_t slot = pattern_.find(int(i / Block::rows), int(j / Block::cols));
+    return slot < 0 ? -1 : slot * Block::elements + i % Block::rows * Block::cols + j % Block::cols;
+  }
+  /// Element (i, j); zero if it is absent.
+  Element operator()(std::int64_t i, std::int64_t j) const {
+    const std::int64_t at = find(i, j);
+    return at < 0 ? Element{} : values_[std::size_t(at)];
+  }
+
+  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
+  void set_pattern(pattern const& stored) {
+    block_sparse_matrix moved(rows_, cols_, stored);
+    for (int i = 0; i < stored.block_rows(); ++i) {
+      const auto from = pattern_.row(i), to = stored.row(i);
+      std::size_t f = 0;
+      for (std::size_t t = 0; t < to.size(); ++t) {
+        while (f < from.size() && from[f] < to[t]) ++f;
+        if (f < from.size() && from[f] == to[t])
+          std::ranges::copy(at_slot(pattern_.first_slot(i) + std::int64_t(f)),
+                            moved.at_slot(stored.first_slot(i) + std::int64_t(t)).begin());
+      }
+    }
+    *this = std::move(moved);
+  }
+
+  template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static int blocks(std::int64_t size, int block) {
+    if (size < 0 || size / block >= std::numeric_limits<int>::max())
+      throw shape_error(message("[block_sparse_matrix] ", size, " rows or columns in blocks of ", block,
+                                ": 0 … ", std::numeric_limits<int>::max() - 1, " blocks are possible"));
+    return int(size / block) + (size % block != 0);
+  }
+
+  std::int64_t rows_ = 0, cols_ = 0;
+  pattern pattern_;
+  aligned_array<Element> values_;
+};
+
+/// A matrix with every block stored. Dense is not another kind of matrix.
+template <element Element> using dense_matrix = block_sparse_matrix<Element, block_shape<16>>;
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Somebody else's matrix: element (i, j) stands at data[i * row_stride + j * col_stride]. This is how
+/// buffers of NumPy, Eigen or PyTorch go in and out; strides are in elements and may be negative.
+template <class T> struct matrix_view {
+  T* data;
+  std::int64_t rows, cols;
+  std::int64_t row_stride, col_stride;
+
+  T& operator()(std::int64_t i, std::int64_t j) const { return data[i * row_stride + j * col_stride]; }
+  matrix_view<T const> as_const() const { return {data, rows, cols, row_stride, col_stride}; }
+};
+
+/// Row after row.
+template <class T> matrix_view<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
+  return {data, rows, cols, cols, 1};
+}
+
+/// The same memory with rows and columns exchanged: (tokens, features) memory seen as (features, tokens).
+template <class T> matrix_view<T> transposed(matrix_view<T> view) {
+  return {view.data, view.cols, view.rows, view.col_stride, view.row_stride};
+}
+
+namespace detail {
+inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, std::int64_t view_rows,
+                          std::int64_t view_cols) {
+  if (rows != view_rows || cols != view_cols)
+    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the view is ", view_rows,
+                              " x ", view_cols));
+}
+
+/// Calls visit(feature, token, offset in data) for each element of an activation, panel by panel.
+template <class Panels, class Visit> void for_each_element(Panels& x, Visit&& visit) {
+  for (std::int64_t p = 0; p < x.panels(); ++p) {
+    const std::int64_t first = p * panel_tokens,
+                       count = std::min<std::int64_t>(panel_tokens, x.tokens() - first);
+    for (std::int64_t f = 0; f < x.features(); ++f)
+      for (std::int64_t t = 0; t < count; ++t) visit(f, first + t, x.panel(p)[f * panel_tokens + t]);
+  }
+}
+}  // namespace detail
+
+/// Fills `to` (features, tokens) from a view of the same shape.
+template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<Element>& to) {
+  detail::require_shape("panel_matrix", to.features(), to.tokens(), from.rows, from.cols);
+  detail::for_each_element(to,
+                           [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); });
+}
+
+/// Writes `from` (features, tokens) to a view of the same shape.
+template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
+  detail::require_shape("panel_matrix", from.features(), from.tokens(), to.rows, to.cols);
+  detail::for_each_element(from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); });
+}
+
+/// Fills the stored blocks of `to` from a view of the whole matrix; what is not stored is left out.
+template <class T, element Element, class Block>
+void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
+  detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), from.rows, from.cols);
+  to.stored().for_each([&](int i, int j, std::int64_t slot) {
+    Element* value = to.data() + slot * Block::elements;
+    for (std::int64_t r = std::int64_t(i) * Block::rows; r < std::int64_t(i + 1) * Block::rows; ++r)
+      for (std::int64_t c = std::int64_t(j) * Block::cols; c < std::int64_t(j + 1) * Block::cols;
+           ++c, ++value)
+        *value = r < to.rows() && c < to.cols() ? static_cast<Element>(from(r, c)) : Element{};
+  });
+}
+
+/// Writes `from` to a view of the whole matrix, zeros where nothing is stored.
+template <class T, element Element, class Block>
+void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
+  detail::require_shape("block_sparse_matrix", from.rows(), from.cols(), to.rows, to.cols);
+  for (std::int64_t i = 0; i < to.rows; ++i)
+    for (std::int64_t j = 0; j < to.cols; ++j) to(i, j) = T{};
+  from.stored().for_each([&](int i, int j, std::int64_t slot) {
+    const std::int64_t row = std::int64_t(i) * Block::rows, col = std::int64_t(j) * Block::cols;
+    const std::int64_t height = std::min<std::int64_t>(Block::rows, from.rows() - row);
+    const std::int64_t width = std::min<std::int64_t>(Block::cols, from.cols() - col);
+    for (std::int64_t r = 0; r < height; ++r)
+      for (std::int64_t c = 0; c < width; ++c)
+        to(row + r, col + c) = static_cast<T>(from.data()[slot * Block::elements + r * Block::cols + c]);
+  });
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/core/memory.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature,
+/// so that the tokens of one feature are whole SIMD registers. Features are stored in multiples of 16; what
+/// is stored beyond the last feature or token is always zero.
+template <element Element> class panel_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::panels;
+
+  panel_matrix() = default;
+  panel_matrix(std::int64_t features, std::int64_t tokens)
+      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  panel_matrix(panel_matrix const&) = default;
+  panel_matrix(panel_matrix&&) noexcept = default;
+  panel_matrix& operator=(panel_matrix const&) = default;
+  panel_matrix& operator=(panel_matrix&&) noexcept = default;
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t stored_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return stored_features() * panel_tokens; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+
+  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
+  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+
+  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[place(feature, token)]; }
+  Element operator()(std::int64_t feature, std::int64_t token) const {
+    return values_[place(feature, token)];
+  }
+
+  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t tokens) {
+    if (tokens == tokens_) return;
+    const std::size_t needed = elements(features_, tokens);
+    if (needed > values_.size())
+      values_ = aligned_array<Element>(needed);
+    else if (tokens % panel_tokens != 0)
+      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
+    tokens_ = tokens;
+  }
+
+  // An assignment of an expression describes it: see expr/statement.hpp.
+  template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static std::size_t elements(std::int64_t features, std::int64_t tokens) {
+    if (features < 0 || tokens < 0)
+      throw shape_error(
+          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
+    const auto up = [](std::int64_t n, int step) {
+      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
+    };
+    return checked_multiply(up(features, granule), up(tokens, panel_tokens));
+  }
+  std::size_t place(std::int64_t feature, std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return std::size_t(token / panel_tokens * panel_stride() + feature * panel_tokens + token % panel_tokens);
+  }
+
+  std::int64_t features_ = 0, tokens_ = 0;
+  aligned_array<Element> values_;
+};
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/core/memory.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Numbers along one axis of an activation, in memory one after the other. What is stored beyond the last one
+/// is always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
+template <element Element, domain Axis> class axis_vector {
+  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
+  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
+
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = Axis;
+
+  axis_vector() = default;
+  explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
+  axis_vector(axis_vector const&) = default;
+  axis_vector(axis_vector&&) noexcept = default;
+  axis_vector& operator=(axis_vector const&) = default;
+  axis_vector& operator=(axis_vector&&) noexcept = default;
+
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
+  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size_; }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size_; }
+  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t size) {
+    if (size == size_) return;
+    if (stored(size) > values_.size())
+      values_ = aligned_array<Element>(stored(size));
+    else
+      std::fill(values_.begin(), values_.end(), Element{});
+    size_ = size;
+  }
+
+  template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static std::size_t stored(std::int64_t size) {
+    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
+    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
+  }
+  std::int64_t size_ = 0;
+  aligned_array<Element> values_;
+};
+
+/// A number for each feature, such as a bias.
+template <element Element> using feature_vector = axis_vector<Element, domain::features>;
+
+/// A number for each token, such as a loss or a mean over features.
+template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
+
+}  // namespace tessera::inline TESSERA_ISA
