@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/cpu.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
+#include <tessera/exec/available_threads.hpp>
+#include <tessera/exec/executor.hpp>
+#include <tessera/exec/index_ranges.hpp>
+#include <tessera/exec/thread_pool.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Whether a context may have more threads than `exec::available_threads()`. They only slow each other down,
+/// but a test may want them.
+enum class oversubscribe { refused, allowed };
+
+namespace detail {
+
+struct page {
+  std::byte bytes[4096];
+};
+
+/// Page-aligned memory that only grows; its content is lost when it does.
+class page_buffer {
+ public:
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      pages_ = {};  // before more are allocated
+      size_ = 0;
+      pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
+      size_ = bytes;
+    }
+    if (size_ == 0) return nullptr;
+    auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
+    const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
+    return begin + (sizeof(page) - past_page) % sizeof(page);
+  }
+
+ private:
+  aligned_array<page> pages_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time.
+class context {
+ public:
+  /// A thread pool on all the cores this process may use.
+  context() : context(exec::available_threads()) {}
+
+  /// A thread pool of its own; with 1 thread everything is done by the caller. Throws option_error for fewer
+  /// threads than 1 or, unless allowed, more than cores.
+  explicit context(int threads, oversubscribe more_than_cores = oversubscribe::refused)
+      : context(new_pool(threads, more_than_cores)) {}
+
+  /// The executor of the user, who keeps it alive and may share it between contexts.
+  template <exec::executor Executor>
+  explicit context(Executor& executor)
+      : executor_(const_cast<void*>(static_cast<void const*>(std::addressof(executor)))),
+        run_([](void* object, int count, exec::body_ref body) {
+          static_cast<Executor*>(object)->run(count, body);
+        }),
+        threads_(checked_concurrency(executor.concurrency())),
+        ranges_(threads_) {
+    require_compiled_instruction_set();
+  }
+
+  context(context const&) = delete;
+  context& operator=(context const&) = delete;
+
+  /// The most bodies of a run that may run at the same time.
+  int threads() const { return threads_; }
+
+  /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
+  ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
+  ///             not cleared
+  /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
+  /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
+  template <class Body> void run(int count, Body&& body) {
+    const exec::sole_entry entry(running_);
+    if (!entry) {
+      aligned_array<std::byte> scratch(scratch_bytes_);
+      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
+    }
+    if (count <= 0) return;
+    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
+    // with stealing are the same on every executor.
+    const auto drain = [&](int part) {
+      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
+      ranges_.drain(part, [&](int index) { body(index, scratch); });
+    };
+    run_(executor_, ranges_.deal(count), drain);
+    ranges_.rethrow_failure();
+  }
+
+  /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
+  /// an error inside a body.
+  void reserve_scratch(std::size_t bytes) {
+    if (bytes <= scratch_bytes_) return;
+    require_idle("reserve_scratch");
+    const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
+    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(threads_));
+    scratch_bytes_ = 0;
+    scratch_ = scratches_.at_least(all);
+    scratch_bytes_ = each;
+  }
+
+  /// A buffer of at least this many bytes, page-aligned, for what all bodies of a run share. There is one:
+  /// the next call may return the same address, or free it to grow. An error inside a body.
+  std::byte* shared_scratch(std::size_t bytes) {
+    require_idle("shared_scratch");
+    return shared_.at_least(bytes);
+  }
+
+ private:
+  explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) { pool_ = std::move(pool); }
+
+  static std::unique_ptr<exec::thread_pool> new_pool(int threads, oversubscribe more_than_cores) {
+    require_compiled_instruction_set();
+    const int available = exec::available_threads();
+    if (threads > available && more_than_cores == oversubscribe::refused)
+      throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
+                                 available, " cores; ask for at most ", available,
+                                 ", or pass oversubscribe::allowed"));
+    return std::make_unique<exec::thread_pool>(threads);
+  }
+
+  static int checked_concurrency(int concurrency) {
+    if (concurrency < 1)
+      throw option_error(message("[context] the executor's concurrency() is ", concurrency,
+                                 "; it must be at least 1, the most bodies that may run at the same time"));
+    return concurrency;
+  }
+
+  void require_idle(const char* operation) const {
+    if (running_.load(std::memory_order_relaxed))
+      throw error(message("[", operation,
+                          "] called from inside a body of the same context, whose bodies may be using ",
+                          "the memory; call it before run, or give the body a context of its own"));
+  }
+
+  std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
+  void* executor_;
+  void (*run_)(void* executor, int count, exec::body_ref body);
+  int threads_;
+  exec::index_ranges ranges_;
+  std::atomic<bool> running_{false};
+
+  detail::page_buffer scratches_, shared_;
+  std::byte* scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;  // of each part
+};
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/exec/available_threads.hpp>
+#include <tessera/exec/executor.hpp>
+#include <tessera/exec/index_ranges.hpp>
+
+namespace tessera::inline TESSERA_ISA::exec {
+
+/// Threads that share the bodies of a run: a contiguous range of indices each, stealing at the end.
+///
+/// Between runs the threads spin for a while, so that the next one starts within a microsecond, and then
+/// sleep, so that they leave the cores to others. `run` waits for bodies, never for threads: one that wakes
+/// late finds its range already stolen.
+class thread_pool {
+ public:
+  /// The caller of `run` is one of the threads. More of them than cores do not spin.
+  ///   threads   at least 1, else option_error
+  explicit thread_pool(int threads)
+      : threads_(at_least_one(threads)),
+        spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
+        ranges_(threads) {
+    try {
+      workers_.reserve(static_cast<std::size_t>(threads - 1));
+      for (int part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~thread_pool() { stop(); }
+  thread_pool(thread_pool const&) = delete;
+  thread_pool& operator=(thread_pool const&) = delete;
+
+  int concurrency() const { return threads_; }
+
+  /// Calls body(0) … body(count-1), each once, with denormals flushed. If bodies throw, one of their
+  /// exceptions arrives here, and bodies not yet begun may be left out. While a run is in progress another
+  /// one, begun by a body or by another thread, is done in order on the thread that begins it. Allocates
+  /// nothing.
+  void run(int count, body_ref body) {
+    const sole_entry entry(running_);
+    if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
+
+    body_ = &body;
+    remaining_.store(count, std::memory_order_relaxed);
+    ranges_.deal(count);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    drain(0);
+    while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
+    ranges_.rethrow_failure();
+  }
+
+ private:
+  // Waking a sleeping thread costs 3 to 50 microseconds, the range of the products between which it waits.
+  static constexpr std::chrono::microseconds longest_spin{50};
+
+  static int at_least_one(int threads) {
+    if (threads < 1)
+      throw option_error(message("[thread_pool] ", threads,
+                                 " threads asked for; at least 1 is needed, which is the calling thread"));
+    return threads;
+  }
+
+  void work(int part) {
+    for (std::uint32_t seen = 0;;) {
+      seen = wait_for_change(runs_, seen);
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      drain(part);
+    }
+  }
+
+  // The body is read only after an index has been taken: from then on its run cannot end before this thread
+  // has counted that index, however late the thread came.
+  void drain(int part) {
+    const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
+    if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
+  }
+
+  template <class Number> Number wait_for_change(std::atomic<Number> const& value, Number old) const {
+    using clock = std::chrono::steady_clock;
+    const clock::time_point sleep_time = clock::now() + spin_time_;
+    do {
+      for (int glance = 0; glance < 32; ++glance) {
+        if (const Number now = value.load(std::memory_order_acquire); now != old) return now;
+        pause();
+      }
+    } while (clock::now() < sleep_time);
+    value.wait(old, std::memory_order_acquire);
+    return value.load(std::memory_order_acquire);
+  }
+
+  static void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  void stop() {
+    stopping_.store(true, std::memory_order_relaxed);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  const int threads_;
+  const std::chrono::microseconds spin_time_;
+  index_ranges ranges_;
+  std::vector<std::thread> workers_;
+  std::atomic<bool> running_{false}, stopping_{false};
+
+  // What workers look at between runs, and what they write at the end of one, in cache lines of their own.
+  alignas(64) std::atomic<std::uint32_t> runs_{0};
+  body_ref const* body_ = nullptr;
+  alignas(64) std::atomic<int> remaining_{0};
+};
+
+static_assert(executor<thread_pool>);
+
+}  // namespace tessera::inline TESSERA_ISA::exec

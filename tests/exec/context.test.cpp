@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <tessera/exec/context.hpp>
+
+using tessera::context;
+using tessera::oversubscribe;
+namespace exec = tessera::exec;
+
+namespace {
+
+/// A scheduler as a user may have one: backwards, a thread for each body, and not a template.
+struct thread_per_body {
+  void run(int count, std::function<void(int)> const& body) {
+    std::vector<std::thread> threads;
+    for (int index = count - 1; index >= 0; --index) threads.emplace_back(body, index);
+    for (std::thread& thread : threads) thread.join();
+  }
+  int concurrency() const { return 4; }
+};
+static_assert(exec::executor<thread_per_body>);
+static_assert(!exec::executor<context> && !exec::executor<int>);
+static_assert(!std::is_copy_constructible_v<context> && !std::is_copy_assignable_v<context>);
+static_assert(!std::is_convertible_v<int, context>);
+
+/// Every index once, and scratch that no two bodies have at the same time.
+void check_runs(context& ctx) {
+  constexpr std::size_t bytes = 10000;
+  ctx.reserve_scratch(bytes);
+  for (int count : {0, 1, 2, 3, 8, 9, 200}) {
+    std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+    std::atomic<int> wrong{0};
+    ctx.run(count, [&](int index, std::byte* scratch) {
+      ++calls[static_cast<std::size_t>(index)];
+      wrong += reinterpret_cast<std::uintptr_t>(scratch) % 64 != 0;
+      const auto mine = static_cast<unsigned char>(index);
+      std::memset(scratch, mine, bytes);
+      std::this_thread::yield();
+      for (std::size_t i = 0; i < bytes; ++i) wrong += static_cast<unsigned char>(scratch[i]) != mine;
+    });
+    for (auto const& call : calls) CHECK(call == 1);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("context: every index is run once with scratch of its own for any number of threads") {
+  for (int threads : {1, 2, 3, 8}) {
+    context ctx(threads, oversubscribe::allowed);
+    CHECK(ctx.threads() == threads);
+    check_runs(ctx);
+  }
+}
+
+TEST_CASE("context: it runs on the executor of the user") {
+  thread_per_body users;
+  context on_users(users);
+  CHECK(on_users.threads() == 4);
+  check_runs(on_users);
+
+  const exec::serial serial;
+  context on_serial(serial);
+  CHECK(on_serial.threads() == 1);
+  check_runs(on_serial);
+
+  exec::thread_pool pool(3);
+  context first(pool), second(pool);
+  check_runs(first);
+  check_runs(second);
+}
+
+TEST_CASE("context: an exception on the executor of the user reaches the caller") {
+  thread_per_body users;
+  context ctx(users);
+  const auto fail = [&] { ctx.run(100, [](int index, std::byte*) { throw index; }); };
+  CHECK_THROWS_AS(fail(), int);
+  check_runs(ctx);
+}
+
+TEST_CASE("context: an exception of the executor itself leaves the context usable") {
+  struct tired {
+    bool awake = false;
+    void run(int count, exec::body_ref body) {
+      if (!awake) throw std::runtime_error("asleep");
+      exec::serial{}.run(count, body);
+    }
+    int concurrency() const { return 2; }
+  } users;
+  context ctx(users);
+  CHECK_THROWS_WITH(ctx.run(3, [](int, std::byte*) {}), "asleep");
+  users.awake = true;
+  check_runs(ctx);
+}
+
+TEST_CASE("context: without an argument it has the available threads") {
+  context ctx;
+  CHECK(ctx.threads() == exec::available_threads());
+  check_runs(ctx);
+}
+
+TEST_CASE("context: a run begun in a body has scratch of its own") {
+  for (int threads : {1, 2, 8}) {
+    context ctx(threads, oversubscribe::allowed);
+    ctx.reserve_scratch(64);
+    std::atomic<int> calls{0}, wrong{0};
+    ctx.run(20, [&](int, std::byte* outer) {
+      *outer = std::byte{1};
+      ctx.run(5, [&](int, std::byte* inner) {
+        ++calls;
+        std::memset(inner, 2, 64);
+      });
+      wrong += *outer != std::byte{1};
+    });
+    CHECK(calls == 100);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("context: denormals are zero inside bodies on any executor") {
+  volatile float denormal = 1e-40f;
+  const auto check = [&](context& ctx) {
+    std::atomic<int> flushed{0};
+    ctx.run(100, [&](int, std::byte*) { flushed += denormal * 1.0f == 0.0f; });
+    CHECK(flushed == 100);
+    CHECK(denormal * 1.0f > 0.0f);
+  };
+  context pool(3, oversubscribe::allowed);
+  check(pool);
+  thread_per_body users;
+  context on_users(users);
+  check(on_users);
+}
+
+TEST_CASE("context: two contexts run side by side") {
+  const auto work = [] {
+    context ctx(2, oversubscribe::allowed);
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<int> sum{0};
+      ctx.run(100, [&](int index, std::byte*) { sum += index; });
+      if (sum != 4950) return false;
+    }
+    return true;
+  };
+  bool other = false;
+  std::thread thread([&] { other = work(); });
+  CHECK(work());
+  thread.join();
+  CHECK(other);
+}
+
+TEST_CASE("context: scratch grows and never shrinks") {
+  context ctx(2, oversubscribe::allowed);
+  const auto scratch_address = [&] {
+    std::byte* address = nullptr;
+    ctx.run(1, [&](int, std::byte* scratch) { address = scratch; });
+    return address;
+  };
+  ctx.reserve_scratch(100000);
+  std::byte* const large = scratch_address();
+  CHECK(reinterpret_cast<std::uintptr_t>(large) % 4096 == 0);
+  ctx.reserve_scratch(10);
+  CHECK(scratch_address() == large);
+
+  std::byte* const shared = ctx.shared_scratch(5000);
+  CHECK(reinterpret_cast<std::uintptr_t>(shared) % 4096 == 0);
+  std::memset(shared, 1, 5000);
+  CHECK(ctx.shared_scratch(4000) == shared);
+  std::memset(ctx.shared_scratch(50000), 1, 50000);
+}
+
+TEST_CASE("context: scratch cannot be resized from inside a body") {
+  context ctx(1);
+  ctx.reserve_scratch(100);
+  ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(50); });
+  CHECK_THROWS_AS(ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(1 << 20); }), tessera::error);
+  CHECK_THROWS_AS(ctx.run(1, [&](int, std::byte*) { ctx.shared_scratch(1); }), tessera::error);
+  check_runs(ctx);
+}
+
+TEST_CASE("context: scratch that cannot fit the address space is refused and the context stays usable") {
+  context ctx(3, oversubscribe::allowed);
+  for (std::size_t bytes : {SIZE_MAX, SIZE_MAX - 5000, SIZE_MAX / 2}) {
+    CHECK_THROWS_AS(ctx.reserve_scratch(bytes), tessera::shape_error);
+    CHECK_THROWS_AS(ctx.shared_scratch(bytes), tessera::shape_error);
+  }
+  check_runs(ctx);
+}
+
+TEST_CASE("context: more threads than cores are refused with both numbers") {
+  const std::string cores = std::to_string(exec::available_threads());
+  const std::string expected = "[context] 100000 threads asked for, but this process may use " + cores +
+                               " cores; ask for at most " + cores + ", or pass oversubscribe::allowed";
+  CHECK_THROWS_WITH_AS(context(100000), expected.c_str(), tessera::option_error);
+}
+
+TEST_CASE("context: fewer threads than one are refused") {
+  CHECK_THROWS_AS(context(0), tessera::option_error);
+  CHECK_THROWS_AS(context(-1, oversubscribe::allowed), tessera::option_error);
+  struct nobody : exec::serial {
+    int concurrency() const { return 0; }
+  } users;
+  CHECK_THROWS_WITH_AS(context{users},
+                       "[context] the executor's concurrency() is 0; it must be at least 1, the most bodies "
+                       "that may run at the same time",
+                       tessera::option_error);
+}
+
+}  // namespace
