@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cerrno>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tessera/core/error.hpp>
+
+namespace tessera::inline TESSERA_ISA::io {
+
+namespace detail {
+
+/// Throws io_error with the text of `code`, a value of errno.
+[[noreturn]] inline void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
+                                        int code) {
+  throw io_error(
+      message("[", operation, " ", path, "] byte ", offset, ": ", std::generic_category().message(code)));
+}
+
+/// An open file, closed at the end of its life.
+class descriptor {
+ public:
+  explicit descriptor(int number) : number_(number) {}
+  descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  descriptor& operator=(descriptor other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int number() const { return number_; }
+  /// Closes now; false with errno if that fails, which may mean that data was lost.
+  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
+
+ private:
+  int number_;
+};
+
+inline descriptor open_to_read(std::string const& path) {
+  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) system_failure("read", path, 0, errno);
+  return file;
+}
+
+}  // namespace detail
+
+/// The bytes of a file, all of them, in memory of their own. Also reads pipes.
+inline std::string read_file(std::string const& path) {
+  const detail::descriptor file = detail::open_to_read(path);
+  struct stat about{};
+  if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path, 0, errno);
+  std::string text(static_cast<std::size_t>(about.st_size) + 4096, '\0');  // 0 + 4096 for a pipe
+  for (std::size_t filled = 0;;) {
+    if (filled == text.size()) text.resize(2 * filled);
+    const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) detail::system_failure("read", path, filled, errno);
+    filled += static_cast<std::size_t>(got);
+    if (got > 0) continue;
+    text.resize(filled);
+    return text;
+  }
+}
+
+/// The bytes of a regular file, mapped: read from disk when they are looked at. Nobody may shorten the file
+/// meanwhile; to replace it is harmless.
+class mapped_file {
+ public:
+  explicit mapped_file(std::string path) : path_(std::move(path)) {
+    const detail::descriptor file = detail::open_to_read(path_);
+    struct stat about{};
+    if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path_, 0, errno);
+    if (!S_ISREG(about.st_mode)) throw io_error(message("[read ", path_, "] byte 0: not a regular file"));
+    const auto size = static_cast<std::size_t>(about.st_size);
+    if (size == 0) return;  // cannot be mapped
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+    if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
+    bytes_ = {static_cast<std::byte const*>(address), size};
+  }
+  mapped_file(mapped_file&& other) noexcept
+      : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+  mapped_file& operator=(mapped_file other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~mapped_file() {
+    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+
+  std::string const& path() const { return path_; }
+  std::span<std::byte const> bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  std::span<std::byte const> bytes_;
+};
+
+/// Writes bytes one after the other, without a buffer: hand over large pieces.
+class file_writer {
+ public:
+  /// `path` is the name for errors.
+  file_writer(detail::descriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  void write(std::span<std::byte const> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail();
+      offset_ += static_cast<std::uint64_t>(written);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  /// Bytes written so far.
+  std::uint64_t offset() const { return offset_; }
+
+  /// Returns when everything is on the disk.
+  void close() {
+    if (::fsync(file_.number()) != 0 || !file_.close()) fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const { detail::system_failure("write", path_, offset_, errno); }
+
+  detail::descriptor file_;
+  std::string path_;
+  std::uint64_t offset_ = 0;
+};
+
+namespace detail {
+
+/// A new file beside the one it will replace; removed if it never does.
+class replacement {
+ public:
+  explicit replacement(std::string const& path) : path_(path) {
+    struct stat about{};
+    if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+      throw io_error(message("[write ", path, "] byte 0: there is something that is not a regular file"));
+  }
+  replacement(replacement const&) = delete;
+  replacement& operator=(replacement const&) = delete;
+  ~replacement() {
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+
+  file_writer open() {
+    for (int attempt = 0;; ++attempt) {
+      std::string name = message(path_, ".partial-", ::getpid(), "-", attempt);
+      descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      if (file.number() < 0 && errno == EEXIST) continue;  // of another thread, or left by a killed process
+      if (file.number() < 0) system_failure("write", path_, 0, errno);
+      name_ = std::move(name);
+      return file_writer(std::move(file), path_);
+    }
+  }
+
+  void replace(std::uint64_t size) {
+    if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
+    name_.clear();
+    // The new name is on the disk only when its folder is. Not every file system can promise that.
+    const std::size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened.number() >= 0) ::fsync(opened.number());
+  }
+
+ private:
+  std::string path_, name_;
+};
+
+}  // namespace detail
+
+/// Makes or replaces a file as a whole: `write(out)` fills a temporary file in the same folder through
+/// `file_writer& out`, which takes the name `path` only when all of it is on the disk. If anything throws,
+/// the temporary file is removed and an earlier file stays as it was. Throws io_error with the path, the byte
+/// reached and the system's reason, say a full disk.
+template <std::invocable<file_writer&> Write> void write_atomically(std::string const& path, Write&& write) {
+  detail::replacement file(path);
+  file_writer out = file.open();
+  write(out);
+  out.close();
+  file.replace(out.offset());
+}
+
+/// The same, for text at hand.
+inline void write_atomically(std::string const& path, std::string_view text) {
+  write_atomically(path, [&](file_writer& out) { out.write(text); });
+}
+
+}  // namespace tessera::inline TESSERA_ISA::io

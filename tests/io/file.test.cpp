@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <csignal>
+#include <stdexcept>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tessera/io/file.hpp>
+
+#include "scratch_folder.hpp"
+
+using tessera::io_error;
+using tessera::io::file_writer;
+using tessera::io::mapped_file;
+using tessera::io::read_file;
+using tessera::io::write_atomically;
+
+namespace {
+
+/// No file of this process may grow beyond so many bytes; the disk seems full.
+class file_size_limit {
+ public:
+  explicit file_size_limit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  file_size_limit(file_size_limit const&) = delete;
+  file_size_limit& operator=(file_size_limit const&) = delete;
+  ~file_size_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("file: what is written is read again") {
+  const scratch_folder folder;
+  std::string text(100'000, 'x');
+  text += std::string("\0\n\xff", 3);
+  write_atomically(folder / "a", [&](file_writer& out) {
+    out.write(text);
+    CHECK(out.offset() == text.size());
+    out.write(text);
+  });
+  CHECK(read_file(folder / "a") == text + text);
+  const mapped_file mapped(folder / "a");
+  CHECK(std::string(reinterpret_cast<char const*>(mapped.bytes().data()), mapped.bytes().size()) ==
+        text + text);
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("file: an empty file is legal") {
+  const scratch_folder folder;
+  write_atomically(folder / "empty", "");
+  CHECK(read_file(folder / "empty").empty());
+  CHECK(mapped_file(folder / "empty").bytes().empty());
+}
+
+TEST_CASE("file: pipes and files without a size are read to their end") {
+  CHECK_FALSE(read_file("/proc/self/maps").empty());
+}
+
+TEST_CASE("file: what cannot be read is an error with path and reason") {
+  const scratch_folder folder;
+  CHECK(error_of<io_error>([&] { read_file(folder / "none"); }) ==
+        "[read " + folder / "none" + "] byte 0: No such file or directory");
+  CHECK(error_of<io_error>([&] { read_file(folder / "."); }) ==
+        "[read " + folder / "." + "] byte 0: Is a directory");
+  CHECK_THROWS_AS(mapped_file(folder / "none"), io_error);
+  CHECK_THROWS_AS(mapped_file(folder / "."), io_error);
+}
+
+TEST_CASE("file: a mapped file keeps its bytes when it is moved and when the file is replaced") {
+  const scratch_folder folder;
+  write_atomically(folder / "a", "before");
+  mapped_file first(folder / "a");
+  mapped_file second = std::move(first);
+  write_atomically(folder / "a", "after!");
+  CHECK(first.bytes().empty());
+  CHECK(static_cast<char>(second.bytes()[0]) == 'b');
+  second = mapped_file(folder / "a");
+  CHECK(static_cast<char>(second.bytes()[0]) == 'a');
+}
+
+TEST_CASE("file: a disk that is full is an error with the byte reached") {
+  file_writer out(tessera::io::detail::descriptor(::open("/dev/full", O_WRONLY)), "/dev/full");
+  CHECK(error_of<io_error>([&] { out.write("text"); }) ==
+        "[write /dev/full] byte 0: No space left on device");
+}
+
+TEST_CASE("file: when the disk fills up the earlier file stays and nothing else is left") {
+  const scratch_folder folder;
+  write_atomically(folder / "a", "earlier");
+  {
+    const file_size_limit full(10'000);
+    CHECK(error_of<io_error>([&] { write_atomically(folder / "a", std::string(20'000, 'x')); }) ==
+          "[write " + folder / "a" + "] byte 10000: File too large");
+    CHECK_THROWS_AS(write_atomically(folder / "b", std::string(10'001, 'x')), io_error);
+    write_atomically(folder / "c", std::string(10'000, 'x'));
+  }
+  CHECK(read_file(folder / "a") == "earlier");
+  CHECK(read_file(folder / "c").size() == 10'000);
+  CHECK(folder.files() == 2);
+}
+
+TEST_CASE("file: when the writer throws the earlier file stays and nothing else is left") {
+  const scratch_folder folder;
+  write_atomically(folder / "a", "earlier");
+  const auto stop = [](file_writer& out) {
+    out.write("half");
+    throw std::logic_error("stop");
+  };
+  CHECK_THROWS_AS(write_atomically(folder / "a", stop), std::logic_error);
+  CHECK_THROWS_AS(write_atomically(folder / "b", stop), std::logic_error);
+  CHECK(read_file(folder / "a") == "earlier");
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("file: what cannot be written is an error and is left alone") {
+  const scratch_folder folder;
+  CHECK(error_of<io_error>([&] { write_atomically(folder / "none/a", "x"); }) ==
+        "[write " + folder / "none/a" + "] byte 0: No such file or directory");
+  CHECK(error_of<io_error>([&] { write_atomically("/dev/null", "x"); }) ==
+        "[write /dev/null] byte 0: there is something that is not a regular file");
+  CHECK_THROWS_AS(write_atomically(folder / ".", "x"), io_error);
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("file: what a killed writer left behind does not disturb the next one") {
+  const scratch_folder folder;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    write_atomically(folder / "a", [](file_writer& out) {
+      out.write("half");
+      ::raise(SIGKILL);
+    });
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(error_of<io_error>([&] { read_file(folder / "a"); }) != "");
+  put(folder / ("a.partial-" + std::to_string(::getpid()) + "-0"), "left over");
+  write_atomically(folder / "a", "whole");
+  CHECK(read_file(folder / "a") == "whole");
+}
+
+TEST_CASE("file: a new file has the permissions the user's mask allows") {
+  const scratch_folder folder;
+  const mode_t before = ::umask(027);
+  write_atomically(folder / "a", "x");
+  ::umask(before);
+  struct stat about{};
+  REQUIRE(::stat((folder / "a").c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0640);
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <tessera/core/random.hpp>
+#include <tessera/io/safetensors.hpp>
+
+#include "scratch_folder.hpp"
+
+using namespace tessera::io;
+using tessera::io_error;
+using tessera::random_purpose;
+using tessera::random_stream;
+using tessera::shape_error;
+
+namespace {
+
+const std::vector<float> weights{1.5f, -2, 3.25f, 0, 1e-30f, 6};
+const std::vector<double> moments{0.1, -1e300};
+const std::vector<std::int32_t> columns{7, -8, 9};
+const std::vector<std::uint64_t> seeds{~std::uint64_t{0}};
+const std::vector<std::uint8_t> odd{1, 2, 3};
+
+void write_sample(std::string const& path) {
+  const std::vector tensors{
+      make_safetensor("odd", {3}, std::span(odd)),
+      make_safetensor("layer.0.w", {2, 3}, std::span(weights)),
+      make_safetensor("moments", {2, 1}, std::span(moments)),
+      make_safetensor("columns", {3}, std::span(columns)),
+      make_safetensor("seed", {}, std::span(seeds)),
+      make_safetensor("none", {0, 4}, std::span<float const>()),
+  };
+  write_safetensors(path, tensors, format_metadata("checkpoint", 2));
+}
+
+/// A file of this header, as it stands, and so many bytes of data.
+void put_safetensors(std::string const& path, std::string const& header, std::size_t data) {
+  const std::uint64_t length = header.size();
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  put(path, bytes + header + std::string(data, 'x'));
+}
+
+std::string opening_says(std::string const& path) {
+  return error_of<io_error>([&] { safetensors_file{path}; });
+}
+
+}  // namespace
+
+TEST_CASE("safetensors: what is written is read again") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  const safetensors_file file(folder / "a");
+  CHECK(file.tensors().size() == 6);
+  CHECK(file.metadata().at("tessera.format") == "checkpoint");
+  CHECK(file.expect_format("checkpoint", 3) == 2);
+
+  std::vector<float> w(6);
+  file.read_into("layer.0.w", {2, 3}, std::span(w));
+  CHECK(w == weights);
+  std::vector<double> m(2);
+  file.read_into("moments", {2, 1}, std::span(m));
+  CHECK(m == moments);
+  std::vector<std::int32_t> c(3);
+  file.read_into("columns", {3}, std::span(c));
+  CHECK(c == columns);
+  std::vector<std::uint64_t> s(1);
+  file.read_into("seed", {}, std::span(s));
+  CHECK(s == seeds);
+  file.read_into("none", {0, 4}, std::span<float>());
+
+  CHECK(file.at("odd").dtype == "U8");
+  CHECK(file.at("odd").shape == std::vector<std::int64_t>{3});
+  CHECK(std::memcmp(file.at("odd").bytes.data(), odd.data(), 3) == 0);
+  CHECK(file.contains("odd"));
+  CHECK_FALSE(file.contains("even"));
+}
+
+TEST_CASE("safetensors: every tensor written is aligned to its numbers") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  const safetensors_file file(folder / "a");
+  for (auto const& [name, tensor] : file.tensors())
+    CHECK(reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % dtype_bytes(tensor.dtype) == 0);
+  std::uint64_t length = 0;
+  std::memcpy(&length, read_file(folder / "a").data(), sizeof(length));
+  CHECK(length % 8 == 0);
+}
+
+TEST_CASE("safetensors: a file without tensors is legal") {
+  const scratch_folder folder;
+  write_safetensors(folder / "a", {});
+  CHECK(safetensors_file(folder / "a").tensors().empty());
+  CHECK(safetensors_file(folder / "a").metadata().empty());
+}
+
+TEST_CASE("safetensors: a file outlives a move of its reader") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  safetensors_file first(folder / "a");
+  const safetensors_file second = std::move(first);
+  CHECK(std::memcmp(second.at("odd").bytes.data(), odd.data(), 3) == 0);
+}
+
+TEST_CASE("safetensors: a dtype stands for each element and integer") {
+  CHECK(std::string(dtype_name<float>()) == "F32");
+  CHECK(std::string(dtype_name<double>()) == "F64");
+  CHECK(std::string(dtype_name<bool>()) == "BOOL");
+  CHECK(std::string(dtype_name<std::int8_t>()) == "I8");
+  CHECK(std::string(dtype_name<std::uint16_t>()) == "U16");
+  CHECK(std::string(dtype_name<std::int64_t>()) == "I64");
+  CHECK(dtype_bytes("BF16") == 2);
+  CHECK(dtype_bytes("F31") == 0);
+}
+
+TEST_CASE("safetensors: a tensor that does not fit what is wanted is an error with its place") {
+  const scratch_folder folder;
+  write_safetensors(folder / "a", std::vector{make_safetensor("w", {2, 3}, std::span(weights))});
+  const safetensors_file file(folder / "a");
+  const std::string place = "[read " + folder / "a" + "] byte 72: ";
+  std::vector<float> w(6);
+  std::vector<double> d(6);
+  CHECK(error_of<io_error>([&] { file.read_into("w", {3, 2}, std::span(w)); }) ==
+        place + "tensor \"w\" is F32 (2, 3) but should be F32 (3, 2)");
+  CHECK(error_of<io_error>([&] { file.read_into("w", {2, 3}, std::span(d)); }) ==
+        place + "tensor \"w\" is F32 (2, 3) but should be F64 (2, 3)");
+  CHECK(error_of<io_error>([&] { file.read_into("v", {2, 3}, std::span(w)); }) ==
+        "[read " + folder / "a" + "] byte 8: no tensor \"v\", but \"w\"");
+  CHECK(error_of<shape_error>([&] { file.read_into("w", {2, 3}, std::span(w).first(5)); }) ==
+        "[read " + folder / "a" + "] tensor \"w\" is F32 (2, 3), 24 bytes, but there is room for 20");
+}
+
+TEST_CASE("safetensors: foreign files and future versions are refused") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  const std::string place = "[read " + folder / "a" + "] byte 8: ";
+  const safetensors_file file(folder / "a");
+  CHECK(error_of<io_error>([&] { file.expect_format("checkpoint", 1); }) ==
+        place + "format \"checkpoint\" of version 2, but versions 1 to 1 can be read");
+  CHECK(error_of<io_error>([&] { file.expect_format("tokens", 1); }) ==
+        place + "the format is \"checkpoint\" but should be \"tokens\"");
+  write_safetensors(folder / "a", {}, {{"format", "pt"}});
+  CHECK(error_of<io_error>([&] { safetensors_file(folder / "a").expect_format("checkpoint", 1); }) ==
+        place + "not the format \"checkpoint\": the metadata lack tessera.format or tessera.version");
+  for (const char* version : {"", "0", "-1", "1.5", "99999999999"}) {
+    write_safetensors(folder / "a", {}, {{"tessera.format", "checkpoint"}, {"tessera.version", version}});
+    CHECK_THROWS_AS(safetensors_file(folder / "a").expect_format("checkpoint", 9), io_error);
+  }
+}
+
+TEST_CASE("safetensors: a tensor that cannot be written is an error and leaves no file") {
+  const scratch_folder folder;
+  const auto refused = [&]<class Error>(Error, safetensor const& tensor) {
+    const std::vector tensors{make_safetensor("first", {3}, std::span(odd)), tensor};
+    return error_of<Error>([&] { write_safetensors(folder / "a", tensors); });
+  };
+  const std::string place = "[write " + folder / "a" + "] tensor ";
+  CHECK(refused(shape_error(""), make_safetensor("w", {2, 2}, std::span(weights))) ==
+        place + "\"w\" is F32 (2, 2), 16 bytes, but 24 bytes are given");
+  CHECK(refused(shape_error(""), {"w", "F32", {std::int64_t{1} << 40, std::int64_t{1} << 40}, {}}) ==
+        place + "\"w\" is F32 (1099511627776, 1099511627776), which has no size in 64 bits");
+  CHECK(refused(shape_error(""), {"w", "F32", {-1}, {}}) != "");
+  CHECK(refused(shape_error(""), {"w", "F31", {0}, {}}).find("F31 (0), but the known dtypes are BOOL U8") !=
+        std::string::npos);
+  CHECK(refused(io_error(""), make_safetensor("first", {3}, std::span(odd))) ==
+        place + "\"first\" has a name that is taken");
+  CHECK(refused(io_error(""), make_safetensor("__metadata__", {3}, std::span(odd))) != "");
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("safetensors: a header that contradicts itself or the file is an error with its place") {
+  const scratch_folder folder;
+  const auto says = [&](std::string const& header, std::size_t data) {
+    put_safetensors(folder / "a", header, data);
+    const std::string all = opening_says(folder / "a"), start = "[read " + folder / "a";
+    return all.compare(0, start.size(), start) == 0 ? all.substr(start.size()) : all;
+  };
+  const auto tensor = [](std::string const& name, std::string const& shape, std::string const& offsets) {
+    return "\"" + name + R"(":{"dtype":"U8","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
+  };
+  const std::string in_header = ", header at byte 8] w";
+  CHECK(says("{" + tensor("w", "[2,3]", "[0,6]") + "}", 6) == "");
+  CHECK(says("{" + tensor("w", "[2,3]", "[0,5]") + "}", 6) ==
+        in_header + ".data_offsets is [0,5], but U8 (2, 3) takes 6 bytes");
+  CHECK(says("{" + tensor("w", "[2,3]", "[6,0]") + "}", 6) != "");
+  CHECK(says("{" + tensor("w", "[2,3]", "[0,6,7]") + "}", 6) ==
+        in_header + ".data_offsets has 3 numbers but should have 2");
+  CHECK(says("{" + tensor("w", "[2,-3]", "[0,6]") + "}", 6) ==
+        in_header + " is U8 (2, -3), which has no size in 64 bits");
+  CHECK(says("{" + tensor("w", "[4294967296,4294967296]", "[0,0]") + "}", 0) ==
+        in_header + " is U8 (4294967296, 4294967296), which has no size in 64 bits");
+  CHECK(says("{" + tensor("w", "[2.5]", "[0,2]") + "}", 2).find(in_header + ".shape[0] is 2.5 but") == 0);
+  CHECK(says("{\"w\":{\"shape\":[2],\"data_offsets\":[0,2]}}", 2) ==
+        in_header + " has no member \"dtype\"; it has \"shape\", \"data_offsets\"");
+  CHECK(says("{\"w\":{\"dtype\":\"U7\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2)
+            .find(in_header + " is U7 (2), but") == 0);
+  CHECK(says("{\"__metadata__\":{\"w\":1}}", 0) ==
+        ", header at byte 8] __metadata__.w is 1 but should be a string");
+
+  const std::string two = "{" + tensor("v", "[2]", "[0,2]") + ",";
+  const std::size_t begin = 8 + two.size() + tensor("w", "[2]", "[2,4]").size() + 1;
+  CHECK(says(two + tensor("w", "[2]", "[2,4]") + "}", 4) == "");
+  CHECK(says(two + tensor("w", "[2]", "[1,3]") + "}", 4) ==
+        "] byte " + std::to_string(begin + 1) +
+            ": tensor \"w\", bytes 1 to 3 of the data, overlaps the one before");
+  CHECK(says(two + tensor("w", "[2]", "[3,5]") + "}", 5) ==
+        "] byte " + std::to_string(begin + 2) +
+            ": tensor \"w\", bytes 3 to 5 of the data, leaves a hole here");
+  CHECK(says(two + tensor("w", "[2]", "[2,4]") + "}", 3) ==
+        "] byte " + std::to_string(begin + 3) +
+            ": tensor \"w\", bytes 2 to 4 of the data, is cut off here: the file ends");
+  CHECK(says(two + tensor("w", "[2]", "[2,4]") + "}", 9) ==
+        "] byte " + std::to_string(begin + 4) + ": 5 bytes belong to no tensor");
+  CHECK(says(two + tensor("v", "[2]", "[2,4]") + "}", 4).find("expected a key that differs") !=
+        std::string::npos);
+  CHECK(says("{" + tensor("w", "[9223372036854775807]", "[9223372036854775807,18446744073709551614]") + "}",
+             9) != "");
+}
+
+TEST_CASE("safetensors: a file of another kind is refused") {
+  const scratch_folder folder;
+  const auto says = [&](std::string const& bytes) {
+    put(folder / "a", bytes);
+    return opening_says(folder / "a");
+  };
+  const std::string place = "[read " + folder / "a" + "] byte ";
+  CHECK(says("") == place + "0: the file ends within the length of the header: not a safetensors file");
+  CHECK(says("no tensors in this text") == place +
+                                               "0: a header of 8030883942550761326 bytes, more than the "
+                                               "100000000 allowed: not a safetensors file");
+  CHECK(says(std::string("\x40\0\0\0\0\0\0\0{}", 10)) ==
+        place + "10: the file ends within the header of 64 bytes");
+  CHECK(says(std::string("\2\0\0\0\0\0\0\0[]", 10)) ==
+        place + "8: the header does not begin with '{': not a safetensors file");
+  CHECK(says(std::string(8, '\0')) ==
+        place + "8: the header does not begin with '{': not a safetensors file");
+  CHECK(opening_says(folder / "none") == "[read " + folder / "none" + "] byte 0: No such file or directory");
+}
+
+TEST_CASE("safetensors: a file cut off at any byte is an io_error") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  const std::string whole = read_file(folder / "a");
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    put(folder / "a", whole.substr(0, length));
+    CHECK_MESSAGE(!opening_says(folder / "a").empty(), "cut at byte " << length);
+  }
+  put(folder / "a", whole + "x");
+  CHECK_FALSE(opening_says(folder / "a").empty());
+}
+
+TEST_CASE("safetensors: any header gives tensors within the file or an io_error") {
+  const scratch_folder folder;
+  write_sample(folder / "a");
+  const std::string whole = read_file(folder / "a");
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof(header));
+  const random_stream random(3, random_purpose::test);
+  const std::string likely = "0123456789-.,:[]{}\" e";
+  std::uint64_t i = 0;
+  int refused = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::string bytes = whole;
+    for (std::uint64_t n = 1 + random.below(i++, 3); n > 0; --n) {
+      const std::size_t at = random.below(i++, 8 + header);
+      const char changed = random.below(i++, 3) > 0 ? likely[random.below(i++, likely.size())]
+                                                    : static_cast<char>(random.bits(i++));
+      if (const std::uint64_t edit = random.below(i++, 10); edit == 0)
+        bytes.erase(at, 1);
+      else if (edit == 1)
+        bytes.insert(at, 1, changed);
+      else
+        bytes[at] = changed;
+    }
+    put(folder / "a", bytes);
+    unsigned sum = 0;
+    try {
+      const safetensors_file file(folder / "a");
+      for (auto const& [name, tensor] : file.tensors())
+        for (const std::byte b : tensor.bytes) sum += static_cast<unsigned>(b);
+    } catch (io_error const&) {
+      ++refused;
+    }
+    REQUIRE(sum <= 255 * whole.size());
+  }
+  CHECK(refused > 2500);
+  CHECK(refused < 5000);
+}
+
+TEST_CASE("safetensors: files pass to the Python package and back") {
+  if (std::system("python3 -c 'import safetensors.numpy' 2>/dev/null") != 0) {
+    MESSAGE("skipped: python3 has no safetensors package with NumPy");
+    return;
+  }
+  const scratch_folder folder;
+  write_sample(folder / "ours");
+  const std::vector<std::uint16_t> halves{0x3f80, 0xc000};  // 1 and -2 in bfloat16
+  write_safetensors(folder / "bf16",
+                    std::vector{safetensor{"h", "BF16", {2}, std::as_bytes(std::span(halves))}});
+  put(folder / "check.py", R"(
+import sys
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+ours, bf16, theirs = sys.argv[1:]
+t = load_file(ours)
+assert sorted(t) == ["columns", "layer.0.w", "moments", "none", "odd", "seed"], sorted(t)
+np.testing.assert_array_equal(t["layer.0.w"], np.array([[1.5, -2, 3.25], [0, 1e-30, 6]], np.float32), strict=True)
+np.testing.assert_array_equal(t["moments"], np.array([[0.1], [-1e300]]), strict=True)
+np.testing.assert_array_equal(t["columns"], np.array([7, -8, 9], np.int32), strict=True)
+np.testing.assert_array_equal(t["odd"], np.array([1, 2, 3], np.uint8), strict=True)
+np.testing.assert_array_equal(t["seed"], np.array(2**64 - 1, np.uint64), strict=True)
+assert t["none"].shape == (0, 4) and t["none"].dtype == np.float32
+with safe_open(ours, "np") as f:
+    assert f.metadata() == {"tessera.format": "checkpoint", "tessera.version": "2"}, f.metadata()
+with safe_open(bf16, "np") as f:
+    assert f.get_slice("h").get_dtype() == "BF16" and f.get_slice("h").get_shape() == [2]
+save_file({"b": np.arange(3, dtype=np.uint8), "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+           "e": np.zeros((0, 4)), "é \"q\"": np.array(-5, np.int64)}, theirs, {"k": "v \n é"})
+)");
+  const std::string command = "python3 '" + folder / "check.py" + "' '" + folder / "ours" + "' '" +
+                              folder / "bf16" + "' '" + folder / "theirs" + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+
+  const safetensors_file file(folder / "theirs");
+  CHECK(file.tensors().size() == 4);
+  CHECK(file.metadata() == safetensors_metadata{{"k", "v \n é"}});
+  std::array<float, 6> a{};
+  file.read_into("a", {2, 3}, std::span<float>(a));
+  CHECK(a == std::array<float, 6>{0, 1, 2, 3, 4, 5});
+  std::array<std::uint8_t, 3> b{};
+  file.read_into("b", {3}, std::span<std::uint8_t>(b));
+  CHECK(b == std::array<std::uint8_t, 3>{0, 1, 2});
+  std::array<std::int64_t, 1> q{};
+  file.read_into("é \"q\"", {}, std::span<std::int64_t>(q));
+  CHECK(q[0] == -5);
+  CHECK(file.at("e").bytes.empty());
+}
