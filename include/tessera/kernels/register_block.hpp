@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <tessera/core/config.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+/// The accumulators a product kernel keeps in registers: `rows` of W times `registers` of tokens, and what of
+/// an activation it keeps in the L1. One table for each size of register file.
+template <class T, class Arch> struct register_block {
+  static constexpr bool wide = simd::lanes<T, Arch> * sizeof(T) == 64;  // 32 registers of 64 bytes
+  static constexpr int rows = 4;
+  static constexpr int registers = wide ? 4 : 2;
+  static constexpr int chunk_features = 192;  // of a panel, for block rows too low to reuse what they load
+  static constexpr const char* name = wide ? "4x4" : "4x2";
+};
+
+/// The largest power of two up to `limit` that divides `size`.
+constexpr int power_of_two_divisor(int limit, int size) {
+  while (size % limit != 0) limit /= 2;
+  return limit;
+}
+
+}  // namespace tessera::inline TESSERA_ISA::kernels

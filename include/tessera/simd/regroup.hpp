@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Registers whose lanes hold `Columns` columns of `lanes / Columns` consecutive tokens each, column by
+// column: the form in which a product that sums over tokens needs no reduction until its end, for any width
+// of block.
+
+namespace tessera::inline TESSERA_ISA::simd {
+
+/// True where the permutation of two registers is one instruction.
+template <class T, class Arch>
+inline constexpr bool permutes_two =
+#ifdef __AVX512F__
+    lanes<T, Arch> * sizeof(T) == 64;
+#else
+    false;
+#endif
+
+namespace detail {
+/// One register out of two: lane i is lane index(i) of the 2 * lanes of a and b. Index(i) is a compile-time
+/// rule.
+template <class T, class Arch, class Index>
+TESSERA_INLINE reg<T, Arch> permute(reg<T, Arch> a, reg<T, Arch> b, Index) {
+#ifdef __AVX512F__
+  if constexpr (permutes_two<T, Arch>) {
+    using integer = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+    struct table {
+      alignas(64) integer lane[64 / sizeof(T)];
+    };
+    static constexpr table from = [] {
+      table t{};
+      for (int i = 0; i < int(64 / sizeof(T)); ++i) t.lane[i] = Index::at(i);
+      return t;
+    }();
+    const __m512i index = _mm512_load_si512(from.lane);
+    if constexpr (sizeof(T) == 4)
+      return _mm512_permutex2var_ps(a, index, b);
+    else
+      return _mm512_permutex2var_pd(a, index, b);
+  }
+#endif
+  constexpr int n = lanes<T, Arch>;
+  alignas(64) T both[2 * n], out[n];
+  store<Arch>(both, a);
+  store<Arch>(both + n, b);
+  for (int i = 0; i < n; ++i) out[i] = both[Index::at(i)];
+  return load<Arch>(static_cast<T const*>(out));
+}
+
+/// One half of the step that exchanges bit `Bit` of the register's number with that of the column's.
+template <int Lanes, int Tokens, int Bit, bool High> struct exchange {
+  static constexpr int at(int lane) {
+    const int column = lane / Tokens, token = lane % Tokens, distance = 1 << Bit;
+    const bool set = (column & distance) != 0;
+    if (!High) return set ? Lanes + (column - distance) * Tokens + token : lane;
+    return set ? Lanes + lane : (column + distance) * Tokens + token;
+  }
+};
+
+template <int Lanes, int Odd> struct alternate {
+  static constexpr int at(int lane) { return 2 * lane + Odd; }
+};
+}  // namespace detail
+
+/// `Columns` features of a panel, 64 tokens each, into 64 * Columns / lanes registers of the grouped form.
+template <int Columns, class Arch, class T> TESSERA_INLINE void regroup(T const* features, T* grouped) {
+  constexpr int n = lanes<T, Arch>, tokens = n / Columns;
+  for (int first = 0; first < panel_tokens; first += n) {
+    reg<T, Arch> r[Columns];
+    unroll<Columns>([&](auto c)
+                        TESSERA_INLINE_LAMBDA { r[c] = load<Arch>(features + c * panel_tokens + first); });
+    unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
+      if constexpr ((1 << bit) < Columns)
+        unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
+          if constexpr ((c & (1 << bit)) == 0) {
+            const auto a = r[c], b = r[c + (1 << bit)];
+            r[c] = detail::permute<T, Arch>(a, b, detail::exchange<n, tokens, bit, false>{});
+            r[c + (1 << bit)] = detail::permute<T, Arch>(a, b, detail::exchange<n, tokens, bit, true>{});
+          }
+        });
+    });
+    unroll<Columns>([&](auto c)
+                        TESSERA_INLINE_LAMBDA { store<Arch>(grouped + (first / tokens + c) * n, r[c]); });
+  }
+}
+
+/// `Tokens` consecutive values, repeated to fill a register.
+template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T const* from) {
+  constexpr int n = lanes<T, Arch>;
+  if constexpr (Tokens == 1) return broadcast<Arch>(*from);
+  if constexpr (Tokens == n) return load<Arch>(from);
+#ifdef __AVX512F__
+  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 8)
+    return std::bit_cast<reg<T, Arch>>(
+        _mm512_broadcastsd_pd(_mm_load_sd(reinterpret_cast<double const*>(from))));
+  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 16)
+    return std::bit_cast<reg<T, Arch>>(
+        _mm512_broadcast_f32x4(_mm_loadu_ps(reinterpret_cast<float const*>(from))));
+  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 32)
+    return std::bit_cast<reg<T, Arch>>(
+        _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
+#endif
+  alignas(64) T out[n];
+  for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
+  return load<Arch>(static_cast<T const*>(out));
+}
+
+/// The sums over the tokens of `Tokens` grouped registers, in one: those of the first register's columns,
+/// then those of the second's, …
+template <int Tokens, class T, class Arch>
+TESSERA_INLINE reg<T, Arch> sum_groups(reg<T, Arch> const* registers) {
+  if constexpr (Tokens == 1) {
+    return registers[0];
+  } else {
+    constexpr int n = lanes<T, Arch>;
+    const auto a = sum_groups<Tokens / 2, T, Arch>(registers);
+    const auto b = sum_groups<Tokens / 2, T, Arch>(registers + Tokens / 2);
+    return (batch<T, Arch>(detail::permute<T, Arch>(a, b, detail::alternate<n, 0>{})) +
+            batch<T, Arch>(detail::permute<T, Arch>(a, b, detail::alternate<n, 1>{})))
+        .data;
+  }
+}
+
+}  // namespace tessera::inline TESSERA_ISA::simd

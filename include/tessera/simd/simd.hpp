@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// The thin layer over xsimd: the one header that includes it. Kernels hold whole arrays of registers, so they
+// work on `reg`, the compiler's own vector type; ops work on `batch`, for which xsimd overloads the
+// arithmetic.
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics headers
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <xsimd/xsimd.hpp>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#if XSIMD_VERSION_MAJOR < 12 || (XSIMD_VERSION_MAJOR == 12 && XSIMD_VERSION_MINOR < 1) || \
+    XSIMD_VERSION_MAJOR >= 15
+#error \
+    "tessera needs xsimd 12.1 up to 14.x: on Debian 12 `./dev test` installs it, elsewhere libxsimd-dev or Conan"
+#endif
+
+#include <tessera/core/config.hpp>
+
+namespace tessera::inline TESSERA_ISA::simd {
+
+/// The instruction set the compiler flags ask for.
+using native = xsimd::default_arch;
+
+template <class T, class Arch = native> using batch = xsimd::batch<T, Arch>;
+
+template <class T, class Arch = native> using reg = typename batch<T, Arch>::register_type;
+
+/// Values of T in a register.
+template <class T, class Arch = native> inline constexpr int lanes = static_cast<int>(batch<T, Arch>::size);
+
+// xsimd's aligned forms contain an assert: a branch at every load where NDEBUG is not defined.
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> load(T const* from) {
+  return batch<T, Arch>::load_unaligned(from).data;
+}
+
+template <class Arch, class T> TESSERA_INLINE void store(T* to, reg<T, Arch> value) {
+  batch<T, Arch>(value).store_unaligned(to);
+}
+
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> broadcast(T value) {
+  return batch<T, Arch>(value).data;
+}
+
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> zero() { return batch<T, Arch>(T(0)).data; }
+
+/// a * b + c, rounded once where the instruction set has it.
+template <class Arch, class T>
+TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) {
+  return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
+}
+
+/// The first `count` lanes of `value`, zero in the others; 0 ≤ count ≤ lanes.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T, Arch> value, int count) {
+  alignas(64) static constexpr auto numbers = [] {
+    struct {
+      T lane[static_cast<unsigned>(lanes<T, Arch>)];
+    } table{};
+    for (int i = 0; i < lanes<T, Arch>; ++i) table.lane[i] = T(i);
+    return table;
+  }();
+  return xsimd::select(batch<T, Arch>::load_unaligned(numbers.lane) < batch<T, Arch>(T(count)), value,
+                       batch<T, Arch>(T(0)));
+}
+
+/// The sum of all lanes.
+template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) {
+  return xsimd::reduce_add(value);
+}
+
+/// Keeps a loaded value in a register: without this GCC folds the load into each multiplication that uses it,
+/// and clang each broadcast. Costs no instruction.
+template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& value) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(value));
+#elif defined(__SSE2__)
+  asm("" : "+x"(value));
+#endif
+}
+
+/// Asks for the cache line at `address`, into the L2 or the L1.
+template <int Level> TESSERA_INLINE void prefetch(void const* address) {
+  static_assert(Level == 1 || Level == 2, "only the L1 and the L2 are worth asking for");
+  __builtin_prefetch(address, 0, Level == 1 ? 3 : 2);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::simd
