@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/lower.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/eval/steps.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/tensor/pattern_algebra.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+namespace eval {
+
+/// A tree over stored values, in ranges of them.
+template <class T, class Node>
+step values_step(plan& p, std::int64_t count, operand const& to, Node const& node, auto kernel) {
+  using lowered = lowering<T, over::values, cursor<1, 0, 1>, Node>;
+  static_assert(lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
+                "this statement has too many operands: split it");
+  step s;
+  s.kind = cut::values;
+  s.features = count;
+  s.tiles = int(ceil_div(count, values_a_tile));
+  s.add(to);
+  lowered::bind(p, s, node);
+  s.compute = kernel(std::type_identity<map_step<simd::native, T, typename lowered::tree>>{});
+  return s;
+}
+
+/// Which blocks of a·b can be non-zero.
+inline pattern product_pattern(pattern const& a, pattern const& b) {
+  std::vector<std::int32_t> start{0}, cols, row;
+  std::vector<char> seen(std::size_t(b.block_cols()), 0);
+  for (int i = 0; i < a.block_rows(); ++i) {
+    row.clear();
+    for (const int k : a.row(i))
+      for (const int j : b.row(k))
+        if (!seen[std::size_t(j)]) {
+          seen[std::size_t(j)] = 1;
+          row.push_back(j);
+        }
+    std::ranges::sort(row);
+    for (const int j : row) seen[std::size_t(j)] = 0;
+    cols.insert(cols.end(), row.begin(), row.end());
+    start.push_back(std::int32_t(cols.size()));
+  }
+  return pattern::from_rows(a.block_rows(), b.block_cols(), std::move(start), std::move(cols));
+}
+
+inline kernels::line_index rows_of(pattern const& p) {
+  return {p.is_dense() ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(),
+          p.block_cols()};
+}
+
+template <class Destination, class Value, bool Accumulates> struct statement_lowering;
+
+// activation or token_vector = anything over panels
+template <class T, class Value> struct statement_lowering<panel_matrix<T>, Value, false> {
+  static void lower(plan& p, panel_matrix<T>& to, Value const& value) {
+    lower_panels<T>(p, operand_of<over::panels>(to), to.features(), to.tokens(), value);
+  }
+};
+template <class T, class Value> struct statement_lowering<token_vector<T>, Value, false> {
+  static void lower(plan& p, token_vector<T>& to, Value const& value) {
+    if constexpr (requires { value.argument; })
+      lower_reduction<T>(p, operand_of<over::panels>(to), to.tokens(), value);
+    else
+      lower_panels<T>(p, operand_of<over::panels>(to), 1, to.tokens(), value);
+  }
+};
+
+// feature_vector = sum over tokens, or elementwise among vectors
+template <class T, class Argument, bool Accumulates>
+struct statement_lowering<feature_vector<T>, expr::token_sum<Argument>, Accumulates> {
+  static void lower(plan& p, feature_vector<T>& to, expr::token_sum<Argument> const& value) {
+    using lowered = lowering<T, over::all_panels, cursor<1, 0, 1>, Argument>;
+    step s;
+    s.kind = cut::lines;
+    s.accumulates = Accumulates;
+    s.features = to.features();
+    s.tokens = expr::extent_of(value.argument).tokens;
+    s.tiles = int(ceil_div<std::int64_t>(s.features, features_a_tile));
+    s.add(operand_of<over::all_panels>(to));
+    lowered::bind(p, s, value.argument);
+    s.compute = map_step<simd::native, T, typename lowered::tree>::sum_tokens;
+    p.add(s);
+  }
+};
+template <class T, class Value>
+  requires(!expr::sums_by_itself<Value>)
+struct statement_lowering<feature_vector<T>, Value, false> {
+  static void lower(plan& p, feature_vector<T>& to, Value const& value) {
+    p.add(values_step<T>(p, to.size(), operand_of<over::values>(to), value,
+                         []<class Step>(std::type_identity<Step>) { return Step::values; }));
+  }
+};
+
+// matrix = elementwise among matrices of one pattern
+template <class T, class Block, class Value>
+  requires(!expr::sums_by_itself<Value>)
+struct statement_lowering<block_sparse_matrix<T, Block>, Value, false> {
+  static void lower(plan& p, block_sparse_matrix<T, Block>& to, Value const& value) {
+    p.add(values_step<T>(p, to.size(), operand_of<over::values>(to), value,
+                         []<class Step>(std::type_identity<Step>) { return Step::values; }));
+  }
+};
+
+// matrix = a·bᵀ of activations, at its blocks
+template <class T, class Block, class A, class B, bool Accumulates>
+struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> {
+  static void lower(plan& p, block_sparse_matrix<T, Block>& to, expr::outer_product<A, B> const& value) {
+    static_assert(
+        std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+        "the operands and the destination of a statement have different element types: bring them to one");
+    using kernel_step = sampled_step<simd::native, T, Block>;
+    if (!value.sampled && !to.stored().is_dense())
+      throw shape_error(message("[c = a * transposed(b)] c stores ", to.stored().stored(), " of ",
+                                std::int64_t(to.stored().block_rows()) * to.stored().block_cols(),
+                                " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
+    auto const &a = value.a.tensor(), &b = value.b.tensor();
+    step product;
+    product.kind = cut::lines;
+    product.accumulates = Accumulates;
+    product.index = rows_of(to.stored());
+    product.lines = product.index.lines;
+    product.tokens = a.tokens();
+    product.stored_features = a.stored_features();
+    product.depth = b.stored_features();
+    product.tiles = std::min(product.lines, p.threads() == 1 ? 1 : 8 * p.threads());
+    product.multiplies = to.size() * a.tokens();
+    product.add(operand_of<over::all_panels>(to));
+    product.add(operand_of<over::all_panels>(a));
+    product.add(operand_of<over::all_panels>(b));
+    product.operand[1].stride = std::size_t(a.panel_stride()) * sizeof(T);
+    product.operand[2].stride = std::size_t(b.panel_stride()) * sizeof(T);
+    product.compute = kernel_step::compute;
+    if constexpr (kernel_step::kernel::regroups) {
+      if (a.tokens() > 0 && product.lines > 0) {
+        const std::size_t panel_bytes = product.operand[2].stride;
+        step regroup;
+        regroup.kind = cut::panels;
+        regroup.divisible = false;
+        regroup.tokens = b.tokens();
+        regroup.depth = b.stored_features();
+        regroup.lines = kernel_step::panels_a_round(panel_bytes, b.panels());
+        regroup.tiles = regroup.lines;
+        regroup.rounds = product.rounds = int(ceil_div<std::int64_t>(b.panels(), regroup.lines));
+        product.parts = regroup.lines;
+        regroup.add(p.shared(panel_bytes, panel_bytes * std::size_t(regroup.lines), access::everything));
+        regroup.add(operand_of<over::panels>(b));
+        regroup.compute = kernel_step::regroup;
+        product.operand[2] = regroup.operand[0];
+        p.add(regroup);
+      }
+    }
+    p.add(product);
+  }
+};
+
+// matrix = a·b of matrices
+template <class T, class Block, class A, class B, bool Accumulates>
+struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> {
+  using a_block = typename A::tensor_type::block;
+  using b_block = typename B::tensor_type::block;
+  static void lower(plan& p, block_sparse_matrix<T, Block>& to, expr::matrix_product<A, B> const& value) {
+    static_assert(
+        a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
+        "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
+    auto const &a = value.a.tensor(), &b = value.b.tensor();
+    if (!value.sampled && !to.stored().is_dense()) {
+      const pattern lost = product_pattern(a.stored(), b.stored()) - to.stored();
+      if (lost.stored() > 0)
+        throw shape_error(message("[c = a * b] ", lost.stored(),
+                                  " blocks of the product are not stored by c and would "
+                                  "be lost: give c the pattern of the product, or write c = sampled(a * b)"));
+    }
+    step s;
+    s.kind = cut::lines;
+    s.accumulates = Accumulates;
+    s.index = rows_of(a.stored());
+    s.second_index = rows_of(b.stored());
+    s.result_index = rows_of(to.stored());
+    s.lines = s.index.lines;
+    s.tiles = std::min(s.lines, 8 * p.threads());
+    s.add(operand_of<over::all_panels>(to));
+    s.add(operand_of<over::all_panels>(a));
+    s.add(operand_of<over::all_panels>(b));
+    if (overlap(s.operand[0], s.operand[1]) || overlap(s.operand[0], s.operand[2]))
+      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+    s.compute = matrix_product_step<T, Block::rows, a_block::cols, Block::cols>::compute;
+    p.add(s);
+  }
+};
+
+template <tensor Destination, class Value, bool Accumulates>
+void lower(plan& p, expr::statement<Destination, Value, Accumulates> const& s) {
+  statement_lowering<Destination, Value, Accumulates>::lower(p, *s.destination, s.value);
+}
+/// Statements of a kind of their own, such as attention, lower themselves.
+template <class Statement>
+  requires requires(Statement const& s, plan& p) { s.lower(p); }
+void lower(plan& p, Statement const& s) {
+  s.lower(p);
+}
+
+}  // namespace eval
+
+/// What `run` takes: `y = …`, `y += …`, or a statement of its own kind.
+template <class T>
+concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
+
+/// Computes statements in the order they are written, as far as one can see: what may be carried through
+/// several of them panel by panel is. Throws shape_error before anything is computed. After the first run of
+/// the same statements nothing is allocated.
+template <class... Statement> void run(context& ctx, Statement const&... statement) {
+  static_assert(
+      (runnable<Statement> && ...),
+      "run takes statements such as `y = w * x`: an assignment of one tensor to another, or an expression "
+      "without a destination, is none");
+  if constexpr ((runnable<Statement> && ...)) {
+    eval::plan plan(ctx);
+    (eval::lower(plan, statement), ...);
+    plan.run();
+  }
+}
+
+/// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
+/// or vector: in fixed pieces, added in double in a fixed order.
+template <expression Expression> double total(context& ctx, Expression const& expression) {
+  const auto node = expr::hold(expression);
+  using Node = std::remove_const_t<decltype(node)>;
+  using T = typename Node::value_type;
+  eval::plan p(ctx);
+  std::int64_t tiles = 0;
+  const expr::extent size = expr::extent_of(node);
+  if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens) {
+    eval::step s;
+    s.kind = eval::cut::panels;
+    s.divisible = false;
+    s.features = Node::laid_over == domain::tokens ? 1 : size.features;
+    s.tokens = size.tokens;
+    s.tiles = int(tiles = s.panels());
+    s.add(p.shared(sizeof(double), std::size_t(tiles) * sizeof(double), eval::access::same_tile));
+    using lowered = eval::lowering<T, eval::over::panels, eval::cursor<1, 0, 1>, Node>;
+    lowered::bind(p, s, node);
+    s.compute = eval::map_step<simd::native, T, typename lowered::tree>::total_panel;
+    p.add(s);
+  } else {
+    const std::int64_t count = expr::values_in(node);
+    tiles = ceil_div(count, eval::values_a_tile);
+    p.add(eval::values_step<T>(
+        p, count, p.shared(sizeof(double), std::size_t(tiles) * sizeof(double), eval::access::same_tile),
+        node, []<class Step>(std::type_identity<Step>) { return Step::total_values; }));
+  }
+  if (tiles == 0) return 0;
+  p.run();
+  double const* partial =
+      reinterpret_cast<double const*>(ctx.shared_scratch(std::size_t(tiles) * sizeof(double)));
+  double sum = 0;
+  for (std::int64_t i = 0; i < tiles; ++i) sum += partial[i];
+  return sum;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

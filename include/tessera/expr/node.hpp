@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/tensor/pattern.hpp>
+
+namespace tessera::inline TESSERA_ISA::expr {
+
+constexpr bool of_matrix(domain d) { return d == domain::blocks || d == domain::values; }
+
+/// The size of an expression; -1 where it takes any.
+struct extent {
+  std::int64_t features = -1, tokens = -1;  // of activations and vectors
+  std::int64_t rows = -1, cols = -1;        // of matrices
+  pattern const* stored = nullptr;
+};
+
+/// A tensor in an expression: by reference when it has a name, by value when it is temporary.
+template <tensor Tensor> struct by_reference {
+  using node_tag = void;
+  using tensor_type = Tensor;
+  using value_type = typename Tensor::value_type;
+  static constexpr domain laid_over = Tensor::laid_over;
+  Tensor const* address;
+  Tensor const& tensor() const { return *address; }
+};
+template <tensor Tensor> struct by_value {
+  using node_tag = void;
+  using tensor_type = Tensor;
+  using value_type = typename Tensor::value_type;
+  static constexpr domain laid_over = Tensor::laid_over;
+  Tensor copy;
+  Tensor const& tensor() const { return copy; }
+};
+template <class Node>
+concept leaf = requires { typename Node::tensor_type; };
+
+/// A number in an expression.
+struct number {
+  using node_tag = void;
+  using value_type = void;  // that of its neighbours
+  static constexpr domain laid_over = domain::number;
+  double value;
+};
+
+/// What an operand is kept as. Nodes are always kept by value, so `auto` is safe; a local, which is the one
+/// node that has an identity, is kept by reference.
+template <class T> constexpr auto hold(T&& operand) {
+  using bare = std::remove_cvref_t<T>;
+  if constexpr (std::is_arithmetic_v<bare>)
+    return number{static_cast<double>(operand)};
+  else if constexpr (tensor<bare> && std::is_lvalue_reference_v<T>)
+    return by_reference<bare>{&operand};
+  else if constexpr (tensor<bare>)
+    return by_value<bare>{std::forward<T>(operand)};
+  else if constexpr (requires { typename bare::local_tag; })
+    return operand.reference();
+  else
+    return bare(std::forward<T>(operand));
+}
+template <class T> using held = decltype(hold(std::declval<T>()));
+
+/// An expression, or a number beside one.
+template <class T>
+concept operand = expression<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
+
+inline extent extent_of(number const&) { return {}; }
+template <leaf Leaf> extent extent_of(Leaf const& leaf) {
+  extent size;
+  if constexpr (of_matrix(Leaf::laid_over)) {
+    size.rows = leaf.tensor().rows();
+    size.cols = leaf.tensor().cols();
+    size.stored = &leaf.tensor().stored();
+  } else {
+    size.features = leaf.tensor().features();
+    size.tokens = leaf.tensor().tokens();
+  }
+  return size;
+}
+template <class Node>
+  requires requires(Node const& n) { n.size(); }
+extent extent_of(Node const& node) {
+  return node.size();
+}
+
+/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
+inline std::int64_t values_in(number const&) { return -1; }
+template <leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
+template <class Node>
+  requires requires(Node const& n) { n.arguments; }
+std::int64_t values_in(Node const& node) {
+  return std::apply(
+      [](auto const&... argument) {
+        std::int64_t count = -1;
+        ((count = count < 0 ? values_in(argument) : count), ...);
+        return count;
+      },
+      node.arguments);
+}
+
+/// The common size of two operands of an elementwise operation; shape_error if there is none.
+inline extent join(const char* operation, extent const& a, extent const& b) {
+  const auto one = [&](const char* what, std::int64_t left, std::int64_t right) {
+    if (left >= 0 && right >= 0 && left != right)
+      throw shape_error(message("[", operation, "] the left side has ", left, " ", what,
+                                " but the right side has ", right));
+    return left >= 0 ? left : right;
+  };
+  extent both{one("features", a.features, b.features), one("tokens", a.tokens, b.tokens),
+              one("rows", a.rows, b.rows), one("columns", a.cols, b.cols), a.stored ? a.stored : b.stored};
+  if (a.stored && b.stored && !(*a.stored == *b.stored))
+    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->stored(),
+                              " and ", b.stored->stored(), "): bring both to one pattern with set_pattern"));
+  return both;
+}
+
+/// Where the result of an elementwise operation on two operands lies.
+constexpr domain join(domain a, domain b) {
+  if (a == b || b == domain::number) return a;
+  if (a == domain::number) return b;
+  return of_matrix(a) || of_matrix(b) ? domain::values : domain::panels;
+}
+constexpr bool combine(domain a, domain b) {
+  return a == domain::number || b == domain::number || of_matrix(a) == of_matrix(b);
+}
+
+/// The element type operands share; `void` is a number's. `mixed` if there are two.
+struct mixed {};
+template <class...> struct common_value {
+  using type = void;
+};
+template <class First, class... Rest> struct common_value<First, Rest...> {
+  using rest = typename common_value<Rest...>::type;
+  using type = std::conditional_t<std::is_void_v<First> || std::is_same_v<First, rest>, rest,
+                                  std::conditional_t<std::is_void_v<rest>, First, mixed>>;
+};
+
+}  // namespace tessera::inline TESSERA_ISA::expr

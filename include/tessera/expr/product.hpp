@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/expr/node.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+namespace expr {
+
+/// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
+template <leaf Leaf> struct transpose {
+  using value_type = typename Leaf::value_type;
+  Leaf of;
+};
+template <class T> inline constexpr bool is_transpose = false;
+template <class Leaf> inline constexpr bool is_transpose<transpose<Leaf>> = true;
+
+/// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
+template <leaf Matrix, bool Transposed, class X> struct product {
+  using node_tag = void;
+  using value_type = typename Matrix::value_type;
+  static constexpr domain laid_over = domain::panels;
+  Matrix matrix;
+  X x;
+  extent size() const {
+    return {Transposed ? matrix.tensor().cols() : matrix.tensor().rows(), extent_of(x).tokens};
+  }
+};
+
+/// a·bᵀ of two activations: a matrix (features of a, features of b), summed over tokens.
+template <leaf A, leaf B> struct outer_product {
+  using node_tag = void;
+  using value_type = typename A::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  A a;
+  B b;
+  bool sampled = false;
+  extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
+};
+
+/// a·b of two matrices.
+template <leaf A, leaf B> struct matrix_product {
+  using node_tag = void;
+  using value_type = typename A::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  A a;
+  B b;
+  bool sampled = false;
+  extent size() const { return {-1, -1, a.tensor().rows(), b.tensor().cols()}; }
+};
+
+template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
+  const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
+  const std::int64_t features = extent_of(x).features;
+  if (features != inner)
+    throw shape_error(
+        Transposed ? message("[transposed(W) * x] W has ", inner, " rows but x has ", features, " features")
+                   : message("[W * x] W has ", inner, " columns but x has ", features, " features"));
+  return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+}
+
+template <class T>
+concept activation = expression<T> && held<T>::laid_over == domain::panels;
+template <class T>
+concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
+
+}  // namespace expr
+
+/// Rows and columns exchanged, for use in a product.
+template <tensor Tensor>
+  requires(expr::matrix<Tensor> || expr::activation<Tensor>)
+auto transposed(Tensor&& tensor) {
+  return expr::transpose<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(tensor))};
+}
+
+/// W·x (SpMM). Throws shape_error if W's columns are not x's features.
+template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matrix, X&& x) {
+  return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
+}
+
+/// Wᵀ·x, through the pattern's column index: the same stored weights.
+template <class Leaf, expr::activation X>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(expr::transpose<Leaf> matrix, X&& x) {
+  return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
+}
+
+/// a·bᵀ of activations. What the destination does not store is lost, which `sampled` must say.
+template <tensor A, class Leaf>
+  requires(expr::activation<A> && Leaf::laid_over == domain::panels)
+auto operator*(A&& a, expr::transpose<Leaf> b) {
+  if (a.tokens() != b.of.tensor().tokens())
+    throw shape_error(
+        message("[a * transposed(b)] a has ", a.tokens(), " tokens but b has ", b.of.tensor().tokens()));
+  return expr::outer_product<expr::held<A>, Leaf>{expr::hold(std::forward<A>(a)), std::move(b.of)};
+}
+
+/// a·b of matrices.
+template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
+  if (a.cols() != b.rows())
+    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
+  return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),
+                                                            expr::hold(std::forward<B>(b))};
+}
+
+/// Says that only the blocks which the destination stores are wanted (SDDMM).
+template <class Product>
+  requires requires(Product p) { p.sampled = true; }
+auto sampled(Product product) {
+  product.sampled = true;
+  return product;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/expr/map.hpp>
+#include <tessera/expr/node.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+namespace expr {
+
+/// Op folded over the features of each token.
+template <class Op, class Argument> struct feature_reduction {
+  using node_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = domain::tokens;
+  Argument argument;
+  extent size() const { return {-1, extent_of(argument).tokens}; }
+};
+
+/// A sum over the tokens for each feature, in an order that does not depend on threads.
+template <class Argument> struct token_sum {
+  using node_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = domain::features;
+  Argument argument;
+  extent size() const { return {extent_of(argument).features, -1}; }
+};
+
+/// A value that is computed once per panel and never stored.
+template <class Argument> struct local_value {
+  using node_tag = void;
+  using local_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = Argument::laid_over;
+  Argument argument;
+
+  explicit local_value(Argument of) : argument(std::move(of)) {}
+  local_value(local_value const&) = delete;
+  local_value& operator=(local_value const&) = delete;
+
+  struct reference_type {
+    using node_tag = void;
+    using value_type = typename Argument::value_type;
+    static constexpr domain laid_over = Argument::laid_over;
+    local_value const* address;
+    extent size() const { return extent_of(address->argument); }
+  };
+  reference_type reference() const { return {this}; }
+  extent size() const { return extent_of(argument); }
+};
+
+template <class T>
+concept over_tokens =
+    expression<T> && (held<T>::laid_over == domain::panels || held<T>::laid_over == domain::tokens);
+
+}  // namespace expr
+
+/// The sum over the features, for each token.
+template <expr::activation Operand> auto sum_features(Operand&& x) {
+  return expr::feature_reduction<ops::add, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// The mean over the features, for each token.
+template <expr::activation Operand> auto mean_features(Operand&& x) {
+  auto sum = sum_features(std::forward<Operand>(x));
+  return sum * (1.0 / static_cast<double>(expr::extent_of(sum.argument).features));
+}
+
+/// The largest value over the features, for each token.
+template <expr::activation Operand> auto max_features(Operand&& x) {
+  return expr::feature_reduction<ops::maximum, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// The sum over the tokens, for each feature: for a feature_vector on the left of `=` or `+=`.
+template <expr::activation Operand> auto sum_tokens(Operand&& x) {
+  return expr::token_sum<expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// Names a value that several statements of one run use and nobody wants stored: it is computed once for each
+/// panel, in the cache. `auto h = local(gelu(w1 * x + b1));`
+template <expr::over_tokens Operand> auto local(Operand&& x) {
+  return expr::local_value<expr::held<Operand>>(expr::hold(std::forward<Operand>(x)));
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Block-sparse tensors for CPUs: everything a user needs.
+
+#include <tessera/core/random.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/matrix_view.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+#include <tessera/tensor/vectors.hpp>

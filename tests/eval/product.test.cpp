@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <support/reference.hpp>
+#include <support/types.hpp>
+
+#include <tessera/tessera.hpp>
+
+// Every product against the triple loop in double, over all elements and blocks, odd sizes, empty rows and
+// full patterns, several token counts.
+
+using namespace tessera;
+using support::bound;
+using support::fill;
+using support::magnitudes;
+using support::multiply;
+using support::random_matrix;
+using support::reference;
+using support::to_reference;
+
+namespace {
+
+struct size {
+  std::int64_t rows, cols, tokens;
+  double density;
+};
+const std::vector<size> sizes = {{64, 48, 64, 0.4}, {80, 33, 130, 0.3},  {17, 100, 15, 0.5}, {1, 1, 1, 1},
+                                 {50, 70, 97, 0.0}, {40, 300, 200, 0.2}, {48, 64, 31, 1.0}};
+
+/// The largest error of `got` as a multiple of what the sums' lengths and magnitudes allow.
+template <class T>
+double excess(reference const& got, reference const& exact, reference const& magnitude, std::int64_t terms) {
+  double worst = 0;
+  for (std::size_t i = 0; i < exact.values.size(); ++i)
+    worst = std::max(worst, std::abs(got.values[i] - exact.values[i]) / bound<T>(terms, magnitude.values[i]));
+  return worst;
+}
+
+/// True if everything stored beyond the last feature and token is zero.
+template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
+  for (std::int64_t p = 0; p < x.panels(); ++p)
+    for (std::int64_t f = 0; f < x.stored_features(); ++f)
+      for (int t = 0; t < panel_tokens; ++t)
+        if ((f >= x.features() || p * panel_tokens + t >= x.tokens()) &&
+            x.panel(p)[f * panel_tokens + t] != 0)
+          return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("product: W * x equals the triple loop", Types, forward) {
+  using T = typename Types::element;
+  context ctx(2, oversubscribe::allowed);
+  for (size const& s : sizes) {
+    INFO(s.rows, " x ", s.cols, ", ", s.tokens, " tokens, density ", s.density);
+    const auto w = random_matrix<T, typename Types::block>(s.rows, s.cols, s.density, 1);
+    panel_matrix<T> x(s.cols, s.tokens), y(s.rows, s.tokens);
+    fill(x, 2);
+    fill(y, 3);
+    run(ctx, y = w * x);
+    const reference rw = to_reference(w), rx = to_reference(x);
+    CHECK(excess<T>(to_reference(y), multiply(rw, rx), multiply(magnitudes(rw), magnitudes(rx)), s.cols) <=
+          1);
+    CHECK(padding_is_zero(y));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(forward, support::element_and_block);
+
+TEST_CASE_TEMPLATE_DEFINE("product: transposed(W) * y equals the triple loop", Types, backward) {
+  using T = typename Types::element;
+  context ctx(2, oversubscribe::allowed);
+  for (size const& s : sizes) {
+    INFO(s.rows, " x ", s.cols, ", ", s.tokens, " tokens, density ", s.density);
+    const auto w = random_matrix<T, typename Types::block>(s.rows, s.cols, s.density, 1);
+    panel_matrix<T> x(s.cols, s.tokens), y(s.rows, s.tokens);
+    fill(y, 2);
+    fill(x, 3);
+    run(ctx, x = transposed(w) * y);
+    const reference rw = support::transposed(to_reference(w)), ry = to_reference(y);
+    CHECK(excess<T>(to_reference(x), multiply(rw, ry), multiply(magnitudes(rw), magnitudes(ry)), s.rows) <=
+          1);
+    CHECK(padding_is_zero(x));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(backward, support::element_and_block);
+
+TEST_CASE_TEMPLATE_DEFINE("product: sampled(a * transposed(b)) equals the triple loop at stored blocks",
+                          Types, sampled_) {
+  using T = typename Types::element;
+  context ctx(2, oversubscribe::allowed);
+  for (size const& s : sizes) {
+    INFO(s.rows, " x ", s.cols, ", ", s.tokens, " tokens, density ", s.density);
+    auto g = random_matrix<T, typename Types::block>(s.rows, s.cols, s.density, 1);
+    const reference before = to_reference(g);
+    panel_matrix<T> a(s.rows, s.tokens), b(s.cols, s.tokens);
+    fill(a, 2);
+    fill(b, 3);
+    const reference ra = to_reference(a), rb = support::transposed(to_reference(b));
+    reference exact = multiply(ra, rb), magnitude = multiply(magnitudes(ra), magnitudes(rb));
+    for (std::int64_t i = 0; i < s.rows; ++i)
+      for (std::int64_t j = 0; j < s.cols; ++j)
+        if (g.find(i, j) < 0) exact(i, j) = magnitude(i, j) = 0;
+    run(ctx, g = sampled(a * transposed(b)));
+    CHECK(excess<T>(to_reference(g), exact, magnitude, s.tokens) <= 1);
+    const reference once = to_reference(g);
+    run(ctx, g += sampled(a * transposed(b)));
+    for (std::size_t i = 0; i < exact.values.size(); ++i) {
+      exact.values[i] += once.values[i];
+      magnitude.values[i] += std::abs(once.values[i]);
+    }
+    CHECK(excess<T>(to_reference(g), exact, magnitude, s.tokens + 1) <= 1);
+    for (std::int64_t n = 0; n < g.size(); ++n) CHECK(std::isfinite(double(g.data()[n])));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(sampled_, support::element_and_block);
+
+TEST_CASE_TEMPLATE_DEFINE("product: overhanging parts of a weight gradient stay zero", Types, overhang) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  context ctx(1);
+  block_sparse_matrix<T, Block> g(33, 50);
+  panel_matrix<T> a(33, 70), b(50, 70);
+  fill(a, 2);
+  fill(b, 3);
+  run(ctx, g = a * transposed(b));
+  std::int64_t inside = 0;
+  for (T v : g) inside += v != 0;
+  CHECK(inside <= 33 * 50);
+}
+TEST_CASE_TEMPLATE_APPLY(overhang, support::element_and_block);
+
+TEST_CASE_TEMPLATE_DEFINE("product: a sparse matrix times a sparse matrix equals the triple loop", Types,
+                          sparse_sparse) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  using Inner = block_shape<Block::cols, Block::rows>;
+  context ctx(2, oversubscribe::allowed);
+  const auto a = random_matrix<T, Block>(60, 75, 0.3, 1);
+  const auto b = random_matrix<T, Inner>(75, 44, 0.4, 2);
+  block_sparse_matrix<T, block_shape<Block::rows>> c(60, 44);
+  run(ctx, c = a * b);
+  const reference ra = to_reference(a), rb = to_reference(b);
+  CHECK(excess<T>(to_reference(c), multiply(ra, rb), multiply(magnitudes(ra), magnitudes(rb)), 75) <= 1);
+}
+TEST_CASE_TEMPLATE_APPLY(sparse_sparse, support::element_and_block);

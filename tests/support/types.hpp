@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include <tessera/core/block_shape.hpp>
+
+// The types every typed test runs over. TESSERA_REDUCED_TYPES, set by the sanitizer builds, keeps one of each
+// kind.
+
+namespace support {
+
+template <class Element, class Block> struct types {
+  using element = Element;
+  using block = Block;
+};
+
+template <class Element>
+using shapes_of =
+#ifdef TESSERA_REDUCED_TYPES
+    std::tuple<types<Element, tessera::block_shape<16>>, types<Element, tessera::block_shape<4>>,
+               types<Element, tessera::block_shape<1>>>;
+#else
+    std::tuple<types<Element, tessera::block_shape<16>>, types<Element, tessera::block_shape<8>>,
+               types<Element, tessera::block_shape<4>>, types<Element, tessera::block_shape<1>>,
+               types<Element, tessera::block_shape<32>>, types<Element, tessera::block_shape<4, 16>>,
+               types<Element, tessera::block_shape<10, 6>>>;
+#endif
+
+template <class... Tuples> using joined = decltype(std::tuple_cat(std::declval<Tuples>()...));
+
+using element_and_block = joined<shapes_of<float>, shapes_of<double>>;
+
+}  // namespace support
