@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+
+namespace pretrain {
+
+/// Runs `body(arguments)`, which returns the exit code. An option_error ends in 2 and any other exception in
+/// 1, each with one line on stderr.
+template <class Body>
+int guarded_main(char const* program, int argument_count, char const* const* arguments, Body&& body) {
+  const auto failed = [&](const char* what, int code) {
+    std::fprintf(stderr, "%s: %s\n", program, what);
+    return code;
+  };
+  try {
+    return body(std::vector<std::string>(arguments + 1, arguments + argument_count));
+  } catch (tessera::option_error const& error) {
+    return failed(error.what(), 2);
+  } catch (std::bad_alloc const&) {
+    return failed("[memory] there is not enough; a smaller model or batch needs less", 1);
+  } catch (std::exception const& error) {
+    return failed(error.what(), 1);
+  }
+}
+
+}  // namespace pretrain

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include <tessera/core/error.hpp>
+
+#include "format.hpp"
+#include "settings.hpp"
+
+namespace pretrain {
+
+/// What a run is called unless it has a --name, without its number: char-4x256-sparse-16x16-0.1.
+inline std::string describe(settings const& s) {
+  const std::string size = s.level + "-" + std::to_string(s.layers) + "x" + std::to_string(s.hidden);
+  const std::string block = std::to_string(s.block);
+  return size + "-" + s.only +
+         (s.only == "dense" ? "" : "-" + block + "x" + block + "-" + number(s.density)) +
+         (s.only == "dense" || !s.static_pattern ? "" : "-static");
+}
+
+/// Makes the folder of a new run, --out/NAME; never one that exists. Without --name, the first free number is
+/// put behind the description. Throws option_error for a name that is taken or no name, io_error if the
+/// folder cannot be made.
+inline std::filesystem::path make_run_folder(settings const& s) {
+  namespace fs = std::filesystem;
+  if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
+    refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
+  std::error_code failure;
+  const auto made = [&](fs::path const& folder) {
+    const bool is_new = fs::create_directory(folder, failure);
+    if (failure && !fs::exists(folder))
+      throw tessera::io_error("[--out] " + folder.string() + " cannot be made: " + failure.message());
+    return is_new;
+  };
+  fs::create_directories(s.out, failure);  // if this fails, so does what follows
+  if (!s.name.empty()) {
+    const fs::path folder = fs::path(s.out) / s.name;
+    if (!made(folder))
+      refuse("--name",
+             folder.string() + " exists already; choose another name, or --resume " + folder.string());
+    return folder;
+  }
+  for (int number = 1;; ++number) {
+    const fs::path folder = fs::path(s.out) / (describe(s) + "-" + std::to_string(number));
+    if (made(folder)) return folder;
+  }
+}
+
+}  // namespace pretrain

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json_parser.hpp>
+
+#include "options.hpp"
+
+namespace pretrain {
+
+/// All that a pre-training run can be told; settings_table() says what each means.
+struct settings {
+  string_list text;
+  std::string level = "char";
+
+  int layers = 4, hidden = 256, heads = 4, context = 128;
+  double dropout = 0;
+  std::string precision = "float";
+
+  std::string only = "both";
+  int block = 16;
+  double density = 0.1;
+  bool static_pattern = false;
+  int updates = 80;
+  double prune_share = 0.5;
+
+  seconds time{90};
+  int steps = 0;
+  int batch = 16;
+  double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
+  double weight_decay = 0.1, clip = 1;
+  std::uint64_t seed = 1;
+
+  std::string out = "runs", name;
+  int eval_every = 0, checkpoint_every = 0, keep = 2;
+  int threads = 0;
+  bool quiet = false;
+
+  std::string config, resume;
+  bool dry_run = false, help = false;
+};
+
+inline option_table<settings> const& settings_table() {
+  using s = settings;
+  using enum option_role;
+  static const option_table<settings> table{
+      {"Text",
+       {{"text", &s::text, "FILE",
+         "train on these files, the last tenth of each validates; without, on the project's own sources and "
+         "documents",
+         session},
+        {"level", &s::level, "char|byte", "what a token is"}}},
+      {"Model",
+       {{"layers", &s::layers, "[1, 1000]", "transformer blocks"},
+        {"hidden", &s::hidden, "[1, 65536]", "features of a token"},
+        {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
+        {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
+        {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
+        {"precision", &s::precision, "float", "element type of weights and activations"}}},
+      {"Sparsity",
+       {{"only", &s::only, "dense|sparse|both", "which of the two models to train"},
+        {"block", &s::block, "1|4|8|16", "rows and columns of a block, a divisor of --hidden"},
+        {"density", &s::density, "(0, 1]",
+         "share of the blocks of each weight matrix that the sparse model stores"},
+        {"static", &s::static_pattern, "", "keep the first pattern"},
+        {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, evenly spaced"},
+        {"prune-share", &s::prune_share, "(0, 1]",
+         "share of the blocks that the first update replaces; falls to none along a cosine"}}},
+      {"Training",
+       {{"time", &s::time, "(0, inf)",
+         "training time of each model, turned into a number of steps by timing the first ones"},
+        {"steps", &s::steps, "[0, inf)", "steps of each model, in place of --time; 0: as many as fit"},
+        {"batch", &s::batch, "[1, 65536]", "sequences of a step"},
+        {"lr", &s::lr, "(0, inf)", "highest learning rate of the dense model"},
+        {"sparse-lr", &s::sparse_lr, "[0, inf)",
+         "highest learning rate of the sparse model; 0: suggested by --lr and --density"},
+        {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
+        {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
+        {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
+        {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
+        {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
+      {"Running",
+       {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
+        {"eval-every", &s::eval_every, "[0, inf)", "steps between evaluations; 0: twenty in a run"},
+        {"checkpoint-every", &s::checkpoint_every, "[0, inf)", "steps between checkpoints; 0: five in a run",
+         session},
+        {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},
+        {"out", &s::out, "DIR", "where the folders of runs are", session},
+        {"name", &s::name, "NAME", "folder of this run; without, made from the settings"},
+        {"config", &s::config, "FILE.json", "settings to begin with; the other options override them",
+         command},
+        {"resume", &s::resume, "DIR", "go on with the run in this folder", command},
+        {"dry-run", &s::dry_run, "", "print sizes and expected time, and train nothing", command},
+        {"quiet", &s::quiet, "", "no progress lines", session},
+        {"help", &s::help, "", "print this", command}}}};
+  return table;
+}
+
+/// All that the sampling program can be told.
+struct sampling_settings {
+  std::string checkpoint, prompt;
+  int tokens = 500, top_k = 0;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+  int threads = 0;
+  bool help = false;
+};
+
+inline option_table<sampling_settings> const& sampling_table() {
+  using s = sampling_settings;
+  static const option_table<sampling_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
+        {"tokens", &s::tokens, "[1, inf)", "how many to add"},
+        {"temperature", &s::temperature, "[0, inf)",
+         "logits are divided by it; 0: always the likeliest token"},
+        {"top-k", &s::top_k, "[0, inf)", "choose among so many likeliest tokens; 0: among all"},
+        {"seed", &s::seed, "[0, inf)", "decides what is chosen"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
+/// Sizes that do not go together; `available_threads` is what this process may use. Throws option_error.
+inline void check(settings const& s, int available_threads) {
+  using tessera::message;
+  const int block = s.only == "dense" ? 1 : s.block, unit = std::lcm(s.heads, block);
+  if (s.hidden % unit != 0) {
+    const int below = s.hidden / unit * unit;
+    refuse("--hidden",
+           message(s.hidden, " is not a multiple of ", s.heads, " heads and blocks of ", block, "; ",
+                   below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
+  }
+  if (std::int64_t{s.batch} * s.context > std::numeric_limits<int>::max())
+    refuse("--batch",
+           message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
+                   std::numeric_limits<int>::max() / s.context, " are possible"));
+  if (s.threads > available_threads)
+    refuse("--threads", message(s.threads, " is more than the ", available_threads,
+                                " that this process may use; 0 takes all of them"));
+}
+
+/// The learning rate that suits a sparse model if `dense` suits the same model without sparsity:
+/// η(s) = η(0) exp(1.969 s² + 0.2905 s) at sparsity s (Dietrich et al. 2021, "Towards Structured Dynamic
+/// Sparse Pre-Training of BERT", equation 3).
+inline double suggested_sparse_lr(double dense, double density) {
+  const double sparsity = 1 - density;
+  return dense * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
+}
+
+/// The settings in a JSON object, on top of the defaults; `document` names it in errors.
+inline settings stored_settings(tessera::io::json const& object, std::string const& document) {
+  settings s;
+  assign(settings_table(), s, read_json(object, document));
+  return s;
+}
+
+/// The settings of a new run: the defaults, over them --config, over that the arguments.
+inline settings new_settings(string_list const& arguments) {
+  const std::vector<given_option> given = read_arguments(settings_table(), arguments);
+  const auto says = [&](const char* name) {
+    return std::any_of(given.begin(), given.end(), [&](given_option const& g) { return g.name == name; });
+  };
+  settings s;
+  assign(settings_table(), s, given);
+  if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
+  if (!s.config.empty() && !s.resume.empty())
+    refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
+  if (!s.config.empty()) {
+    const std::string path = s.config;
+    s = stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path);
+    if (says("time")) s.steps = 0;
+    assign(settings_table(), s, given);
+  }
+  if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s.lr, s.density);
+  return s;
+}
+
+/// The settings of a run to be resumed: what was stored, over it the arguments, which may change only what
+/// leaves the results alone.
+inline settings resumed_settings(settings const& stored, string_list const& arguments) {
+  settings s = stored;
+  assign(settings_table(), s, read_arguments(settings_table(), arguments));
+  require_unchanged(settings_table(), stored, s);
+  return s;
+}
+
+/// The settings of the sampling program.
+inline sampling_settings new_sampling_settings(string_list const& arguments) {
+  sampling_settings s;
+  assign(sampling_table(), s, read_arguments(sampling_table(), arguments));
+  if (s.checkpoint.empty() && !s.help)
+    refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
+  return s;
+}
+
+}  // namespace pretrain

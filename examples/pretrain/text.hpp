@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+
+#include "vocabulary.hpp"
+
+namespace pretrain {
+
+/// The text of a run before it becomes tokens.
+struct corpus {
+  std::string training, validation;
+  std::string source;  ///< for people: where it came from
+};
+
+/// A text as the tokens of its own vocabulary.
+struct token_text {
+  vocabulary symbols;
+  std::vector<token> training, validation;
+  double bytes_per_token;  ///< of the validation part: turns nats per token into bits per byte
+  std::uint64_t hash;      ///< of both parts: a run is resumed on this text alone
+};
+
+/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash of what came before.
+constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
+  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return before;
+}
+
+/// What keeps `bytes` from being text at this level, or "": a NUL; at character level any byte that is not
+/// UTF-8, at byte level (Latin-1 is welcome there) more than a tenth of such bytes.
+inline std::string text_fault(std::string_view bytes, text_level level) {
+  if (const std::size_t nul = bytes.find('\0'); nul != bytes.npos)
+    return tessera::message("is binary: byte ", nul, " is zero");
+  std::size_t strangers = 0, first = 0;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t length = utf8_length(bytes.substr(at));
+    if (length == 0 && strangers++ == 0) first = at;
+    at += std::max<std::size_t>(1, length);
+  }
+  if (strangers > bytes.size() / 10)
+    return tessera::message("is binary: ", strangers, " of its ", bytes.size(), " bytes are not UTF-8");
+  if (strangers > 0 && level == text_level::character)
+    return tessera::message("is not UTF-8 at byte ", first, "; convert it, or use --level byte");
+  return "";
+}
+
+/// The last place not after `at` where a character begins.
+inline std::size_t character_start(std::string_view text, std::size_t at) {
+  for (int i = 0; i < 3 && at > 0 && at < text.size() && (text[at] & 0xC0) == 0x80; ++i) --at;
+  return at;
+}
+
+/// Files of the user's choice: the last tenth of each validates.
+inline corpus read_files(std::vector<std::string> const& paths, text_level level) {
+  corpus all;
+  for (std::string const& path : paths) {
+    const std::string text = tessera::io::read_file(path);
+    if (text.empty()) throw tessera::io_error(tessera::message("[text] ", path, " is empty"));
+    if (const std::string fault = text_fault(text, level); !fault.empty())
+      throw tessera::io_error(tessera::message("[text] ", path, " ", fault));
+    const std::size_t cut = character_start(text, text.size() - (text.size() + 9) / 10);
+    all.training.append(text, 0, cut);
+    all.validation.append(text, cut);
+    all.source += (all.source.empty() ? "" : ", ") + path;
+  }
+  return all;
+}
+
+/// The files git tracks below `root`; none where there is no git or no checkout.
+inline std::vector<std::string> tracked_files(std::filesystem::path const& root) {
+  std::string quoted;
+  for (const char c : root.string()) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  const std::string command = "git -C '" + quoted + "' ls-files -z 2>/dev/null";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::vector<std::string> names(1);
+  for (int c = 0; pipe && (c = std::fgetc(pipe.get())) != EOF;) {
+    if (c == 0)
+      names.emplace_back();
+    else
+      names.back() += static_cast<char>(c);
+  }
+  names.pop_back();
+  return names;
+}
+
+/// The project's sources and documents below `root`, in sorted order: of what git tracks, or, in an unpacked
+/// archive, of what lies in the folders of the project, the files that are source or prose by name.
+inline std::vector<std::string> repository_files(std::filesystem::path const& root) {
+  constexpr std::array folders{"include", "tests", "benchmarks", "examples", "docs", "cmake"};
+  constexpr std::array kinds{".hpp", ".cpp", ".py", ".md", ".cmake"};
+  std::vector<std::string> names = tracked_files(root);
+  if (names.empty())
+    for (const char* folder : folders) {
+      std::error_code absent;
+      for (auto const& entry : std::filesystem::recursive_directory_iterator(root / folder, absent))
+        names.push_back(entry.path().lexically_relative(root).generic_string());
+    }
+  std::erase_if(names, [&](std::string const& name) {
+    const std::string kind = std::filesystem::path(name).extension().string();
+    return std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
+           !std::filesystem::is_regular_file(root / name);
+  });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// The text that is always there: the project's own sources and documents, cut into chunks of 4 KiB. A chunk
+/// validates if its hash says so, one in ten, so an edit of one file moves no chunk of another, and equal
+/// chunks lie on one side.
+inline corpus read_repository(std::filesystem::path const& root) {
+  constexpr std::size_t chunk_bytes = 4096;
+  const std::vector<std::string> names = repository_files(root);
+  corpus all;
+  all.source = tessera::message("the ", names.size(), " sources and documents of ", root.string());
+  for (std::string const& name : names) {
+    const std::string file = tessera::io::read_file((root / name).string());
+    if (!text_fault(file, text_level::character).empty()) continue;
+    for (std::string_view rest = file; !rest.empty();) {
+      const std::string_view chunk =
+          rest.substr(0, character_start(rest, std::min(chunk_bytes, rest.size())));
+      (content_hash(chunk) % 10 == 0 ? all.validation : all.training) += chunk;
+      rest.remove_prefix(chunk.size());
+    }
+  }
+  if (all.training.empty())
+    throw tessera::io_error(tessera::message("[text] there are no sources or documents in ", root.string(),
+                                             "; name a text with --text FILE"));
+  return all;
+}
+
+/// Throws option_error if a part of the text is shorter than one window of `context` + 1 tokens.
+inline token_text tokenize(corpus const& text, text_level level, int context) {
+  const vocabulary symbols(level, text.training + text.validation);
+  token_text result{symbols, symbols.encode(text.training), symbols.encode(text.validation), 0, 0};
+  const auto require = [&](const char* part, std::size_t tokens) {
+    if (tokens <= static_cast<std::size_t>(context))
+      throw tessera::option_error(tessera::message(
+          "[text] the ", part, " part of ", text.source, " has ", tokens, " tokens, but --context ", context,
+          " needs at least ", context + 1, "; choose a longer text or a smaller context"));
+  };
+  require("training", result.training.size());
+  require("validation", result.validation.size());
+  result.bytes_per_token =
+      static_cast<double>(text.validation.size()) / static_cast<double>(result.validation.size());
+  result.hash = content_hash(text.validation, content_hash(text.training) + text.training.size());
+  return result;
+}
+
+}  // namespace pretrain

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <string>
+
+#include <doctest/doctest.h>
+#include <pretrain/guarded_main.hpp>
+#include <pretrain/options_help.hpp>
+#include <pretrain/settings.hpp>
+
+#include "../io/scratch_folder.hpp"
+
+using namespace pretrain;
+
+namespace {
+
+std::string refusal_of(string_list const& arguments) {
+  return error_of<tessera::option_error>([&] { check(new_settings(arguments), 2); });
+}
+
+}  // namespace
+
+TEST_CASE("options: both ways of writing an option mean the same") {
+  const settings s = new_settings({"--layers", "3", "--density=0.25", "--static", "--time", "1h2m3s",
+                                   "--lr=3e-4", "--block=8", "--level", "byte", "--name=a=b"});
+  CHECK(s.layers == 3);
+  CHECK(s.density == 0.25);
+  CHECK(s.static_pattern);
+  CHECK(s.time == seconds(3723));
+  CHECK(s.lr == 3e-4);
+  CHECK(s.block == 8);
+  CHECK(s.level == "byte");
+  CHECK(s.name == "a=b");
+  CHECK(!new_settings({"--static=false"}).static_pattern);
+  CHECK(new_settings({"-h"}).help);
+}
+
+TEST_CASE("options: of one option given twice the last counts and a list goes on") {
+  CHECK(new_settings({"--layers=3", "--layers=5"}).layers == 5);
+  CHECK(new_settings({"--text", "a", "b", "--layers=2", "--text=c"}).text == string_list{"a", "b", "c"});
+}
+
+TEST_CASE("options: times are seconds or have units") {
+  CHECK(new_settings({"--time=90"}).time == seconds(90));
+  CHECK(new_settings({"--time=1.5"}).time == seconds(1.5));
+  CHECK(new_settings({"--time=180s"}).time == seconds(180));
+  CHECK(new_settings({"--time=3m"}).time == seconds(180));
+  for (const char* wrong : {"3x", "m", "3m2", "0", "0s", "-1m", "", "inf", "3 m"})
+    CHECK(refusal_of({std::string("--time=") + wrong}) ==
+          std::string("[--time] '") + wrong + "' is not a time, such as 90s, 3m or 1h30m, in (0, inf)");
+}
+
+TEST_CASE("options: an unknown name is refused with the nearest one") {
+  CHECK(refusal_of({"--densty=0.5"}) == "[--densty] there is no such option; did you mean --density?");
+  CHECK(refusal_of({"--pruneshare", "1"}) ==
+        "[--pruneshare] there is no such option; did you mean --prune-share?");
+  CHECK(refusal_of({"--quantum"}) == "[--quantum] there is no such option; --help lists all");
+  CHECK(refusal_of({"--"}) == "[--] there is no such option; --help lists all");
+  CHECK(refusal_of({"corpus.txt"}) == "[corpus.txt] options begin with --; --help lists all");
+}
+
+TEST_CASE("options: a value outside its range is refused with the range") {
+  CHECK(refusal_of({"--density=0"}) == "[--density] '0' is not a number in (0, 1]");
+  CHECK(refusal_of({"--density=1.01"}) == "[--density] '1.01' is not a number in (0, 1]");
+  CHECK(refusal_of({"--density=nan"}) == "[--density] 'nan' is not a number in (0, 1]");
+  CHECK(refusal_of({"--density=1"}) == "");
+  CHECK(refusal_of({"--lr=inf"}) == "[--lr] 'inf' is not a number in (0, inf)");
+  CHECK(refusal_of({"--layers=0"}) == "[--layers] '0' is not a whole number in [1, 1000]");
+  CHECK(refusal_of({"--layers=2.5"}) == "[--layers] '2.5' is not a whole number in [1, 1000]");
+  CHECK(refusal_of({"--steps=3000000000"}) == "[--steps] '3000000000' is not a whole number in [0, inf)");
+  CHECK(refusal_of({"--block=5"}) == "[--block] '5' is not one of 1|4|8|16");
+  CHECK(refusal_of({"--block=1|4"}) == "[--block] '1|4' is not one of 1|4|8|16");
+  CHECK(refusal_of({"--level=word"}) == "[--level] 'word' is not one of char|byte");
+  CHECK(refusal_of({"--static=maybe"}) == "[--static] 'maybe' is not true or false");
+  CHECK(refusal_of({"--layers"}) == "[--layers] needs a value: [1, 1000]");
+  CHECK(refusal_of({"--text", "--quiet"}) == "[--text] needs a value: FILE");
+}
+
+TEST_CASE("options: sizes that do not go together are refused with sizes that do") {
+  CHECK(refusal_of({"--hidden=250"}) ==
+        "[--hidden] 250 is not a multiple of 4 heads and blocks of 16; 240 and 256 are");
+  CHECK(refusal_of({"--hidden=100", "--heads=500"}) ==
+        "[--hidden] 100 is not a multiple of 500 heads and blocks of 16; 2000 is");
+  CHECK(refusal_of({"--hidden=252", "--block=4"}) == "");
+  CHECK(refusal_of({"--hidden=252", "--only=dense"}) == "");
+  CHECK(refusal_of({"--threads=3"}) ==
+        "[--threads] 3 is more than the 2 that this process may use; 0 takes all of them");
+  CHECK(refusal_of({"--batch=65536", "--context=1000000"}) ==
+        "[--batch] 65536 sequences of 1000000 tokens are too many for a step; at most 2147 are possible");
+  CHECK(refusal_of({"--steps=5", "--time=3m"}) ==
+        "[--time] and --steps both say when to end; give one of them");
+  CHECK(refusal_of({"--config=a", "--resume=b"}) ==
+        "[--config] has no meaning with --resume, which goes on with the stored settings; leave it out");
+}
+
+TEST_CASE("options: arguments override a settings file and that overrides the defaults") {
+  const scratch_folder folder;
+  const std::string file = folder / "settings.json";
+  put(file, R"({"layers": 7, "lr": 0.002, "static": true, "text": ["a", "b"], "time": "2m"})");
+  const settings s = new_settings({"--layers=2", "--config", file});
+  CHECK(s.layers == 2);
+  CHECK(s.lr == 0.002);
+  CHECK(s.static_pattern);
+  CHECK(s.text == string_list{"a", "b"});
+  CHECK(s.time == seconds(120));
+  CHECK(s.hidden == settings().hidden);
+  CHECK(new_settings({"--config", file, "--text", "c"}).text == string_list{"c"});
+}
+
+TEST_CASE("options: a time in the arguments replaces the steps of a settings file") {
+  const scratch_folder folder;
+  const std::string file = folder / "settings.json";
+  put(file, R"({"steps": 100})");
+  CHECK(new_settings({"--config", file}).steps == 100);
+  CHECK(new_settings({"--config", file, "--time=5s"}).steps == 0);
+}
+
+TEST_CASE("options: mistakes in a settings file name the file and the setting") {
+  const scratch_folder folder;
+  const std::string file = folder / "settings.json";
+  put(file, "{\"hiden\": 128}");
+  const auto read = [&] { (void)new_settings({"--config", file}); };
+  CHECK(error_of<tessera::option_error>(read) ==
+        "[" + file + ": hiden] there is no such option; did you mean hidden?");
+  put(file, "{\"layers\": 1.5}");
+  CHECK(error_of<tessera::option_error>(read) ==
+        "[" + file + ": layers] '1.5' is not a whole number in [1, 1000]");
+  put(file, "{\"layers\": [1, 2]}");
+  CHECK(error_of<tessera::option_error>(read) == "[" + file + ": layers] takes one value, not a list");
+  put(file, "{\"layers\": ");
+  CHECK_THROWS_AS(read(), tessera::io_error);
+}
+
+TEST_CASE("options: stored settings come back as they were") {
+  const settings s = new_settings({"--layers=3", "--seed=18446744073709551615", "--lr=0.1", "--text", "a",
+                                   "b \"c\"", "--time=2m", "--static", "--only=sparse", "--density=0.3"});
+  const tessera::io::json stored = to_json(settings_table(), s);
+  const std::string text = tessera::io::to_text(stored, 2);
+  const settings again = stored_settings(tessera::io::parse_json(text), "stored");
+  CHECK(to_json(settings_table(), again) == stored);
+  CHECK(again.seed == s.seed);
+  CHECK(again.text == s.text);
+  CHECK(again.time == s.time);
+  CHECK(stored.find("help") == nullptr);
+}
+
+TEST_CASE("options: a resumed run keeps what decides its results") {
+  settings stored = new_settings({"--hidden=128", "--threads=2"});
+  stored.steps = 1234;  // as found by timing
+  const settings s = resumed_settings(stored, {"--resume", "runs/a", "--threads=1", "--hidden=128"});
+  CHECK(s.threads == 1);
+  CHECK(s.steps == 1234);
+  CHECK(s.resume == "runs/a");
+  CHECK(error_of<tessera::option_error>([&] {
+          (void)resumed_settings(stored, {"--resume=runs/a", "--hidden=256"});
+        }) == "[--hidden] is 128 in the run to be resumed, not 256; leave it out, or start a new run");
+}
+
+TEST_CASE("options: every default is a value its option takes") {
+  settings s;
+  assign(settings_table(), s, read_json(to_json(settings_table(), settings{}), "defaults"));
+  check(s, 1);
+  sampling_settings sampling;
+  assign(sampling_table(), sampling, read_json(to_json(sampling_table(), sampling_settings{}), "defaults"));
+}
+
+TEST_CASE("options: help explains every option with its values and default") {
+  const std::string help = help_text(settings_table());
+  for (auto const& group : settings_table())
+    for (auto const& row : group.options) {
+      const std::size_t at = help.find("\n  --" + std::string(row.name));
+      CHECK_MESSAGE(at != help.npos, row.name);
+    }
+  CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default 4\n") !=
+        help.npos);
+  for (std::size_t begin = 0, end = 0; (end = help.find('\n', begin)) != help.npos; begin = end + 1)
+    CHECK(text_width(help.substr(begin, end - begin)) <= 100);
+}
+
+TEST_CASE("options: the learning rate suggested for a sparse model grows with sparsity") {
+  CHECK(suggested_sparse_lr(2e-4, 1) == 2e-4);
+  CHECK(suggested_sparse_lr(2e-4, 0.1) == doctest::Approx(2e-4 * 6.400268).epsilon(1e-6));
+  CHECK(new_settings({"--lr=2e-4"}).sparse_lr == suggested_sparse_lr(2e-4, 0.1));
+  CHECK(new_settings({"--lr=2e-4", "--sparse-lr=1e-3"}).sparse_lr == 1e-3);
+}
+
+TEST_CASE("options: sampling needs a checkpoint") {
+  CHECK(new_sampling_settings({"--checkpoint=a", "--prompt=--x", "--top-k=5"}).prompt == "--x");
+  CHECK(error_of<tessera::option_error>([] { (void)new_sampling_settings({"--tokens=5"}); }) ==
+        "[--checkpoint] is missing: the folder of a run, or one of its checkpoints");
+}
+
+TEST_CASE("options: mistakes of use end in code 2 and failures in 1") {
+  const char* const arguments[] = {"program", "--a", "b"};
+  const auto code = [&](auto body) { return guarded_main("program", 3, arguments, body); };
+  CHECK(code([](string_list const& all) { return all == string_list{"--a", "b"} ? 0 : 7; }) == 0);
+  CHECK(code([](string_list const&) -> int { throw tessera::option_error("[--a] wrong"); }) == 2);
+  CHECK(code([](string_list const&) -> int { throw tessera::io_error("[read] gone"); }) == 1);
+  CHECK(code([](string_list const&) -> int { throw std::bad_alloc(); }) == 1);
+}
