@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+
+// An op is written once, for a number and for a SIMD register V. Argument-dependent lookup finds the
+// functions of a register; those of a number, under the same names, are here. Any other function of V must
+// have a name that xsimd has not (remainder, clip, …), or xsimd's is called instead.
+
+namespace tessera::inline TESSERA_ISA::ops::detail {
+
+using std::abs;
+using std::erf;
+using std::log;
+using std::min;
+using std::sqrt;
+
+/// a * b + c; std::fma would be a library call where the instruction set lacks it.
+template <std::floating_point T> TESSERA_INLINE T fma(T a, T b, T c) { return a * b + c; }
+
+/// c - a * b
+template <std::floating_point T> TESSERA_INLINE T fnma(T a, T b, T c) { return c - a * b; }
+
+template <std::floating_point T> TESSERA_INLINE T select(bool condition, T a, T b) {
+  return condition ? a : b;
+}
+
+template <class To, class From>
+  requires(std::floating_point<From> || std::integral<From>)
+TESSERA_INLINE To bitwise_cast(From x) {
+  return std::bit_cast<To>(x);
+}
+
+template <class V> struct scalar {
+  using type = typename V::value_type;
+};
+template <std::floating_point T> struct scalar<T> {
+  using type = T;
+};
+/// The number type of V: V itself, or what one lane of it holds.
+template <class V> using scalar_t = typename scalar<V>::type;
+
+/// max(x, low) and min(x, high), not-a-number if x is. Registers' own max and min do not promise that: what
+/// they return for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
+template <class V> TESSERA_INLINE V at_least(V x, V low) { return select(x < low, low, x); }
+template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
+
+/// c[0] + c[1] x + c[2] x² + …
+template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, T const (&c)[Count]) {
+  constexpr int degree = static_cast<int>(Count) - 1;
+  V sum(static_cast<scalar_t<V>>(c[degree]));
+  unroll<degree>([&](auto i) TESSERA_INLINE_LAMBDA {
+    sum = fma(sum, x, V(static_cast<scalar_t<V>>(c[degree - 1 - i()])));
+  });
+  return sum;
+}
+
+}  // namespace tessera::inline TESSERA_ISA::ops::detail
+
+namespace tessera::inline TESSERA_ISA::ops {
+using namespace detail;
+}  // namespace tessera::inline TESSERA_ISA::ops
