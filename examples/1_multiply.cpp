@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tutorial 1: a block-sparse matrix times an activation.
+//
+//   g++ -std=c++20 -O3 -march=native -I include examples/1_multiply.cpp -pthread && ./a.out
+
+#include <cstdio>
+
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+int main() {
+  // Threads and scratch memory live in a context; this one has a thread for each core.
+  context ctx;
+
+  // Which blocks of a matrix exist is a pattern, apart from the values and shared by all that has the same
+  // shape. Here 10 % of the 64 x 48 blocks, drawn at random. Every random number has a seed and a purpose.
+  const random_stream random(/*seed*/ 1, random_purpose::initial_pattern);
+  const pattern stored = random_pattern(64, 48, 0.1, random);
+
+  // A weight matrix (1024, 768) in blocks of 16 x 16, of which only the stored ones take memory.
+  block_sparse_matrix<float, block_shape<16>> w(1024, 768, stored);
+  for (float& value : w) value = 0.01f;
+  std::printf("%lld of %d blocks, %zu KiB instead of %d\n", static_cast<long long>(stored.stored()), 64 * 48,
+              w.size_bytes() / 1024, 1024 * 768 * 4 / 1024);
+
+  // An activation (features, tokens). Tokens lie along the SIMD lanes, so the size of a block does not matter
+  // to them; they need not be a multiple of anything.
+  panel_matrix<float> x(768, 1000), y(1024, 1000);
+  for (int feature = 0; feature < 768; ++feature)
+    for (int token = 0; token < 1000; ++token) x(feature, token) = static_cast<float>(token);
+  feature_vector<float> bias(1024);
+  bias[3] = -100;
+
+  // An expression computes nothing; `run` cuts it into tiles and computes it, here in one pass over y.
+  run(ctx, y = relu(w * x + bias));
+
+  const auto blocks_in_first_row = stored.row_count(0);
+  std::printf("row 0 has %d blocks: y(0, 500) = %.1f, expected %.1f\n", blocks_in_first_row, y(0, 500),
+              blocks_in_first_row * 16 * 0.01 * 500);
+  std::printf("row 3 has a bias of -100: y(3, 500) = %.1f, y(3, 1) = %.1f\n", y(3, 500), y(3, 1));
+}
