@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/core/error.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
 
 #include "pattern_oracle.hpp"
 
 using tessera::block_size;
 using tessera::pattern;
+using tessera::random_pattern;
+using tessera::random_purpose;
+using tessera::random_stream;
 using tessera::reblocked;
 using tessera::shape_error;
 
@@ -117,4 +121,20 @@ TEST_CASE("pattern algebra: a result of too many blocks is refused before it is 
   CHECK_THROWS_WITH_AS(
       (void)tessera::detail::pattern_by_rows("made", 32769, 65537, list),
       "[made] 2147483648 stored blocks are more than 2147483647: use larger blocks, or fewer", shape_error);
+}
+
+TEST_CASE("pattern_algebra: the product's pattern holds exactly the blocks that can be non-zero") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const pattern a = random_pattern(7, 9, 0.2, random_stream(seed, random_purpose::test));
+    const pattern b = random_pattern(9, 5, 0.3, random_stream(seed + 100, random_purpose::test));
+    const pattern c = product_pattern(a, b);
+    for (int i = 0; i < 7; ++i)
+      for (int j = 0; j < 5; ++j) {
+        bool possible = false;
+        for (int k = 0; k < 9; ++k) possible = possible || (a.find(i, k) >= 0 && b.find(k, j) >= 0);
+        CHECK((c.find(i, j) >= 0) == possible);
+      }
+  }
+  CHECK(product_pattern(pattern::dense(3, 2), pattern::dense(2, 4)).is_dense());
+  CHECK_THROWS_AS(product_pattern(pattern::dense(3, 2), pattern::dense(3, 4)), shape_error);
 }

@@ -9,7 +9,7 @@
 namespace tessera::inline TESSERA_ISA {
 
 /// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
-inline std::string missing_cpu_feature() {
+TESSERA_COLD inline std::string missing_cpu_feature() {
 #if defined(__x86_64__) || defined(__i386__)
 #define TESSERA_NEEDS(feature) \
   if (!__builtin_cpu_supports(feature)) return feature
@@ -52,7 +52,7 @@ inline std::string missing_cpu_feature() {
 }
 
 /// Throws machine_error if this code would end in an illegal instruction on this CPU.
-inline void require_compiled_instruction_set() {
+TESSERA_COLD inline void require_compiled_instruction_set() {
   if (const std::string feature = missing_cpu_feature(); !feature.empty())
     throw machine_error(
         message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,

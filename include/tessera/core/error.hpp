@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 
@@ -34,17 +37,46 @@ struct machine_error : error {
   using error::error;
 };
 
-namespace detail {
-inline std::string text(const std::string& s) { return s; }
-inline std::string text(const char* s) { return s; }
-template <class Number> std::string text(Number n) { return std::to_string(n); }
-}  // namespace detail
+/// A piece of a message: a text or a number.
+class message_part {
+ public:
+  message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  template <std::integral Integer>
+  message_part(Integer n) : negative_(n < 0), kind_(kind::integer) {
+    magnitude_ = n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n);
+  }
+  message_part(double number) : number_(number), kind_(kind::real) {}
 
-/// Joins strings and numbers to one message.
-template <class... Part> std::string message(Part const&... part) {
+  TESSERA_COLD void append_to(std::string& all) const {
+    switch (kind_) {
+      case kind::text: all.append(text_, size_); break;
+      case kind::integer: all.append(negative_ ? "-" : "").append(std::to_string(magnitude_)); break;
+      case kind::real: all.append(std::to_string(number_)); break;
+    }
+  }
+
+ private:
+  enum class kind { text, integer, real };
+  const char* text_ = nullptr;
+  std::size_t size_ = 0;
+  unsigned long long magnitude_ = 0;
+  double number_ = 0;
+  bool negative_ = false;
+  kind kind_ = kind::text;
+};
+
+// One function for all messages, out of the way: every call would else be expanded where it stands.
+TESSERA_COLD inline std::string message(std::initializer_list<message_part> parts) {
   std::string all;
-  ((all += detail::text(part)), ...);
+  for (message_part const& part : parts) part.append_to(all);
   return all;
+}
+
+/// Joins texts and numbers to one message.
+template <class... Part>
+std::string message(Part const&... part) {
+  return message(std::initializer_list<message_part>{message_part(part)...});
 }
 
 }  // namespace tessera::inline TESSERA_ISA

@@ -21,13 +21,13 @@ namespace tessera::inline TESSERA_ISA::exec {
 namespace detail {
 
 /// Takes the text up to the separator, or all of it if there is none, off the front of `rest`.
-inline std::string_view split_off(std::string_view& rest, char separator) {
+TESSERA_COLD inline std::string_view split_off(std::string_view& rest, char separator) {
   const std::string_view first = rest.substr(0, rest.find(separator));
   rest.remove_prefix(std::min(rest.size(), first.size() + 1));
   return first;
 }
 
-inline bool lists(std::string_view comma_separated, std::string_view word) {
+TESSERA_COLD inline bool lists(std::string_view comma_separated, std::string_view word) {
   while (!comma_separated.empty())
     if (split_off(comma_separated, ',') == word) return true;
   return false;
@@ -36,7 +36,7 @@ inline bool lists(std::string_view comma_separated, std::string_view word) {
 /// Whole cores in a CPU quota, at least 1; nothing if there is no limit ("max" in version 2 of control
 /// groups, "-1" in version 1). Rounded down: the quota would stop one thread too many in the middle of a run,
 /// and all others would wait for it.
-inline std::optional<int> quota_cores(std::string_view quota, std::string_view period) {
+TESSERA_COLD inline std::optional<int> quota_cores(std::string_view quota, std::string_view period) {
   long long quota_us = 0, period_us = 0;
   std::from_chars(quota.data(), quota.data() + quota.size(), quota_us);
   std::from_chars(period.data(), period.data() + period.size(), period_us);
@@ -46,7 +46,7 @@ inline std::optional<int> quota_cores(std::string_view quota, std::string_view p
 
 /// The control group of this process: version 2, or the one of version 1 with the cpu controller.
 ///   groups   text of /proc/self/cgroup: lines of "number:controllers:path"
-inline std::string_view group_path(std::string_view groups, bool version_2) {
+TESSERA_COLD inline std::string_view group_path(std::string_view groups, bool version_2) {
   while (!groups.empty()) {
     std::string_view line = split_off(groups, '\n');
     split_off(line, ':');
@@ -61,7 +61,7 @@ inline std::string_view group_path(std::string_view groups, bool version_2) {
 ///   groups   text of /proc/self/cgroup
 ///   mounts   text of /proc/self/mountinfo: lines of "id parent device root folder options … - type source
 ///            options", see proc(5)
-inline std::vector<std::string> quota_folders(std::string_view groups, std::string_view mounts) {
+TESSERA_COLD inline std::vector<std::string> quota_folders(std::string_view groups, std::string_view mounts) {
   std::vector<std::string> folders;
   while (!mounts.empty()) {
     std::string_view line = split_off(mounts, '\n');
@@ -86,7 +86,7 @@ inline std::vector<std::string> quota_folders(std::string_view groups, std::stri
 }
 
 /// The content of a small file; empty if there is none.
-inline std::string text_of(std::string const& path) {
+TESSERA_COLD inline std::string text_of(std::string const& path) {
   std::string text;
   if (std::FILE* file = std::fopen(path.c_str(), "r")) {
     char piece[4096];
@@ -96,7 +96,7 @@ inline std::string text_of(std::string const& path) {
   return text;
 }
 
-inline int affinity_cores() {
+TESSERA_COLD inline int affinity_cores() {
 #ifdef __linux__
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
@@ -108,7 +108,7 @@ inline int affinity_cores() {
 
 /// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
 /// control groups (containers). At least 1.
-inline int available_threads() {
+TESSERA_COLD inline int available_threads() {
   int threads = detail::affinity_cores();
   for (std::string const& folder :
        detail::quota_folders(detail::text_of("/proc/self/cgroup"), detail::text_of("/proc/self/mountinfo"))) {

@@ -59,7 +59,7 @@ class context {
 
   /// A thread pool of its own; with 1 thread everything is done by the caller. Throws option_error for fewer
   /// threads than 1 or, unless allowed, more than cores.
-  explicit context(int threads, oversubscribe more_than_cores = oversubscribe::refused)
+  TESSERA_COLD explicit context(int threads, oversubscribe more_than_cores = oversubscribe::refused)
       : context(new_pool(threads, more_than_cores)) {}
 
   /// The executor of the user, who keeps it alive and may share it between contexts.
@@ -124,7 +124,7 @@ class context {
  private:
   explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) { pool_ = std::move(pool); }
 
-  static std::unique_ptr<exec::thread_pool> new_pool(int threads, oversubscribe more_than_cores) {
+  TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads, oversubscribe more_than_cores) {
     require_compiled_instruction_set();
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)

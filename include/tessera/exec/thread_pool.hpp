@@ -24,7 +24,7 @@ class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
   ///   threads   at least 1, else option_error
-  explicit thread_pool(int threads)
+  TESSERA_COLD explicit thread_pool(int threads)
       : threads_(at_least_one(threads)),
         spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
         ranges_(threads) {
@@ -36,7 +36,7 @@ class thread_pool {
       throw;
     }
   }
-  ~thread_pool() { stop(); }
+  TESSERA_COLD ~thread_pool() { stop(); }
   thread_pool(thread_pool const&) = delete;
   thread_pool& operator=(thread_pool const&) = delete;
 

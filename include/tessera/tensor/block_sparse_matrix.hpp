@@ -33,7 +33,7 @@ template <element Element, class Block> class block_sparse_matrix {
       : block_sparse_matrix(rows, cols,
                             pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols))) {}
   /// Zeros at the blocks of `stored`. Throws shape_error if its grid is not that of the matrix.
-  block_sparse_matrix(std::int64_t rows, std::int64_t cols, pattern stored)
+  TESSERA_COLD block_sparse_matrix(std::int64_t rows, std::int64_t cols, pattern stored)
       : rows_(rows), cols_(cols), pattern_(stored) {
     const int block_rows = blocks(rows, Block::rows), block_cols = blocks(cols, Block::cols);
     if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)

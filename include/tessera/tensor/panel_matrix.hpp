@@ -23,7 +23,7 @@ template <element Element> class panel_matrix {
   static constexpr domain laid_over = domain::panels;
 
   panel_matrix() = default;
-  panel_matrix(std::int64_t features, std::int64_t tokens)
+  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
       : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
   panel_matrix(panel_matrix const&) = default;
   panel_matrix(panel_matrix&&) noexcept = default;

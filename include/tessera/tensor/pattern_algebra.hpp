@@ -152,4 +152,19 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
+/// The blocks of a·b that can be non-zero. Throws shape_error if a's columns are not b's rows.
+inline pattern product_pattern(pattern const& a, pattern const& b) {
+  if (a.block_cols() != b.block_rows())
+    throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
+                              b.block_rows(), " block rows"));
+  if (a.is_dense() && b.is_dense() && a.block_cols() > 0) return pattern::dense(a.block_rows(), b.block_cols());
+  std::vector<int> seen_in(static_cast<std::size_t>(b.block_cols()), -1);
+  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(), [&](int i, auto& columns) {
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
+    for (int j = 0; j < b.block_cols(); ++j)
+      if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
+  });
+}
+
 }  // namespace tessera::inline TESSERA_ISA
