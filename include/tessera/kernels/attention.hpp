@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/kernels/register_block.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
+// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of the same form: elements
+// of the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
+// 2022).
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+/// What the rows of a product are, of a panel on its left: its features, summing over its tokens, or its
+/// tokens, summing over its features.
+enum class rows_are { features, tokens };
+
+/// How the right operand (depth, 64) stands: as a panel, or as the columns of one register after those of the
+/// other, which is what simd::regroup makes of a panel's transpose.
+enum class columns { panel, regrouped };
+
+/// What a product is added to: nothing, what the result holds, or that times a factor for each column.
+enum class onto { nothing, result, scaled_result };
+
+/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with c stored like a panel.
+template <class Arch, class T, rows_are Left, columns Right> struct panel_product {
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  static constexpr int row_step = Left == rows_are::features ? panel_tokens : 1;
+  static constexpr int depth_step = Left == rows_are::features ? 1 : panel_tokens;
+  static constexpr int b_step = Right == columns::panel ? panel_tokens : lanes;
+  static constexpr int b_register = Right == columns::panel ? lanes : panel_tokens * lanes;
+
+  /// factor   64 numbers, for onto::scaled_result only
+  [[gnu::noinline]] static void run(T const* a, T const* b, T* c, int row_count, int depth, onto start,
+                                    T const* factor = nullptr) noexcept {
+    for (int column = 0; column < panel_tokens; column += registers * lanes) {
+      T const* const b_columns = b + column / lanes * b_register;
+      int row = 0;
+      for (; row + rows <= row_count; row += rows)
+        tile<rows>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
+      for (; row < row_count; ++row)
+        tile<1>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
+    }
+  }
+
+ private:
+  template <int R>
+  TESSERA_INLINE static void tile(T const* a, T const* b, T* c, int column, int depth, onto start,
+                                  T const* factor) {
+    reg acc[R][registers];
+    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
+      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA { body(i, j); });
+      });
+    };
+    c += column;
+    if (start == onto::nothing)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
+    else
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
+      });
+    if (start == onto::scaled_result)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
+      });
+    int k = 0;
+    for (; k + 4 <= depth; k += 4) unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R>(acc, a, b); });
+    for (; k < depth; ++k) multiply<R>(acc, a, b);
+    each([&](auto i, auto j)
+             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
+  }
+
+  template <int R> TESSERA_INLINE static void multiply(reg (&acc)[R][registers], T const*& a, T const*& b) {
+    reg column[registers];
+    unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+      column[j] = simd::load<Arch>(b + j * b_register);
+      simd::pin(column[j]);
+    });
+    unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
+      reg element = simd::broadcast<Arch>(a[i * row_step]);
+      simd::pin(element);
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = simd::fma<Arch, T>(element, column[j], acc[i][j]);
+      });
+    });
+    a += depth_step;
+    b += b_step;
+  }
+};
+
+/// The keys of one panel that are looked at: rows first … last - 1 of a block of scores.
+struct key_block {
+  std::int64_t panel;
+  int first, last;  // multiples of the rows of a register block
+  bool masked;      // some lane does not see all of them
+};
+
+/// Which keys the queries in the 64 lanes of a panel see.
+struct lane_keys {
+  std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
+  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
+  std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
+
+  void set(int lane, std::int64_t from, std::int64_t to) {
+    low[lane] = from;
+    high[lane] = to;
+    common_first = std::max(common_first, from);
+    common_last = std::min(common_last, to);
+    if (from >= to) return;
+    first = std::min(first, from);
+    last = std::max(last, to);
+  }
+  std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
+  std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
+
+  key_block block(std::int64_t panel, int rows) const {
+    const std::int64_t begin = panel * panel_tokens;
+    const int from = int(std::max(first, begin) - begin) / rows * rows;
+    const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
+    return {panel, from, to, begin + from < common_first || begin + to > common_last};
+  }
+};
+
+/// The same, counted from the first key of one panel, as numbers to compare with.
+template <class Arch, class T> struct lane_limits {
+  using batch = simd::batch<T, Arch>;
+  alignas(64) T low[panel_tokens], high[panel_tokens];
+
+  lane_limits(lane_keys const& keys, std::int64_t panel) {
+    const auto from_panel = [&](std::int64_t key) {
+      return T(std::clamp<std::int64_t>(key - panel * panel_tokens, 0, panel_tokens));
+    };
+    for (int i = 0; i < panel_tokens; ++i) {
+      low[i] = from_panel(keys.low[i]);
+      high[i] = from_panel(keys.high[i]);
+    }
+  }
+  /// The scores of a key, -infinity in lanes that do not see it.
+  TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
+    const batch number{T(key)};
+    return select(number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane),
+                  scores, batch(-std::numeric_limits<T>::infinity()));
+  }
+};
+
+/// One head of a panel of queries. Panels are (head size, 64).
+template <class T> struct attention_operands {
+  T const* q;           // the panel of the queries
+  T const *k, *v;       // panel 0
+  std::int64_t stride;  // elements from a panel to the next
+  int head_size;
+  T scale;
+  lane_keys const* keys;
+};
+
+template <class T> struct attention_arguments : attention_operands<T> {
+  T* y;         // (head size, 64)
+  T* log_sums;  // 64
+  int tokens;   // of this panel, 1 … 64
+  T* scores;    // scratch, 64 × 64
+};
+
+/// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
+/// Reads each block of keys once, with a running maximum (Milakov and Gimelshein 2018).
+template <class Arch, class T, class Exponential> struct attention_panel {
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using scores_product = panel_product<Arch, T, rows_are::tokens, columns::panel>;
+  using values_product = panel_product<Arch, T, rows_are::features, columns::panel>;
+
+  static void run(attention_arguments<T> const& a) noexcept {
+    state now;
+    onto start = onto::nothing;
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      const key_block keys = a.keys->block(panel, rows);
+      scores_product::run(a.k + panel * a.stride + keys.first, a.q, a.scores + keys.first * panel_tokens,
+                          keys.last - keys.first, a.head_size, onto::nothing);
+      if (keys.masked)
+        soften<true>(a, keys, now);
+      else
+        soften<false>(a, keys, now);
+      values_product::run(a.v + panel * a.stride + keys.first, a.scores + keys.first * panel_tokens, a.y,
+                          a.head_size, keys.last - keys.first, start, now.factor);
+      start = onto::scaled_result;
+    }
+    if (start == onto::nothing) std::fill_n(a.y, a.head_size * panel_tokens, T(0));
+    finish(a, now);
+  }
+
+ private:
+  struct state {
+    // The maximum begins finite, so that no difference of two is not-a-number.
+    alignas(64) T maximum[panel_tokens], sum[panel_tokens], factor[panel_tokens];
+    state() {
+      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest());
+      std::fill_n(sum, panel_tokens, T(0));
+    }
+  };
+
+  /// Turns scores into e^(scale (score - maximum so far)).
+  template <bool Masked>
+  [[gnu::noinline]] static void soften(attention_arguments<T> const& a, key_block const& keys, state& now) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    const batch scale(a.scale);
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
+      batch maximum[registers], sum[registers];
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
+      });
+      for (int key = keys.first; key < keys.last; ++key) {
+        T* const scores = a.scores + key * panel_tokens + lane;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          batch s = batch::load_unaligned(scores + j * lanes);
+          if constexpr (Masked) {
+            s = limits.apply(s, key, lane + j * lanes);
+            s.store_unaligned(scores + j * lanes);
+          }
+          maximum[j] = max(maximum[j], s);
+        });
+      }
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const int at = lane + j * lanes;
+        const batch factor = Exponential{}((batch::load_unaligned(now.maximum + at) - maximum[j]) * scale);
+        factor.store_unaligned(now.factor + at);
+        maximum[j].store_unaligned(now.maximum + at);
+        maximum[j] = maximum[j] * scale;
+        sum[j] = batch::load_unaligned(now.sum + at) * factor;
+      });
+      for (int key = keys.first; key < keys.last; ++key) {
+        T* const scores = a.scores + key * panel_tokens + lane;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          const batch p = Exponential{}(fms(batch::load_unaligned(scores + j * lanes), scale, maximum[j]));
+          p.store_unaligned(scores + j * lanes);
+          sum[j] = sum[j] + p;
+        });
+      }
+      unroll<registers>([&](auto j)
+                            TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
+    }
+  }
+
+  static void finish(attention_arguments<T> const& a, state const& now) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
+      const auto blind = sum == zero;
+      const batch inverse = batch(T(1)) / sum;
+      for (int f = 0; f < a.head_size; ++f) {
+        T* const y = a.y + f * panel_tokens + lane;
+        select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
+      }
+      const batch log_sum = select(blind, batch(-std::numeric_limits<T>::infinity()),
+                                   fma(batch::load_unaligned(now.maximum + lane), batch(a.scale), log(sum)));
+      simd::first_lanes(log_sum, std::clamp(a.tokens - lane, 0, lanes)).store_unaligned(a.log_sums + lane);
+    }
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::kernels

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/kernels/attention.hpp>
+#include <tessera/simd/regroup.hpp>
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+template <class T> struct attention_backward_arguments : attention_operands<T> {
+  T const *y, *dy;    // (head size, 64)
+  T const* log_sums;  // 64
+  T* dq;              // the panel of the queries
+  T *dk, *dv;         // panel 0, `stride` apart; this panel's share is added
+  T* scratch;         // attention_backward_scratch numbers
+};
+inline constexpr int attention_backward_scratch = 3 * panel_tokens * panel_tokens;
+
+/// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
+/// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
+///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
+template <class Arch, class T, class Exponential> struct attention_backward_panel {
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using scores_product = panel_product<Arch, T, rows_are::tokens, columns::panel>;
+  using query_product = panel_product<Arch, T, rows_are::features, columns::panel>;
+  using key_product = panel_product<Arch, T, rows_are::features, columns::regrouped>;
+
+  static void run(attention_backward_arguments<T> const& a) noexcept {
+    T* const p = a.scratch;
+    T* const ds = p + panel_tokens * panel_tokens;
+    T* const transposed = ds + panel_tokens * panel_tokens;
+    alignas(64) T d[panel_tokens];
+    sum_features(a, d);
+    onto start = onto::nothing;
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      const key_block keys = a.keys->block(panel, rows);
+      const auto [first, last] = queries(*a.keys, panel);
+      if (first >= last) continue;
+      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
+      T const* const k = a.k + panel * a.stride;
+      T const* const v = a.v + panel * a.stride;
+      scores_product::run(k + keys.first, a.q, p + at, count, a.head_size, onto::nothing);
+      scores_product::run(v + keys.first, a.dy, ds + at, count, a.head_size, onto::nothing);
+      if (keys.masked)
+        differentiate<true>(a, keys, d, p, ds);
+      else
+        differentiate<false>(a, keys, d, p, ds);
+      query_product::run(k + keys.first, ds + at, a.dq, a.head_size, count, start);
+      start = onto::result;
+      transpose(p, transposed, keys);
+      key_product::run(a.dy + first, transposed + first * lanes, a.dv + panel * a.stride, a.head_size,
+                       last - first, onto::result);
+      transpose(ds, transposed, keys);
+      key_product::run(a.q + first, transposed + first * lanes, a.dk + panel * a.stride, a.head_size,
+                       last - first, onto::result);
+    }
+    if (start == onto::nothing) std::fill_n(a.dq, a.head_size * panel_tokens, T(0));
+  }
+
+ private:
+  /// The lanes from the first to the last that sees a key of a panel.
+  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
+    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
+    const auto sees = [&](int lane) {
+      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
+    };
+    int first = 0, last = panel_tokens;
+    while (first < last && !sees(first)) ++first;
+    while (last > first && !sees(last - 1)) --last;
+    return {first, last};
+  }
+
+  static void sum_features(attention_backward_arguments<T> const& a, T* d) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      batch sum(T(0));
+      for (int f = 0; f < a.head_size; ++f)
+        sum = fma(batch::load_unaligned(a.y + f * panel_tokens + lane),
+                  batch::load_unaligned(a.dy + f * panel_tokens + lane), sum);
+      sum.store_unaligned(d + lane);
+    }
+  }
+
+  /// p: scores to probabilities; ds: Vᵀ dY to the gradient of the scores before scaling.
+  template <bool Masked>
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<T> const& a, key_block const& keys,
+                                              T const* d, T* p, T* ds) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    const batch scale(a.scale);
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
+      for (int key = keys.first; key < keys.last; ++key)
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          const int column = lane + j * lanes, at = key * panel_tokens + column;
+          batch x = fms(batch::load_unaligned(p + at), scale, batch::load_unaligned(a.log_sums + column));
+          if constexpr (Masked) x = limits.apply(x, key, column);
+          x = Exponential{}(x);
+          x.store_unaligned(p + at);
+          (x * scale * (batch::load_unaligned(ds + at) - batch::load_unaligned(d + column)))
+              .store_unaligned(ds + at);
+        });
+  }
+
+  /// (keys, queries) to (queries, keys), in the form of columns::regrouped; keys not looked at become zero.
+  [[gnu::noinline]] static void transpose(T* from, T* to, key_block const& keys) {
+    std::fill_n(from, keys.first * panel_tokens, T(0));
+    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, T(0));
+    for (int key = 0; key < panel_tokens; key += lanes)
+      simd::regroup<lanes, Arch>(static_cast<T const*>(from + key * panel_tokens), to + key * panel_tokens);
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::kernels

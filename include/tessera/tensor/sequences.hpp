@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
+/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+class sequences {
+ public:
+  /// No sequences, no tokens.
+  sequences() = default;
+
+  /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
+  /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
+  /// sequence has more keys than tokens.
+  explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
+      : offsets_(std::move(offsets)), keys_(std::move(valid)) {
+    if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
+    for (std::int64_t i = 0; i < count(); ++i)
+      if (length(i) < 0)
+        throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
+                                  begin(i), ": offsets may not decrease"));
+    if (keys_.empty())
+      for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
+    if (std::int64_t(keys_.size()) != count())
+      throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
+                                " sequences: give one for each, or none"));
+    for (std::int64_t i = 0; i < count(); ++i)
+      if (keys(i) < 0 || keys(i) > length(i))
+        throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
+                                  " keys: give 0 to ", length(i)));
+    for (const std::int64_t offset : offsets_)
+      if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
+        groups_.push_back(offset / panel_tokens);
+    if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+  }
+
+  static sequences from_lengths(std::span<std::int64_t const> lengths, std::vector<std::int64_t> valid = {}) {
+    std::vector<std::int64_t> offsets{0};
+    for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
+    return sequences(std::move(offsets), std::move(valid));
+  }
+  static sequences of_equal_length(std::int64_t count, std::int64_t length) {
+    if (count < 0)
+      throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
+    return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
+  }
+
+  std::int64_t count() const { return std::int64_t(offsets_.size()) - 1; }
+  std::int64_t tokens() const { return offsets_.back(); }
+  std::int64_t begin(std::int64_t sequence) const { return offsets_[std::size_t(sequence)]; }
+  std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
+  std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
+  std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
+  std::span<std::int64_t const> offsets() const { return offsets_; }
+
+  /// The sequence that holds a token, in log(count) steps.
+  std::int64_t sequence_of(std::int64_t token) const {
+    TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
+    return std::ranges::upper_bound(offsets_, token) - offsets_.begin() - 1;
+  }
+  /// How many tokens of its sequence stand before a token.
+  std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
+
+  /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
+  std::span<std::int64_t const> panel_groups() const { return groups_; }
+
+ private:
+  std::vector<std::int64_t> offsets_{0}, keys_, groups_{0};
+};
+
+}  // namespace tessera::inline TESSERA_ISA
