@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/embedding.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/pass.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// A target that is not asked for.
+inline constexpr std::int32_t ignored = -1;
+
+/// The positions of a batch that have a target. The others never meet the vocabulary: what stands between the
+/// last layer and the loss is computed at these positions alone.
+class counted_tokens {
+ public:
+  void choose(std::span<std::int32_t const> targets) {
+    positions_.clear();
+    targets_.clear();
+    positions_.reserve(targets.size());
+    targets_.reserve(targets.size());
+    for (std::size_t t = 0; t < targets.size(); ++t)
+      if (targets[t] != ignored) {
+        positions_.push_back(std::int32_t(t));
+        targets_.push_back(targets[t]);
+      }
+    all_ = positions_.size() == targets.size();
+  }
+  /// All tokens count: nothing needs to be gathered.
+  bool all() const { return all_; }
+  std::int64_t count() const { return std::int64_t(positions_.size()); }
+  std::span<std::int32_t const> positions() const { return positions_; }
+  std::span<std::int32_t const> targets() const { return targets_; }
+
+  /// x itself if all tokens count, else `room`, filled with the tokens that do.
+  template <element T>
+  panel_matrix<T> const& pick(panel_matrix<T> const& x, panel_matrix<T>& room, pass<T> const& p) const {
+    if (all_) return x;
+    fit(room, x.features(), count());
+    run(p.ctx, gather_tokens(room, x, positions()));
+    return room;
+  }
+
+ private:
+  std::vector<std::int32_t> positions_, targets_;
+  bool all_ = true;
+};
+
+/// The mean of -log softmax(logits)[target] over tokens.
+///   logits (classes, tokens)   targets (tokens), 0 … classes - 1
+/// In training the gradient by the logits, (softmax - one-hot) / count, overwrites them.
+template <element T> struct cross_entropy {
+  struct saved {
+    token_vector<T> target, picked, largest, sum;
+  };
+
+  /// Returns the sum over these tokens divided by `count`: their number, or that of all micro-batches of a
+  /// step. Subtracts the largest logit first, so that exp cannot overflow; the logits are gone afterwards.
+  double forward(panel_matrix<T>& logits, std::span<std::int32_t const> targets, double count, saved& s,
+                 pass<T> const& p) const {
+    const std::int64_t tokens = logits.tokens();
+    if (std::int64_t(targets.size()) != tokens)
+      throw shape_error(message("[cross_entropy] ", targets.size(), " targets for ", tokens, " tokens"));
+    eval::require_indices("cross_entropy", "classes", targets, logits.features());
+    if (tokens == 0) return 0;
+    if (!(count > 0))
+      throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
+    for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
+    for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = T(targets[std::size_t(t)]);
+
+    const auto one_hot = [&] { return apply<ops::equal>(feature_number(), s.target); };
+    run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits),
+        logits = exp(logits - s.largest), s.sum = sum_features(logits));
+    if (p.what_for == purpose::training) run(p.ctx, logits = (logits / s.sum - one_hot()) * (1 / count));
+    return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::nn

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/embedding.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// y(:, t) = row ids[t] of a table.
+///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
+/// A table that also serves as the output weight has this one owner.
+template <element T> struct embedding {
+  dense_matrix<T> table;
+
+  using gradients = embedding;
+
+  embedding() = default;
+  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+
+  void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
+    run(p.ctx, gather_rows(y, table, ids));
+  }
+  void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
+                pass<T> const& p) const {
+    run(p.ctx, scatter_rows(g.table, dy, ids));
+  }
+
+  template <class Visit, class... Of>
+  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
+    visit(name.child("table", parameter_role::dense_weight), of.table...);
+  }
+};
+
+/// Throws shape_error unless there is one id for each token of the batch.
+template <element T> void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p) {
+  if (std::int64_t(ids.size()) != p.tokens())
+    throw shape_error(
+        message("[embedding] ", ids.size(), " token ids for a batch of ", p.tokens(), " tokens"));
+}
+
+/// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
+/// is longer than `context`.
+inline void list_positions(sequences const& batch, std::int64_t context,
+                           std::vector<std::int32_t>& positions) {
+  positions.resize(std::size_t(batch.tokens()));
+  for (std::int64_t i = 0; i < batch.count(); ++i) {
+    if (batch.length(i) > context)
+      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
+                                " tokens but the context is ", context));
+    for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
+      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
+  }
+}
+
+}  // namespace tessera::inline TESSERA_ISA::nn

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/embedding.hpp>
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/nn/transformer_config.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
+/// embeddings, pre-norm blocks with causal attention, a final norm, and the token table again as the output
+/// weight.
+template <element T, class Block, class Op = ops::gelu> struct gpt {
+  using transformer = transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, Op>>;
+  using value_type = T;
+  using block = Block;
+
+  transformer_config config;
+  embedding<T> token_embedding, position_embedding;
+  dropout<T> embedding_dropout;
+  stack<T, transformer> blocks;
+  layer_norm<T> final_norm;
+
+  struct saved {
+    std::vector<std::int32_t> positions;
+    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+    typename stack<T, transformer>::saved blocks;
+    counted_tokens targets;
+    typename layer_norm<T>::saved final_norm;
+    panel_matrix<T> logits;  // after forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = gpt;
+
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
+  /// makes no sense.
+  explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
+    static_cast<void>(gpt_size(config, block_size_of<Block>(), sizeof(T)));
+    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    position_embedding = embedding<T>(config.context, config.hidden);
+    embedding_dropout = {config.dropout, 0};
+    for (std::int64_t i = 0; i < config.layers; ++i)
+      blocks.layers.push_back(
+          random_transformer_block<transformer, T, Block>(config, mask::causal, seed, std::uint64_t(i)));
+    final_norm = layer_norm<T>(config.hidden, config.bias);
+    initialise_transformer(*this, config.layers, seed);
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
+  /// number if that is 0.
+  ///   ids, targets (tokens): those of the batch of p
+  double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
+                 pass<T> const& p, double count = 0) const {
+    require_tokens(ids, p);
+    require_tokens(targets, p);
+    s.targets.choose(targets);
+    compute_top(ids, s, p);
+    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(),
+                                      count > 0 ? count : static_cast<double>(s.targets.count()), s.loss, p);
+  }
+
+  /// Adds the gradients of what forward returned; forward must have been in training.
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
+    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+    {
+      const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
+      run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+          g.token_embedding.table += sampled(s.logits * transposed(*n)));
+      if (s.targets.all()) {
+        final_norm.backward(top, s.final_norm, *dn, dtop.get(), g.final_norm, p);
+      } else {
+        final_norm.backward(top, s.final_norm, *dn, n.get(), g.final_norm, p);
+        run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
+      }
+    }
+    blocks.backward(s.embedded, s.blocks, *dtop, dx.get(), g.blocks, p);
+    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids),
+        scatter_rows(g.position_embedding.table, dembedded, s.positions));
+  }
+
+  /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
+  void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    require_tokens(ids, p);
+    compute_top(ids, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    compute_logits(s.counted, logits, s, p);
+  }
+
+  template <class Visit, class... Of>
+  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
+    visit(name.child("token_embedding", parameter_role::dense_weight), of.token_embedding.table...);
+    visit(name.child("position_embedding", parameter_role::dense_weight), of.position_embedding.table...);
+    stack<T, transformer>::visit_parameters(name.child("block"), visit, of.blocks...);
+    layer_norm<T>::visit_parameters(name.child("final_norm"), visit, of.final_norm...);
+  }
+
+ private:
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+    list_positions(p.batch, config.context, s.positions);
+    fit(s.embedded, config.hidden, p.tokens());
+    fit(s.top, config.hidden, p.tokens());
+    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+        add_rows(s.embedded, position_embedding.table, s.positions));
+    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+    blocks.forward(s.embedded, s.top, s.blocks, p);
+  }
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    final_norm.measure(top, s.final_norm, p);
+    fit(logits, config.vocabulary, top.tokens());
+    run(p.ctx, logits = token_embedding.table * final_norm.value(top, s.final_norm));
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::nn

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/random.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+
+// Initial values. That of an element is a function of the seed, the number of its parameter, its row and its
+// column: not of the pattern or the block, so that a sparse model starts as the dense one does where it has
+// weights.
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// A distribution of mean 0.
+///   normal             with the deviation given
+///   truncated_normal   the same, drawn again beyond two deviations
+///   xavier             uniform within ±√(6 / (rows + cols)) (Glorot, Bengio 2010, eq. 16)
+///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
+enum class distribution { normal, truncated_normal, xavier, he };
+
+/// Fills the stored blocks of a matrix.
+///   parameter   keeps the random numbers of a model's matrices apart
+///   deviation   of the normal distributions
+///   factor      everything is multiplied by it
+template <element T, class Block>
+void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
+                std::uint64_t parameter, double deviation = 0.02, double factor = 1) {
+  const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
+  const auto stream = [&](std::uint64_t attempt) {
+    return random_stream(seed, random_purpose::initial_values, parameter, attempt);
+  };
+  const random_stream first = stream(0);
+  const auto draw = [&](std::uint64_t i) {
+    if (from == distribution::xavier) return (2 * first.uniform(i) - 1) * std::sqrt(6 / (rows + cols));
+    if (from == distribution::he) return first.normal(i) * std::sqrt(2 / cols);
+    double value = first.normal(i);
+    if (from == distribution::truncated_normal)
+      for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
+    return value * deviation;
+  };
+  matrix.stored().for_each([&](int block_row, int block_col, std::int64_t slot) {
+    for (int k = 0; k < Block::elements; ++k) {
+      const std::int64_t i = std::int64_t(block_row) * Block::rows + k / Block::cols;
+      const std::int64_t j = std::int64_t(block_col) * Block::cols + k % Block::cols;
+      if (i < matrix.rows() && j < matrix.cols())
+        matrix.at_slot(slot)[std::size_t(k)] =
+            static_cast<T>(factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)));
+    }
+  });
+}
+
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices normal, or
+/// truncated normal, with deviation 0.02; those that end a residual branch (`…out.weight`, `…down.weight`)
+/// divided by √(2 layers); gains 1, biases 0.
+template <class Model>
+void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
+                            distribution from = distribution::normal, double deviation = 0.02) {
+  std::uint64_t number = 0;
+  for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
+    using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+    const std::string text = name.text();
+    if constexpr (requires { parameter.stored(); }) {
+      const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
+      initialise(parameter, from, seed, number, deviation,
+                 ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
+    } else {
+      std::ranges::fill(parameter, name.last() == "weight" ? T(1) : T(0));
+    }
+    ++number;
+  });
+}
+
+}  // namespace tessera::inline TESSERA_ISA::nn

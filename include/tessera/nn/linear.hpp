@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+enum class bias_term : bool { absent, present };
+
+/// y = W x + b
+///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+/// An absent bias is a vector of zeros that is no parameter.
+template <element T, class Block> struct linear {
+  block_sparse_matrix<T, Block> weight;
+  feature_vector<T> bias;
+  bias_term has_bias = bias_term::present;
+  parameter_role role = parameter_role::weight;
+
+  struct saved {};  // what backward needs besides x: nothing
+  using gradients = linear;
+
+  linear() = default;
+  linear(std::int64_t out, std::int64_t in, bias_term with_bias = bias_term::present)
+      : weight(out, in), bias(out), has_bias(with_bias) {}
+  linear(std::int64_t out, std::int64_t in, pattern const& stored, bias_term with_bias = bias_term::present)
+      : weight(out, in, stored), bias(out), has_bias(with_bias) {}
+
+  std::int64_t outputs(std::int64_t) const { return weight.rows(); }
+
+  /// W x + b, for use in a statement.
+  template <class X> auto value(X const& x) const { return weight * x + bias; }
+
+  template <class X, class Finish = as_it_is>
+  void forward(X const& x, panel_matrix<T>& y, saved&, pass<T> const& p, Finish finish = {}) const {
+    run(p.ctx, y = finish(value(x)));
+  }
+
+  /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
+  template <class Finish = as_it_is>
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, panel_matrix<T>* dx,
+                gradients& g, pass<T> const& p, Finish finish = {}) const {
+    if (dx) run(p.ctx, *dx = finish(transposed(weight) * dy));
+    accumulate_gradients(x, dy, g, p);
+  }
+  void accumulate_gradients(panel_matrix<T> const& x, panel_matrix<T> const& dy, gradients& g,
+                            pass<T> const& p) const {
+    run(p.ctx, g.weight += sampled(dy * transposed(x)));
+    if (has_bias == bias_term::present) run(p.ctx, g.bias += sum_tokens(dy));
+  }
+
+  template <class Visit, class First, class... Others>
+  static void visit_parameters(parameter_name const& name, Visit& visit, First& first, Others&... others) {
+    visit(name.child("weight", first.role), first.weight, others.weight...);
+    if (first.has_bias == bias_term::present)
+      visit(name.child("bias", parameter_role::vector), first.bias, others.bias...);
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::nn

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::gelu, ops::gelu_polynomial or ops::relu.
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (features, hidden)   z (hidden, tokens)
+/// Only z is kept; f(z) stays in the cache, and backward computes it again.
+template <element T, class Block, class Op = ops::gelu> struct mlp {
+  linear<T, Block> up, down;
+
+  struct saved {
+    panel_matrix<T> z;
+  };
+  using gradients = mlp;
+
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  template <class X, class Finish = as_it_is>
+  void forward(X const& x, panel_matrix<T>& y, saved& s, pass<T> const& p, Finish finish = {}) const {
+    fit(s.z, up.weight.rows(), y.tokens());
+    run(p.ctx, s.z = up.value(x), y = finish(down.value(apply<Op>(s.z))));
+  }
+
+  /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
+  template <class Finish = as_it_is>
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
+                gradients& g, pass<T> const& p, Finish finish = {}) const {
+    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+               dz_room = p.borrow(up.weight.rows(), dy.tokens());
+    panel_matrix<T>&h = *h_room, &dz = *dz_room;
+    const auto derive = [&] { return (transposed(down.weight) * dy) * derivative<Op>(s.z); };
+    if (dx)
+      run(p.ctx, h = apply<Op>(s.z), dz = derive(), *dx = finish(transposed(up.weight) * dz));
+    else
+      run(p.ctx, h = apply<Op>(s.z), dz = derive());
+    down.accumulate_gradients(h, dy, g.down, p);
+    up.accumulate_gradients(x, dz, g.up, p);
+  }
+
+  template <class Visit, class... Of>
+  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
+    linear<T, Block>::visit_parameters(name.child("up"), visit, of.up...);
+    linear<T, Block>::visit_parameters(name.child("down"), visit, of.down...);
+  }
+};
+
+/// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
+///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
+template <element T, class Block, class Op = ops::silu> struct gated_mlp {
+  linear<T, Block> gate, up, down;
+
+  struct saved {
+    panel_matrix<T> z, u;
+  };
+  using gradients = gated_mlp;
+
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  template <class X, class Finish = as_it_is>
+  void forward(X const& x, panel_matrix<T>& y, saved& s, pass<T> const& p, Finish finish = {}) const {
+    fit(s.z, gate.weight.rows(), y.tokens());
+    fit(s.u, up.weight.rows(), y.tokens());
+    run(p.ctx, s.z = gate.value(x), s.u = up.value(x), y = finish(down.value(apply<Op>(s.z) * s.u)));
+  }
+
+  /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
+  template <class Finish = as_it_is>
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
+                gradients& g, pass<T> const& p, Finish finish = {}) const {
+    const std::int64_t hidden = up.weight.rows();
+    const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
+               du_room = p.borrow(hidden, dy.tokens());
+    panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
+    const auto dh = local(transposed(down.weight) * dy);
+    run(p.ctx, h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z), du = dh * apply<Op>(s.z));
+    if (dx) run(p.ctx, *dx = finish(transposed(gate.weight) * dz + transposed(up.weight) * du));
+    down.accumulate_gradients(h, dy, g.down, p);
+    gate.accumulate_gradients(x, dz, g.gate, p);
+    up.accumulate_gradients(x, du, g.up, p);
+  }
+
+  template <class Visit, class... Of>
+  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
+    linear<T, Block>::visit_parameters(name.child("gate"), visit, of.gate...);
+    linear<T, Block>::visit_parameters(name.child("up"), visit, of.up...);
+    linear<T, Block>::visit_parameters(name.child("down"), visit, of.down...);
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::nn

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Layers and models: forward and backward.
+
+#include <tessera/nn/attention.hpp>
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/dropout.hpp>
+#include <tessera/nn/embedding.hpp>
+#include <tessera/nn/encoder.hpp>
+#include <tessera/nn/gpt.hpp>
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/mlp.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/norm.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/nn/transformer_config.hpp>

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/sequences.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+namespace tessera::inline TESSERA_ISA::nn {
+
+/// Activations that live only inside one layer's backward. They are lent, come back, and are lent again: all
+/// layers of a model share them, and a second step allocates nothing.
+template <element T> class workspace {
+ public:
+  class loan {
+   public:
+    explicit loan(workspace& from, std::int64_t features, std::int64_t tokens)
+        : from_(from), values_(from.take(features)) {
+      values_->resize(tokens);
+    }
+    loan(loan const&) = delete;
+    loan& operator=(loan const&) = delete;
+    ~loan() { from_.free_.push_back(std::move(values_)); }  // there is room: see take
+
+    panel_matrix<T>& operator*() const { return *values_; }
+    panel_matrix<T>* get() const { return values_.get(); }
+
+   private:
+    workspace& from_;
+    std::unique_ptr<panel_matrix<T>> values_;
+  };
+
+ private:
+  std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
+    for (auto& candidate : free_)
+      if (candidate->features() == features) {
+        std::swap(candidate, free_.back());
+        auto found = std::move(free_.back());
+        free_.pop_back();
+        return found;
+      }
+    free_.reserve(std::size_t(++owned_));
+    return std::make_unique<panel_matrix<T>>(features, 0);
+  }
+
+  std::vector<std::unique_ptr<panel_matrix<T>>> free_;
+  int owned_ = 0;
+};
+
+enum class purpose { training, evaluation };
+
+/// What every layer gets besides activations: where to compute, which tokens belong together, room for what
+/// it needs meanwhile, and what random choices depend on.
+template <element T> struct pass {
+  context& ctx;
+  sequences const& batch;
+  workspace<T>& room;
+  purpose what_for = purpose::training;
+  std::uint64_t seed = 0, step = 0;
+
+  std::int64_t tokens() const { return batch.tokens(); }
+  typename workspace<T>::loan borrow(std::int64_t features) const {
+    return typename workspace<T>::loan(room, features, tokens());
+  }
+  typename workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
+    return typename workspace<T>::loan(room, features, tokens);
+  }
+};
+
+/// Gives what a layer saves its size. Allocates only to grow.
+template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
+  if (x.features() != features) x = panel_matrix<T>(features, tokens);
+  x.resize(tokens);
+}
+template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
+
+/// What is done to a layer's result before it is stored: nothing. A residual connection adds its input here,
+/// so that the sum costs no pass of its own.
+struct as_it_is {
+  template <class Expression> Expression const& operator()(Expression const& value) const { return value; }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::nn

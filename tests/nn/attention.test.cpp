@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+#include <support/gradient_check.hpp>
+
+#include <tessera/nn/attention.hpp>
+
+using namespace tessera;
+using support::some_blocks;
+using support::trial;
+
+using layer = nn::multi_head_attention<double, block_shape<4>>;
+
+namespace {
+layer some_layer(mask seen) {
+  layer l{{60, 20, some_blocks(60, 20, 0.5, 1)}, {20, 20, some_blocks(20, 20, 0.5, 2)}, 2, seen};
+  support::randomise(l);
+  return l;
+}
+}  // namespace
+
+TEST_CASE("attention: gradients of the layer are right, causal") {
+  trial t;
+  layer l = some_layer(mask::causal);
+  support::check_layer(l, 20, t.pass());
+}
+
+TEST_CASE("attention: gradients of the layer are right in both directions with padded keys") {
+  trial t({0, 70, 83, 90}, {50, 13, 1});
+  layer l = some_layer(mask::bidirectional);
+  support::check_layer(l, 20, t.pass());
+}
+
+TEST_CASE("attention: a causal token does not depend on later ones, nor on other sequences") {
+  trial t({0, 40, 83});
+  const layer l = some_layer(mask::causal);
+  panel_matrix<double> x(20, 83), before(20, 83), after(20, 83);
+  support::fill(x, 1);
+  layer::saved saved;
+  l.forward(x, before, saved, t.pass());
+  for (std::int64_t f = 0; f < 20; ++f) x(f, 30) += 1;
+  l.forward(x, after, saved, t.pass());
+  for (std::int64_t n = 0; n < 83; ++n) {
+    bool same = true;
+    for (std::int64_t f = 0; f < 20; ++f) same = same && before(f, n) == after(f, n);
+    CHECK(same == (n < 30 || n >= 40));
+  }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <support/gradient_check.hpp>
+
+#include <tessera/nn/encoder.hpp>
+
+using namespace tessera;
+using support::some_ids;
+using support::trial;
+
+using model = nn::encoder<double, block_shape<4>>;
+
+namespace {
+nn::transformer_config small() {
+  nn::transformer_config config;
+  config.layers = 2;
+  config.hidden = 20;
+  config.heads = 2;
+  config.context = 50;
+  config.vocabulary = 37;
+  config.feed_forward = 2;
+  return config;
+}
+
+void check(nn::transformer_config const& config, int all_but_every) {
+  trial t({0, 41, 46, 87}, {30, 5, 41});  // the first sequence is padded
+  model m(config, 7);
+  support::randomise(m, 1, 0.3);
+  const auto ids = some_ids(87, 37, 1), segments = some_ids(87, 2, 3);
+  auto targets = some_ids(87, 37, 2);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    if (i % std::size_t(all_but_every) != 0) targets[i] = nn::ignored;
+  const model::input in{ids, segments};
+  model::saved saved;
+  auto gradients = nn::zeros_like(m);
+  const auto loss = [&] { return m.forward(in, targets, saved, t.pass()); };
+  static_cast<void>(loss());
+  m.backward(in, saved, gradients, t.pass());
+  support::check_parameter_gradients(m, gradients, loss);
+}
+}  // namespace
+
+TEST_CASE("encoder: gradients of a dense model are right") { check(small(), 1); }
+
+TEST_CASE("encoder: gradients of a sparse model with dropout, segments and few targets are right") {
+  auto config = small();
+  config.density = 0.4;
+  config.dropout = 0.2;
+  config.segments = 2;
+  check(config, 7);
+}
+
+TEST_CASE("encoder: only tokens with a target meet the vocabulary") {
+  trial t({0, 41});
+  const model m(small(), 7);
+  const auto ids = some_ids(41, 37, 1);
+  std::vector<std::int32_t> targets(41, nn::ignored);
+  targets[5] = 3;
+  targets[17] = 8;
+  model::saved saved;
+  m.forward({ids}, targets, saved, t.pass());
+  CHECK(saved.logits.tokens() == 2);
+}
+
+TEST_CASE("encoder: the head is dense and never pruned") {
+  auto config = small();
+  config.density = 0.3;
+  const model m(config, 7);
+  int sparse = 0;
+  nn::for_each_parameter(m, [&](nn::parameter_name const& name, auto const& parameter) {
+    if constexpr (requires { parameter.stored(); }) {
+      CHECK(parameter.stored().is_dense() == (name.role() == nn::parameter_role::dense_weight));
+      sparse += !parameter.stored().is_dense();
+    }
+  });
+  CHECK(sparse == 8);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+#include <support/gradient_check.hpp>
+
+#include <tessera/nn/mlp.hpp>
+
+using namespace tessera;
+using support::some_blocks;
+using support::trial;
+
+using block = block_shape<4>;
+
+TEST_CASE("mlp: gradients are right with the exact GELU, block-sparse") {
+  trial t;
+  nn::mlp<double, block> layer{{45, 21, some_blocks(45, 21, 0.4, 1)}, {18, 45, some_blocks(18, 45, 0.4, 2)}};
+  support::randomise(layer);
+  support::check_layer(layer, 21, t.pass());
+}
+
+TEST_CASE("mlp: gradients are right with the polynomial GELU, dense and without bias") {
+  trial t;
+  nn::mlp<double, block, ops::gelu_polynomial> layer{{45, 21, nn::bias_term::absent},
+                                                     {18, 45, nn::bias_term::absent}};
+  support::randomise(layer);
+  support::check_layer(layer, 21, t.pass());
+}
+
+TEST_CASE("gated_mlp: gradients are right with SiLU") {
+  trial t;
+  nn::gated_mlp<double, block> layer{{45, 21, some_blocks(45, 21, 0.4, 1)},
+                                     {45, 21, some_blocks(45, 21, 0.4, 2)},
+                                     {18, 45, some_blocks(18, 45, 0.4, 3)}};
+  support::randomise(layer);
+  support::check_layer(layer, 21, t.pass());
+}

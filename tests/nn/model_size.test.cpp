@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+
+#include <doctest/doctest.h>
+#include <support/gradient_check.hpp>
+
+#include <tessera/core/memory.hpp>
+#include <tessera/nn/encoder.hpp>
+#include <tessera/nn/gpt.hpp>
+
+using namespace tessera;
+using support::some_ids;
+
+using block = block_shape<4>;
+
+namespace {
+
+nn::transformer_config small() {
+  nn::transformer_config config;
+  config.layers = 2;
+  config.hidden = 48;
+  config.heads = 3;
+  config.context = 100;
+  config.vocabulary = 50;
+  return config;
+}
+
+/// What a model holds, counted in its containers.
+template <class Model> nn::model_size held_by(Model const& m) {
+  nn::model_size size;
+  nn::for_each_parameter(m, [&](nn::parameter_name const&, auto const& parameter) {
+    if constexpr (requires { parameter.stored(); }) {
+      size.parameters += parameter.rows() * parameter.cols();
+      size.live += parameter.live();
+    } else {
+      size.parameters += parameter.size();
+      size.live += parameter.size();
+    }
+    size.stored += std::int64_t(parameter.size_bytes() / sizeof(double));
+  });
+  return size;
+}
+
+template <class Model> void check_parameters(Model const& m, nn::model_size const& size) {
+  const nn::model_size held = held_by(m);
+  CHECK(size.parameters == held.parameters);
+  CHECK(size.live == held.live);
+  CHECK(size.stored == held.stored);
+}
+
+}  // namespace
+
+TEST_CASE("model_size: counts of a gpt are those of its containers") {
+  for (const double density : {1.0, 0.3})
+    for (const auto bias : {nn::bias_term::present, nn::bias_term::absent}) {
+      auto config = small();
+      config.density = density;
+      config.bias = bias;
+      check_parameters(nn::gpt<double, block>(config, 1),
+                       nn::gpt_size(config, nn::block_size_of<block>(), sizeof(double)));
+    }
+}
+
+TEST_CASE("model_size: counts of an encoder are those of its containers") {
+  for (const std::int64_t segments : {0, 2}) {
+    auto config = small();
+    config.density = 0.3;
+    config.segments = segments;
+    check_parameters(nn::encoder<double, block>(config, 1),
+                     nn::encoder_size(config, nn::block_size_of<block>(), sizeof(double)));
+  }
+}
+
+TEST_CASE("model_size: counts of a dense model equal the closed form") {
+  const auto config = small();
+  const auto size = nn::gpt_size(config, {16, 16}, 4);
+  const std::int64_t h = 48, matrices = 2 * 12 * h * h;
+  CHECK(size.parameters == 50 * h + 100 * h + matrices + 2 * (4 * h + 9 * h) + 2 * h);
+  CHECK(size.multiply_adds == matrices + 64 * h);  // the token table's last block overhangs
+  CHECK(size.training_multiply_adds() == 3 * size.multiply_adds);
+  CHECK(size.attention_multiply_adds_of(100, mask::bidirectional) == 2 * (2 * h) * 100 * 100);
+  CHECK(size.attention_multiply_adds_of(100, mask::causal) == 2 * (2 * h) * 5050);
+  CHECK(size.moment_bytes() == 2 * size.weight_bytes());
+}
+
+TEST_CASE("model_size: bytes of a step are those that tensors take") {
+  const auto config = small();
+  context ctx(1);
+  const sequences batch({0, 70, 147});
+  const auto ids = some_ids(147, 50, 1);
+  const auto check = [&]<class Model>(Model const& m, nn::model_size const& size, auto const& input) {
+    auto gradients = nn::zeros_like(m);
+    typename Model::saved saved;
+    nn::workspace<double> room;
+    const nn::pass<double> p{ctx, batch, room, nn::purpose::training, 0, 0};
+    // The context's own scratch grows in the first step.
+    for (int step = 0; step < 2; ++step) {
+      saved = {};
+      room = {};
+      const std::size_t before = tensor_memory::live();
+      static_cast<void>(m.forward(input, ids, saved, p));
+      const std::size_t kept = tensor_memory::live() - before;
+      m.backward(input, saved, gradients, p);
+      if (step == 0) continue;
+      CHECK(std::int64_t(kept) == size.saved_bytes(147));
+      CHECK(std::int64_t(tensor_memory::live() - before - kept) == size.room_bytes(147));
+    }
+  };
+  check(nn::gpt<double, block>(config, 1), nn::gpt_size(config, nn::block_size_of<block>(), sizeof(double)),
+        ids);
+  using encoder = nn::encoder<double, block>;
+  check(encoder(config, 1), nn::encoder_size(config, nn::block_size_of<block>(), sizeof(double)),
+        encoder::input{ids});
+}
+
+TEST_CASE("model_size: senseless and absurd shapes are refused before anything is allocated") {
+  const auto refused = [](auto change) {
+    auto config = small();
+    change(config);
+    const std::size_t before = tensor_memory::live();
+    CHECK_THROWS_AS((nn::gpt<double, block>(config, 1)), option_error);
+    CHECK(tensor_memory::live() == before);
+  };
+  refused([](auto& c) { c.layers = 0; });
+  refused([](auto& c) { c.heads = 5; });
+  refused([](auto& c) { c.vocabulary = -1; });
+  refused([](auto& c) { c.density = 0; });
+  refused([](auto& c) { c.density = 1.5; });
+  refused([](auto& c) { c.dropout = 1; });
+  refused([](auto& c) { c.hidden = std::int64_t(3) << 29; });
+  refused([](auto& c) { c.layers = std::int64_t(1) << 50; });
+}

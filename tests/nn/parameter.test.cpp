@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/nn/linear.hpp>
+
+using namespace tessera;
+using nn::parameter_name;
+using nn::parameter_role;
+
+TEST_CASE("parameter_name: parts are joined by dots") {
+  const parameter_name root;
+  const auto block = root.child("block");
+  const auto third = block.child(3);
+  const auto bias = third.child("bias", parameter_role::vector);
+  CHECK(bias.text() == "block.3.bias");
+  CHECK(bias.last() == "bias");
+  CHECK(bias.role() == parameter_role::vector);
+  CHECK(root.text() == "");
+}
+
+TEST_CASE("parameter: a layer, its gradients and moments are visited together and share patterns") {
+  using layer = nn::linear<float, block_shape<4>>;
+  layer l(8, 8, pattern::from_rows(2, 2, {0, 1, 2}, {1, 0}));
+  for (float& v : l.weight) v = 2;
+  auto gradients = nn::zeros_like(l), moments = nn::zeros_like(l);
+  int visited = 0;
+  nn::for_each_parameter(
+      l,
+      [&](parameter_name const&, auto& value, auto& gradient, auto const& moment) {
+        ++visited;
+        CHECK(value.size() == gradient.size());
+        for (const float g : gradient) CHECK(g == 0);
+        for (const float m : moment) CHECK(m == 0);
+      },
+      gradients, moments);
+  CHECK(visited == 2);
+  CHECK(l.weight(0, 4) == 2);
+  CHECK(gradients.weight.stored().serial() == l.weight.stored().serial());
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <tessera/nn/pass.hpp>
+
+using namespace tessera;
+
+TEST_CASE("workspace: what came back is lent again, to those who want as many features") {
+  context ctx(1);
+  const sequences batch({0, 100});
+  nn::workspace<float> room;
+  const nn::pass<float> p{ctx, batch, room};
+  panel_matrix<float> const* first = nullptr;
+  {
+    const auto a = p.borrow(20), b = p.borrow(20);
+    CHECK(a.get() != b.get());
+    CHECK((*a).tokens() == 100);
+    first = a.get();
+  }
+  const auto other = p.borrow(30);
+  CHECK((*other).features() == 30);
+  const auto again = p.borrow(20, 50), more = p.borrow(20);
+  CHECK((again.get() == first || more.get() == first));
+  CHECK((*again).tokens() == 50);
+}
+
+TEST_CASE("fit: gives an activation its size and keeps its memory") {
+  panel_matrix<float> x;
+  nn::fit(x, 20, 100);
+  CHECK(x.features() == 20);
+  CHECK(x.tokens() == 100);
+  float const* const memory = x.data();
+  nn::fit(x, 20, 60);
+  CHECK(x.tokens() == 60);
+  CHECK(x.data() == memory);
+}

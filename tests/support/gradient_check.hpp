@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <support/reference.hpp>
+
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+// Gradients against central differences, in double, for whatever for_each_parameter reaches.
+
+namespace support {
+
+/// The largest |difference quotient - gradient| over some elements of a tensor, as a share of the largest
+/// gradient in it.
+///   element(k), gradient(k)   the k-th of `count` values and its gradient
+///   loss()                    what the gradient is of
+template <class Element, class Gradient, class Loss>
+double gradient_error(std::int64_t count, Element&& element, Gradient&& gradient, Loss&& loss,
+                      std::int64_t checked = 12) {
+  constexpr double h = 1e-5;
+  double largest = 1e-30, worst = 0;
+  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, std::abs(gradient(k)));
+  const random_stream random(std::uint64_t(count), random_purpose::test);
+  for (std::int64_t n = 0; n < std::min(checked, count); ++n) {
+    const std::int64_t k =
+        count <= checked ? n : std::int64_t(random.below(std::uint64_t(n), std::uint64_t(count)));
+    double& value = element(k);
+    const double before = value;
+    value = before + h;
+    const double above = loss();
+    value = before - h;
+    const double below = loss();
+    value = before;
+    worst = std::max(worst, std::abs((above - below) / (2 * h) - gradient(k)));
+  }
+  return worst / largest;
+}
+
+/// Where the elements of a matrix that lie inside it stand in data(): blocks may overhang.
+template <class Matrix> std::vector<std::int64_t> places_inside(Matrix const& m) {
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < m.rows(); ++i)
+    for (std::int64_t j = 0; j < m.cols(); ++j)
+      if (const std::int64_t at = m.find(i, j); at >= 0) places.push_back(at);
+  return places;
+}
+
+/// Random values near 0 for weights and biases and near 1 for gains, so that no term of a gradient vanishes.
+template <class Layer> void randomise(Layer& layer, std::uint64_t seed = 1, double size = 0.5) {
+  nn::for_each_parameter(layer, [&](nn::parameter_name const&, auto& parameter) {
+    auto noise = parameter;
+    fill(noise, ++seed);
+    for (std::int64_t i = 0; i < parameter.size(); ++i) parameter.data()[i] += size * noise.data()[i];
+  });
+}
+
+/// A pattern for a matrix in blocks of 4 x 4.
+inline pattern some_blocks(std::int64_t rows, std::int64_t cols, double density, std::uint64_t seed) {
+  return random_pattern(int(ceil_div<std::int64_t>(rows, 4)), int(ceil_div<std::int64_t>(cols, 4)), density,
+                        random_stream(seed, random_purpose::test, 2));
+}
+
+/// Token ids below `vocabulary`.
+inline std::vector<std::int32_t> some_ids(std::int64_t count, std::uint64_t vocabulary, std::uint64_t seed) {
+  const random_stream random(seed, random_purpose::test, 3);
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i < count; ++i)
+    ids.push_back(std::int32_t(random.below(std::uint64_t(i), vocabulary)));
+  return ids;
+}
+
+/// What a test needs for a pass: three sequences, one empty, on an odd number of tokens.
+struct trial {
+  context ctx{1};
+  sequences batch;
+  nn::workspace<double> room;
+  explicit trial(std::vector<std::int64_t> offsets = {0, 70, 70, 83}, std::vector<std::int64_t> valid = {})
+      : batch(std::move(offsets), std::move(valid)) {}
+  nn::pass<double> pass(nn::purpose what_for = nn::purpose::training) {
+    return {ctx, batch, room, what_for, 5, 3};
+  }
+};
+
+inline constexpr double gradient_tolerance = 1e-6;
+
+/// Checks the gradient of every parameter.
+template <class Model, class Gradients, class Loss>
+void check_parameter_gradients(Model& model, Gradients& gradients, Loss&& loss) {
+  nn::for_each_parameter(
+      model,
+      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
+        INFO("parameter ", name.text());
+        if constexpr (requires { parameter.stored(); }) {
+          const auto places = places_inside(parameter);
+          const auto at = [&](std::int64_t k) { return places[std::size_t(k)]; };
+          CHECK(gradient_error(
+                    std::int64_t(places.size()), [&](auto k) -> double& { return parameter.data()[at(k)]; },
+                    [&](auto k) { return gradient.data()[at(k)]; }, loss) <= gradient_tolerance);
+          std::int64_t not_zero = 0, not_zero_inside = 0;
+          for (const double g : gradient) not_zero += g != 0;
+          for (const std::int64_t place : places) not_zero_inside += gradient.data()[place] != 0;
+          CHECK(not_zero == not_zero_inside);
+        } else {
+          CHECK(gradient_error(
+                    parameter.size(), [&](auto k) -> double& { return parameter[k]; },
+                    [&](auto k) { return gradient[k]; }, loss) <= gradient_tolerance);
+        }
+      },
+      gradients);
+}
+
+/// Checks a layer: gradients of its parameters and of its input, for the loss Σ c ∘ y with random c.
+template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn::pass<double> const& p) {
+  panel_matrix<double> x(features, p.tokens()), y(layer.outputs(features), p.tokens()),
+      c(layer.outputs(features), p.tokens()), dx(features, p.tokens());
+  fill(x, 1);
+  fill(c, 2);
+  fill(dx, 3);
+  typename Layer::saved saved;
+  const auto loss = [&] {
+    layer.forward(x, y, saved, p);
+    return total(p.ctx, c * y);
+  };
+  auto gradients = nn::zeros_like(layer);
+  static_cast<void>(loss());  // fills what backward needs
+  layer.backward(x, saved, c, &dx, gradients, p);
+  const auto token = [&](std::int64_t k) { return k % x.tokens(); };
+  CHECK(gradient_error(
+            x.features() * x.tokens(), [&](auto k) -> double& { return x(k / x.tokens(), token(k)); },
+            [&](auto k) { return dx(k / x.tokens(), token(k)); }, loss, 40) <= gradient_tolerance);
+  check_parameter_gradients(layer, gradients, loss);
+
+  // Without dx the gradients are the same, and they are added to.
+  static_cast<void>(loss());
+  layer.backward(x, saved, c, nullptr, gradients, p);
+  auto once = nn::zeros_like(layer);
+  layer.backward(x, saved, c, &dx, once, p);
+  nn::for_each_parameter(
+      gradients,
+      [](nn::parameter_name const& name, auto& twice, auto& single) {
+        INFO("parameter ", name.text());
+        double worst = 0, largest = 1e-30;
+        for (auto t = twice.begin(), s = single.begin(); t != twice.end(); ++t, ++s) {
+          worst = std::max(worst, std::abs(*t - 2 * *s));
+          largest = std::max(largest, std::abs(*s));
+        }
+        CHECK(worst <= 1e-12 * largest);
+      },
+      once);
+}
+
+}  // namespace support
