@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/io/json_parser.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/kernels/register_block.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/simd/simd.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/matrix_view.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/parameters.hpp>
+
+// A checkpoint is a folder of two files, made beside its place and moved there when both are complete:
+//   tensors.safetensors  NAME for each parameter and NAME.MOMENT for each of its moments. A vector is (size),
+//                        a dense matrix (rows, cols), row by row. A sparse matrix is (stored blocks, rows of
+//                        a block, columns of a block), with its pattern (BSR) in NAME.pattern.row_start
+//                        (block rows + 1) and NAME.pattern.cols (stored blocks), numbers of 32 bits.
+//   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
+//                        checkpoints are never mixed.
+
+namespace tessera::inline TESSERA_ISA::train {
+
+inline constexpr char const* checkpoint_format = "tessera.checkpoint";
+inline constexpr int checkpoint_version = 1;
+
+namespace detail {
+
+inline std::string tensors_path(std::string const& folder) { return folder + "/tensors.safetensors"; }
+inline std::string state_path(std::string const& folder) { return folder + "/state.json"; }
+
+/// FNV-1a.
+inline std::string hash_text(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return std::to_string(hash);
+}
+
+/// What decides about the last bits of results.
+inline std::string arithmetic() {
+  return message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
+}
+
+/// What a parameter or moment is in the file, given its pattern.
+template <class Tensor>
+std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
+  if constexpr (!is_matrix<Tensor>)
+    return {tensor.size()};
+  else if (stored->is_dense())
+    return {tensor.rows(), tensor.cols()};
+  else
+    return {stored->stored(), Tensor::block::rows, Tensor::block::cols};
+}
+
+/// Calls visit(name in the file, tensor) for a parameter and for each of its moments.
+template <class Optimizer, class Visit, class Parameter, class... Moment>
+void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Moment&... moment) {
+  visit(name, parameter);
+  std::size_t i = 0;
+  (visit(name + "." + Optimizer::moments[i++], moment), ...);
+}
+
+inline constexpr char const* partial_suffix = ".partial";
+
+/// A folder beside the one it will replace; removed if it never does.
+class folder_in_the_making {
+ public:
+  explicit folder_in_the_making(std::string const& folder) : path_(folder + partial_suffix) {
+    std::error_code failure;
+    std::filesystem::remove_all(path_, failure);  // left by a killed process
+    std::filesystem::create_directories(path_, failure);
+    require(failure);
+  }
+  folder_in_the_making(folder_in_the_making const&) = delete;
+  folder_in_the_making& operator=(folder_in_the_making const&) = delete;
+  ~folder_in_the_making() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::string const& path() const { return path_; }
+
+  /// Takes the place of an earlier checkpoint, or of nothing; a folder that holds anything else stays.
+  void replace(std::string const& folder) const {
+    std::error_code failure;
+    std::filesystem::remove(state_path(folder), failure);
+    std::filesystem::remove(tensors_path(folder), failure);
+    std::filesystem::rename(path_, folder, failure);  // POSIX replaces an empty folder
+    require(failure);
+  }
+
+ private:
+  void require(std::error_code failure) const {
+    if (failure) throw io_error(message("[write ", path_, "] ", failure.message()));
+  }
+  std::string path_;
+};
+
+/// Tensors on their way to a file.
+class outgoing_tensors {
+ public:
+  template <class Tensor> void add(std::string name, Tensor const& tensor) {
+    using T = typename Tensor::value_type;
+    std::span<T const> values(tensor.begin(), tensor.end());
+    std::vector<std::int64_t> shape;
+    if constexpr (is_matrix<Tensor>) {
+      shape = shape_in_file(tensor, &tensor.stored());
+      if (tensor.stored().is_dense()) {
+        auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
+        copy(tensor, row_major(rows->data(), tensor.rows(), tensor.cols()));
+        values = *rows;
+        kept_.push_back(std::move(rows));
+      }
+    } else {
+      shape = shape_in_file(tensor, nullptr);
+    }
+    list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
+  }
+  void add_pattern(std::string const& name, pattern const& stored) {
+    if (stored.is_dense()) return;
+    const auto starts = stored.row_start(), cols = stored.cols();
+    list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
+    list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
+  }
+  std::span<io::safetensor const> all() const { return list_; }
+
+ private:
+  std::vector<io::safetensor> list_;
+  std::vector<std::shared_ptr<void>> kept_;  // copies that live until they are written
+};
+
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), nothing is left of it and an earlier one is as it was.
+///   state   what the program wants to find again, see checkpoint::state
+template <class Model, class Optimizer>
+void save_checkpoint(std::string const& folder, io::json state, Model const& model,
+                     optimizer_state<Optimizer, Model> const& optimizer) {
+  io::json all = io::json::object{{"format", checkpoint_format},
+                                  {"version", checkpoint_version},
+                                  {"arithmetic", detail::arithmetic()},
+                                  {"updates", optimizer.updates},
+                                  {"state", std::move(state)}};
+  const std::string text = io::to_text(all, 1) + "\n";
+  detail::outgoing_tensors tensors;
+  const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
+  std::apply(
+      [&](auto&... moments) {
+        nn::for_each_parameter(
+            model,
+            [&](nn::parameter_name const& name, auto const& parameter, auto const&... moment) {
+              detail::for_each_tensor<Optimizer>(add, name.text(), parameter, moment...);
+              if constexpr (is_matrix<decltype(parameter)>)
+                tensors.add_pattern(name.text(), parameter.stored());
+            },
+            moments...);
+      },
+      optimizer.moments);
+  auto metadata = io::format_metadata(checkpoint_format, checkpoint_version);
+  metadata["tessera.state"] = detail::hash_text(text);
+
+  const detail::folder_in_the_making made(folder);
+  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), metadata);
+  io::write_atomically(detail::state_path(made.path()), text);
+  made.replace(folder);
+}
+
+/// A checkpoint, open to be read. Whatever is wrong is an io_error, thrown before anything is changed.
+class checkpoint {
+ public:
+  /// Checks that both files are there and whole, of this format, of a known version, and of one checkpoint.
+  explicit checkpoint(std::string const& folder)
+      : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
+    const std::string text = io::read_file(path_);
+    document_ = io::parse_json(text, path_);
+    const io::json_place top = place();
+    if (top.at("format").as_string() != checkpoint_format)
+      top.at("format").fail(message("should be \"", checkpoint_format, "\""));
+    if (const int version = top.at("version").as_integer<int>(); version < 1 || version > checkpoint_version)
+      top.at("version").fail(
+          message("is ", version, ", but versions 1 to ", checkpoint_version, " can be read"));
+    tensors_.expect_format(checkpoint_format, checkpoint_version);
+    const auto hash = tensors_.metadata().find("tessera.state");
+    if (hash == tensors_.metadata().end() || hash->second != detail::hash_text(text))
+      throw io_error(message("[read ", path_, "] byte 0: not the file that was written with ",
+                             tensors_.path(), ": one of them was changed or replaced"));
+    top.at("arithmetic").as_string();
+    top.at("updates").as_integer();
+    top.at("state");
+  }
+
+  /// What the program gave to save_checkpoint.
+  io::json_place state() const { return place().at("state"); }
+
+  /// Why a run that goes on from here will not have the bits of one that was never interrupted, or "".
+  std::string other_arithmetic() const {
+    std::string const& written = place().at("arithmetic").as_string();
+    const std::string here = detail::arithmetic();
+    if (written == here) return "";
+    return message("written by a program for ", written, ", read by one for ", here,
+                   ": results will differ in their last bits");
+  }
+
+  /// Fills the parameters, and gives them the patterns of the file.
+  template <class Model> void load(Model& model) const {
+    const std::vector<pattern> patterns = checked<no_optimizer>(model);
+    assign<no_optimizer>(patterns, model);
+  }
+
+  /// The same for training: the moments are filled too, and the gradients get the patterns. The file may hold
+  /// nothing else.
+  template <class Model, class Optimizer>
+  void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
+            typename Model::gradients& gradients) const {
+    std::apply(
+        [&](auto&... moments) {
+          const std::vector<pattern> patterns = checked<Optimizer>(model, moments...);
+          assign<Optimizer>(patterns, model, moments...);
+          std::size_t next = 0;
+          nn::for_each_parameter(gradients, [&](nn::parameter_name const&, auto& gradient) {
+            if constexpr (is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
+          });
+        },
+        optimizer.moments);
+    optimizer.updates = place().at("updates").as_integer();
+  }
+
+ private:
+  struct no_optimizer {
+    static constexpr std::array<char const*, 0> moments{};
+  };
+
+  io::json_place place() const { return io::json_place(document_, path_); }
+
+  /// The patterns of the matrices in the file, in the order of visiting, after a look at every tensor.
+  template <class Optimizer, class Model, class... Moments>
+  std::vector<pattern> checked(Model const& model, Moments const&... moments) const {
+    std::vector<pattern> patterns;
+    std::size_t expected = 0;
+    nn::for_each_parameter(
+        model,
+        [&](nn::parameter_name const& place, auto const& parameter, auto const&... moment) {
+          const std::string name = place.text();
+          pattern const* stored = nullptr;
+          if constexpr (is_matrix<decltype(parameter)>) {
+            stored = &patterns.emplace_back(read_pattern(name, parameter.stored()));
+            expected += stored->is_dense() ? 0 : 2;
+          }
+          const auto check = [&](std::string const& in_file, auto const& tensor) {
+            using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
+            expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
+            ++expected;
+          };
+          detail::for_each_tensor<Optimizer>(check, name, parameter, moment...);
+        },
+        moments...);
+    if (sizeof...(Moments) > 0 && expected != tensors_.tensors().size())
+      throw io_error(message("[read ", tensors_.path(), "] byte 8: ", tensors_.tensors().size(),
+                             " tensors, but this model and optimizer have ", expected));
+    return patterns;
+  }
+
+  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
+    io::safetensor const& found = tensors_.at(name);
+    if (found.dtype != dtype || found.shape != shape)
+      tensors_.fail(0, message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
+                               " but should be ", io::detail::tensor_text(dtype, shape)));
+  }
+
+  /// The pattern of a matrix in the file, which must have the grid of `like`.
+  pattern read_pattern(std::string const& name, pattern const& like) const {
+    if (!tensors_.contains(name + ".pattern.cols"))
+      return pattern::dense(like.block_rows(), like.block_cols());
+    const auto numbers = [&](std::string const& part, std::int64_t count) {
+      std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+      tensors_.read_into(name + part, {count}, std::span(all));
+      return all;
+    };
+    const auto stored = static_cast<std::int64_t>(tensors_.at(name + ".pattern.cols").bytes.size() / 4);
+    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1);
+    auto cols = numbers(".pattern.cols", stored);
+    try {
+      return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
+    } catch (shape_error const& fault) {
+      throw io_error(message("[read ", tensors_.path(), "] the pattern of \"", name, "\": ", fault.what()));
+    }
+  }
+
+  template <class Optimizer, class Model, class... Moments>
+  void assign(std::vector<pattern> const& patterns, Model& model, Moments&... moments) const {
+    std::size_t next = 0;
+    nn::for_each_parameter(
+        model,
+        [&](nn::parameter_name const& name, auto& parameter, auto&... moment) {
+          pattern const* stored = nullptr;
+          if constexpr (is_matrix<decltype(parameter)>) stored = &patterns[next++];
+          const auto fill = [&](std::string const& in_file, auto& tensor) { read(in_file, stored, tensor); };
+          detail::for_each_tensor<Optimizer>(fill, name.text(), parameter, moment...);
+        },
+        moments...);
+  }
+
+  template <class Tensor>
+  void read(std::string const& name, [[maybe_unused]] pattern const* stored, Tensor& tensor) const {
+    using T = typename Tensor::value_type;
+    const std::vector<std::int64_t> shape = detail::shape_in_file(tensor, stored);
+    if constexpr (is_matrix<Tensor>) {
+      tensor = Tensor(tensor.rows(), tensor.cols(), *stored);
+      if (stored->is_dense()) {
+        std::vector<T> rows(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
+        tensors_.read_into(name, shape, std::span(rows));
+        return copy(row_major<T const>(rows.data(), tensor.rows(), tensor.cols()), tensor);
+      }
+    }
+    tensors_.read_into(name, shape, std::span(tensor.begin(), tensor.end()));
+  }
+
+  std::string path_;
+  io::safetensors_file tensors_;
+  io::json document_;
+};
+
+}  // namespace tessera::inline TESSERA_ISA::train

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/train/parameters.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+struct gradient_size {
+  double norm = 0;         // Euclidean, over all live entries of all parameters
+  std::string not_finite;  // the first parameter whose gradient has a norm that is not finite, or ""
+};
+
+/// Sums are kept in double, in an order that does not depend on threads.
+template <class Gradients> gradient_size measure(context& ctx, Gradients const& gradients) {
+  gradient_size all;
+  double squares = 0;
+  nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
+    const double here = total(ctx, square(values(gradient)));
+    squares += here;
+    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
+  });
+  all.norm = std::sqrt(squares);
+  return all;
+}
+
+/// What gradients are multiplied by so that their norm is at most `longest`, as in
+/// torch.nn.utils.clip_grad_norm_; 1 if `longest` is 0.
+inline double clipping_factor(double norm, double longest) {
+  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
+}
+
+/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
+inline void require_finite(std::int64_t step, double loss, gradient_size const& size) {
+  if (std::isfinite(loss) && size.not_finite.empty()) return;
+  throw error(message("[train] step ", step, ": the loss is ", loss,
+                      size.not_finite.empty()
+                          ? std::string(" and all gradients are finite")
+                          : " and the first gradient that is not finite is that of " + size.not_finite,
+                      "; a lower learning rate or clipping may help"));
+}
+
+}  // namespace tessera::inline TESSERA_ISA::train

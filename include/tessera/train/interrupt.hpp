@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <csignal>
+
+#include <signal.h>
+
+#include <tessera/core/config.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// While it lives, the first SIGINT or SIGTERM only sets a flag, so that a program can end with a checkpoint;
+/// the second does what it did before the library came. One at a time: signals belong to the process.
+class interrupt_guard {
+ public:
+  interrupt_guard() {
+    received_ = 0;
+    struct sigaction action{};
+    action.sa_handler = [](int signal) {
+      received_ = signal;
+      reinstate(signal);
+    };
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &before_interrupt_);
+    sigaction(SIGTERM, &action, &before_termination_);
+  }
+  interrupt_guard(interrupt_guard const&) = delete;
+  interrupt_guard& operator=(interrupt_guard const&) = delete;
+  ~interrupt_guard() {
+    reinstate(SIGINT);
+    reinstate(SIGTERM);
+  }
+
+  /// The signal that came, or 0.
+  int signal() const { return received_; }
+
+ private:
+  // Both may be used in a signal handler: sigaction is async-signal-safe (POSIX.1-2017, 2.4.3).
+  static void reinstate(int signal) {
+    sigaction(signal, signal == SIGINT ? &before_interrupt_ : &before_termination_, nullptr);
+  }
+
+  static_assert(std::atomic<int>::is_always_lock_free, "else a signal handler may not write it");
+  inline static std::atomic<int> received_{0};
+  inline static struct sigaction before_interrupt_{}, before_termination_{};
+};
+
+}  // namespace tessera::inline TESSERA_ISA::train

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/train/schedules.hpp>
+#include <tessera/train/time_budget.hpp>
+#include <tessera/train/training.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// What the loop asks of a program. Steps count from 0; what is asked of a step must depend on its number
+/// alone, or a resumed run will differ.
+///   accumulate(step, i)   micro-batch i of a step, as train_step wants it
+///   evaluate()            the losses of the whole validation split
+///   stepped(report)       after every step
+///   evaluated(loss)       after every evaluation, with the mean; t.so_far is up to date
+///   save()                is to write a checkpoint
+///   interrupted()         true if the loop is to end after a checkpoint
+template <class Program>
+concept trainable = requires(Program& p, std::int64_t step, int i, step_report const& report, double loss) {
+  { p.accumulate(step, i) } -> std::same_as<token_loss>;
+  { p.evaluate() } -> std::same_as<token_loss>;
+  p.stepped(report);
+  p.evaluated(loss);
+  p.save();
+  { p.interrupted() } -> std::convertible_to<bool>;
+};
+
+/// When to do what. 0 is never; only `steps` must be said.
+struct loop_settings {
+  std::int64_t steps = 0;           // of the whole run, where it ends at the latest
+  std::int64_t tokens = 0;          // the run ends when so many were trained on
+  double loss = 0;                  // or when an evaluation is not above this
+  int micro_batches = 1;            // of a step
+  double clip = 0;                  // longest gradient
+  std::int64_t evaluate_every = 0;  // steps; besides, at the end
+  std::int64_t save_every = 0;      // steps; besides, at the end and after the best evaluation
+};
+
+enum class stop_reason { steps, tokens, loss, interrupted };
+
+/// Trains from where t is until something says stop, and ends with a checkpoint and, unless interrupted, an
+/// evaluation. A run that has ended before does nothing. `now` is only asked for how long steps took.
+template <class Model, class Optimizer, schedule Schedule, trainable Program, class Clock = steady_clock>
+stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_settings const& settings,
+                         Schedule const& rates, Program& program, Clock&& now = {}) {
+  progress& p = t.so_far;
+  const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };
+  const auto ended = [&] {
+    return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens);
+  };
+  while (!ended()) {
+    const double start = now();
+    const step_report report = train_step(ctx, t, settings.micro_batches, settings.clip, rates.rate(p.step),
+                                          [&](int i) { return program.accumulate(p.step, i); });
+    p.seconds += now() - start;
+    program.stepped(report);
+
+    bool best = false, reached = false;
+    if (ended() || every(settings.evaluate_every)) {
+      const double loss = program.evaluate().mean();
+      best = loss < p.best_loss;
+      if (best) {
+        p.best_loss = loss;
+        p.best_step = p.step;
+      }
+      program.evaluated(loss);
+      reached = settings.loss > 0 && loss <= settings.loss;
+    }
+    const bool interrupted = program.interrupted();
+    if (ended() || every(settings.save_every) || best || reached || interrupted) program.save();
+    if (reached) return stop_reason::loss;
+    if (interrupted && !ended()) return stop_reason::interrupted;
+  }
+  return p.step >= settings.steps ? stop_reason::steps : stop_reason::tokens;
+}
+
+}  // namespace tessera::inline TESSERA_ISA::train

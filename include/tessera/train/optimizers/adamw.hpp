@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include <tessera/core/config.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// AdamW (Loshchilov & Hutter 2019, algorithm 2), in the order of torch.optim.AdamW. Matrices decay, biases
+/// and gains do not. epsilon > 0.
+struct adamw {
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  static constexpr std::array moments{"first_moment", "second_moment"};
+
+  template <class Parameter, class Gradient>
+  void step(context& ctx, update const& now, Parameter& w, Gradient const& gradient, Gradient& m,
+            Gradient& v) const {
+    const double decay = is_matrix<Parameter> ? now.rate * weight_decay : 0;
+    const auto number = static_cast<double>(now.number);
+    const double correction1 = 1 - std::pow(beta1, number);
+    const double correction2 = std::sqrt(1 - std::pow(beta2, number));
+    const auto g = values(gradient) * now.gradient_scale;
+    run(ctx, m = values(m) + (g - values(m)) * (1 - beta1), v = values(v) * beta2 + square(g) * (1 - beta2),
+        w = values(w) * (1 - decay) -
+            values(m) / (sqrt(values(v)) / correction2 + epsilon) * (now.rate / correction1));
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::train

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/tensor/pattern.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// Which blocks of each matrix have ever been stored. Their share of all blocks is the ITOP rate (Liu et al.
+/// 2021): sparse training is at its best when it comes near 1.
+class explored_blocks {
+ public:
+  void mark(std::string const& matrix, pattern const& stored) {
+    grid& here = grids_[matrix];
+    here.blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+    here.ever.resize(words(here.blocks));
+    stored.for_each([&](int i, int j, std::int64_t) {
+      const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
+      here.ever[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+    });
+  }
+
+  /// Blocks ever stored ÷ all blocks of the matrices marked so far; 1 if there are none.
+  double share() const {
+    std::int64_t ever = 0, all = 0;
+    for (auto const& [name, one] : grids_) {
+      all += one.blocks;
+      for (const std::uint64_t word : one.ever) ever += std::popcount(word);
+    }
+    return all == 0 ? 1 : static_cast<double>(ever) / static_cast<double>(all);
+  }
+
+  io::json to_json() const {
+    io::json::object all;
+    for (auto const& [name, one] : grids_) {
+      io::json::array ever(one.ever.begin(), one.ever.end());
+      all.push_back({name, io::json::object{{"blocks", one.blocks}, {"ever", std::move(ever)}}});
+    }
+    return all;
+  }
+
+  /// Throws io_error, which names the place, for what to_json does not write.
+  static explored_blocks from_json(io::json_place const& all) {
+    explored_blocks explored;
+    for (io::json_member const& member : all.members()) {
+      const io::json_place place = all.at(member.key), ever = place.at("ever");
+      grid& here = explored.grids_[member.key];
+      here.blocks = place.at("blocks").as_integer();
+      if (here.blocks < 0 || ever.size() != words(here.blocks))
+        ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
+      for (std::size_t i = 0; i < ever.size(); ++i)
+        here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
+    }
+    return explored;
+  }
+
+  friend bool operator==(explored_blocks const&, explored_blocks const&) = default;
+
+ private:
+  struct grid {
+    std::int64_t blocks = 0;
+    std::vector<std::uint64_t> ever;  // a bit for each block, row by row
+    friend bool operator==(grid const&, grid const&) = default;
+  };
+  static std::size_t words(std::int64_t blocks) {
+    return static_cast<std::size_t>(ceil_div<std::int64_t>(blocks, 64));
+  }
+  std::map<std::string, grid> grids_;
+};
+
+}  // namespace tessera::inline TESSERA_ISA::train

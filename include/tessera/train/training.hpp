@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/train/checkpoint.hpp>
+#include <tessera/train/clipping.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/explored_blocks.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// Losses of some tokens, added up.
+struct token_loss {
+  double sum = 0;
+  std::int64_t tokens = 0;
+
+  double mean() const { return sum / static_cast<double>(tokens); }
+  token_loss& operator+=(token_loss const& more) {
+    sum += more.sum;
+    tokens += more.tokens;
+    return *this;
+  }
+};
+
+/// How far a run is.
+struct progress {
+  std::int64_t step = 0;                                       // steps done
+  std::int64_t tokens = 0;                                     // trained on
+  double seconds = 0;                                          // spent in steps
+  double best_loss = std::numeric_limits<double>::infinity();  // of all evaluations
+  std::int64_t best_step = -1;
+};
+
+/// A model and all that changes together with it.
+template <class Model, class Optimizer> struct training {
+  Model& model;
+  Optimizer optimizer;
+  evolving_pattern policy;
+  typename Model::gradients gradients;
+  optimizer_state<Optimizer, Model> state;
+  explored_blocks explored;
+  progress so_far;
+
+  training(Model& trained, Optimizer by, evolving_pattern patterns = {})
+      : model(trained),
+        optimizer(by),
+        policy(patterns),
+        gradients(nn::zeros_like(trained)),
+        state(initial_state<Optimizer>(trained)),
+        explored(explore(trained)) {}
+};
+
+struct step_report {
+  std::int64_t step;  // of this step: 0 is the first
+  double loss;        // mean over its tokens
+  double gradient_norm, learning_rate;
+  pattern_change changed;
+};
+
+/// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
+/// t.gradients and returns that sum; clipping of the mean; the optimizer; the pattern, when it is due.
+/// Throws error, with the model as it was, if the loss or a gradient is not finite.
+template <class Model, class Optimizer, class Accumulate>
+step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_batches, double clip,
+                       double rate, Accumulate&& accumulate) {
+  nn::set_zero(t.gradients);
+  token_loss loss;
+  for (int i = 0; i < micro_batches; ++i) loss += accumulate(i);
+  if (loss.tokens <= 0)
+    throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
+                        " tokens to learn from; at least one is needed"));
+  gradient_size size = measure(ctx, t.gradients);
+  require_finite(t.so_far.step, loss.mean(), size);
+  size.norm /= static_cast<double>(loss.tokens);
+  update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, rate,
+                    clipping_factor(size.norm, clip) / static_cast<double>(loss.tokens));
+
+  step_report report{t.so_far.step++, loss.mean(), size.norm, rate, {}};
+  t.so_far.tokens += loss.tokens;
+  if (t.policy.due(t.so_far.step))
+    std::apply(
+        [&](auto&... moments) {
+          report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, moments...);
+        },
+        t.state.moments);
+  return report;
+}
+
+/// Writes a checkpoint; `program` is what the program itself wants to find again, such as its settings.
+template <class Model, class Optimizer>
+void save(training<Model, Optimizer> const& t, std::string const& folder, io::json program) {
+  progress const& p = t.so_far;
+  io::json state = io::json::object{{"step", p.step},
+                                    {"tokens", p.tokens},
+                                    {"seconds", p.seconds},
+                                    {"best_step", p.best_step},
+                                    {"best_loss", p.best_step < 0 ? io::json() : io::json(p.best_loss)},
+                                    {"explored", t.explored.to_json()},
+                                    {"program", std::move(program)}};
+  save_checkpoint(folder, std::move(state), t.model, t.state);
+}
+
+/// What the program gave to `save`.
+inline io::json_place program_state(checkpoint const& from) { return from.state().at("program"); }
+
+/// Goes on from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
+/// `t` as it was, if the checkpoint is not one of this model and optimizer.
+template <class Model, class Optimizer> void resume(training<Model, Optimizer>& t, checkpoint const& from) {
+  const io::json_place state = from.state();
+  progress p;
+  p.step = state.at("step").as_integer();
+  p.tokens = state.at("tokens").as_integer();
+  p.seconds = state.at("seconds").as_number();
+  p.best_step = state.at("best_step").as_integer();
+  if (p.best_step >= 0) p.best_loss = state.at("best_loss").as_number();
+  explored_blocks explored = explored_blocks::from_json(state.at("explored"));
+  from.load(t.model, t.state, t.gradients);
+  t.explored = std::move(explored);
+  t.so_far = p;
+}
+
+}  // namespace tessera::inline TESSERA_ISA::train

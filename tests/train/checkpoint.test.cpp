@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <sys/resource.h>
+#include <train/toy_model.hpp>
+
+#include <tessera/train/checkpoint.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
+
+using namespace tessera;
+using train::adamw;
+using train::checkpoint;
+
+namespace {
+
+using model = toy::model<float>;
+
+/// A model, moments and gradients that are all different.
+struct everything {
+  explicit everything(std::uint64_t seed) : parameters(seed), gradients(parameters) {
+    nn::set_zero(gradients);
+    for (auto& moment : state.moments) {
+      moment = parameters;
+      for (auto* tensor : {&moment.up, &gradients.up}) support::fill(*tensor, seed + 10);
+    }
+    support::fill(state.moments[1].down, seed + 20);
+    support::fill(state.moments[1].bias, seed + 30);
+    state.updates = std::int64_t(seed);
+  }
+  model parameters, gradients;
+  train::optimizer_state<adamw, model> state;
+
+  void save(std::string const& folder) const {
+    train::save_checkpoint(folder, io::json::object{{"answer", 42}}, parameters, state);
+  }
+  void load(std::string const& folder) { checkpoint(folder).load(parameters, state, gradients); }
+
+  friend bool operator==(everything const& a, everything const& b) {
+    return toy::same_bits(a.parameters, b.parameters) &&
+           toy::same_bits(a.state.moments[0], b.state.moments[0]) &&
+           toy::same_bits(a.state.moments[1], b.state.moments[1]) && a.state.updates == b.state.updates;
+  }
+};
+
+/// The message of the io_error with which loading fails, after a look that nothing has changed.
+std::string refusal(std::string const& folder) {
+  everything target(2);
+  const everything before = target;
+  const std::string what = error_of<io_error>([&] { target.load(folder); });
+  CHECK(target == before);
+  CHECK(target.gradients.up.stored() == before.gradients.up.stored());
+  return what;
+}
+
+bool contains(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
+
+}  // namespace
+
+TEST_CASE("checkpoint: all bits come back and patterns with them") {
+  const scratch_folder scratch;
+  const everything saved(1);
+  saved.save(scratch / "runs/one/step");
+  everything loaded(2);
+  REQUIRE(!(loaded == saved));
+  const checkpoint file(scratch / "runs/one/step");
+  CHECK(file.state().at("answer").as_integer() == 42);
+  CHECK(file.other_arithmetic().empty());
+  file.load(loaded.parameters, loaded.state, loaded.gradients);
+  CHECK(loaded == saved);
+  CHECK(loaded.gradients.up.stored() == saved.parameters.up.stored());
+}
+
+TEST_CASE("checkpoint: the parameters can be read without the moments") {
+  const scratch_folder scratch;
+  const everything saved(1);
+  saved.save(scratch / "c");
+  model loaded(2);
+  checkpoint(scratch / "c").load(loaded);
+  CHECK(toy::same_bits(loaded, saved.parameters));
+}
+
+TEST_CASE("checkpoint: dense matrices are stored row by row and need no pattern") {
+  const scratch_folder scratch;
+  everything saved(1);
+  saved.save(scratch / "c");
+  const io::safetensors_file file(scratch / "c/tensors.safetensors");
+  CHECK(!file.contains("down.pattern.cols"));
+  CHECK(file.contains("up.pattern.cols"));
+  std::vector<float> down(5 * 24);
+  file.read_into("down", {5, 24}, std::span(down));
+  for (int i = 0; i < 5; ++i)
+    for (int j = 0; j < 24; ++j) CHECK(down[std::size_t(i * 24 + j)] == saved.parameters.down(i, j));
+  CHECK(file.at("up.second_moment").shape ==
+        std::vector<std::int64_t>{saved.parameters.up.stored().stored(), 4, 4});
+}
+
+TEST_CASE("checkpoint: a new one replaces that of the same folder") {
+  const scratch_folder scratch;
+  everything(1).save(scratch / "c");
+  everything(3).save(scratch / "c");
+  everything loaded(2);
+  loaded.load(scratch / "c");
+  CHECK(loaded == everything(3));
+  CHECK(scratch.files() == 1);
+}
+
+TEST_CASE("checkpoint: truncated or missing files are refused and change nothing") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors",
+                    state = folder + "/state.json";
+  everything(1).save(folder);
+  const std::string tensor_bytes = io::read_file(tensors), state_bytes = io::read_file(state);
+  for (const std::size_t length :
+       {std::size_t(0), std::size_t(5), std::size_t(200), tensor_bytes.size() / 2, tensor_bytes.size() - 1}) {
+    put(tensors, tensor_bytes.substr(0, length));
+    CHECK(contains(refusal(folder), tensors));
+  }
+  put(tensors, tensor_bytes);
+  for (const std::size_t length : {std::size_t(0), std::size_t(10), state_bytes.size() - 3}) {
+    put(state, state_bytes.substr(0, length));
+    CHECK(contains(refusal(folder), state));
+  }
+  std::filesystem::remove(state);
+  CHECK(contains(refusal(folder), state));
+  put(state, state_bytes);
+  std::filesystem::remove(tensors);
+  CHECK(contains(refusal(folder), tensors));
+  CHECK(contains(refusal(scratch / "nowhere"), "nowhere"));
+}
+
+TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints are refused") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", state = folder + "/state.json";
+  everything(1).save(folder);
+  const std::string bytes = io::read_file(state);
+  const auto with = [&](std::string const& from, std::string const& to) {
+    std::string changed = bytes;
+    REQUIRE(contains(changed, from));
+    put(state, changed.replace(changed.find(from), from.size(), to));
+    return refusal(folder);
+  };
+  CHECK(contains(with("\"tessera.checkpoint\"", "\"other\""), "should be \"tessera.checkpoint\""));
+  CHECK(contains(with("\"version\": 1", "\"version\": 2"), "versions 1 to 1 can be read"));
+  CHECK(contains(with("\"version\"", "\"edition\""), "has no member \"version\""));
+  CHECK(contains(with("42", "43"), "one of them was changed"));
+  everything(3).save(scratch / "d");
+  std::filesystem::copy_file(scratch / "d/state.json", state,
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(contains(refusal(folder), "one of them was changed"));
+}
+
+TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c";
+  const auto refused_after = [&](auto change) {
+    everything(1).save(folder);
+    const io::safetensors_file file(folder + "/tensors.safetensors");
+    std::vector<io::safetensor> tensors;
+    for (auto const& [name, tensor] : file.tensors()) tensors.push_back(tensor);
+    change(tensors);
+    io::write_safetensors(folder + "/tensors.safetensors", tensors, file.metadata());
+    return refusal(folder);
+  };
+  const auto named = [](std::vector<io::safetensor>& all, std::string const& name) {
+    return std::find_if(all.begin(), all.end(), [&](io::safetensor const& t) { return t.name == name; });
+  };
+  const std::vector<float> numbers(1000);
+  const std::vector<std::int32_t> indices(1000, 7);
+  CHECK(contains(refused_after([&](auto& all) { all.erase(named(all, "bias")); }), "no tensor \"bias\""));
+  CHECK(contains(refused_after([&](auto& all) { all.erase(named(all, "down.second_moment")); }),
+                 "no tensor \"down.second_moment\""));
+  CHECK(contains(refused_after([&](auto& all) { all.erase(named(all, "up.pattern.row_start")); }),
+                 "no tensor \"up.pattern.row_start\""));
+  CHECK(contains(refused_after([&](auto& all) {
+                   all.push_back(io::make_safetensor("more", {3}, std::span(numbers).first(3)));
+                 }),
+                 "12 tensors"));
+  CHECK(contains(refused_after([&](auto& all) {
+                   *named(all, "bias") = io::make_safetensor("bias", {25}, std::span(numbers).first(25));
+                 }),
+                 "should be F32 (24)"));
+  CHECK(contains(refused_after([&](auto& all) {
+                   auto const cols = named(all, "up.pattern.cols");
+                   *cols = io::make_safetensor(cols->name, cols->shape,
+                                               std::span(indices).first(cols->bytes.size() / 4));
+                 }),
+                 "the pattern of \"up\""));
+
+  toy::model<double> wide(1);
+  everything(1).save(folder);
+  CHECK(contains(error_of<io_error>([&] { checkpoint(folder).load(wide); }), "should be F64"));
+  model other(1);
+  auto momentum = train::initial_state<train::sgd>(other);
+  auto gradients = nn::zeros_like(other);
+  CHECK(
+      contains(error_of<io_error>([&] { checkpoint(folder).load(other, momentum, gradients); }), "momentum"));
+}
+
+TEST_CASE("checkpoint: a full disk leaves the earlier ones as they were") {
+  const scratch_folder scratch;
+  everything(1).save(scratch / "old");
+  auto const handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  for (const rlim_t limit : {rlim_t(100), rlim_t(3000)}) {
+    const rlimit tight{limit, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &tight) == 0);
+    const std::string same = error_of<io_error>([&] { everything(3).save(scratch / "old"); });
+    const std::string another = error_of<io_error>([&] { everything(3).save(scratch / "new"); });
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(contains(same, "File too large"));
+    CHECK(contains(another, "File too large"));
+  }
+  std::signal(SIGXFSZ, handler);
+  CHECK(scratch.files() == 1);
+  everything loaded(2);
+  loaded.load(scratch / "old");
+  CHECK(loaded == everything(1));
+}

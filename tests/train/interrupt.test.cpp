@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <csignal>
+
+#include <doctest/doctest.h>
+
+#include <tessera/train/interrupt.hpp>
+
+using tessera::train::interrupt_guard;
+
+namespace {
+volatile std::sig_atomic_t earlier_handler_calls = 0;
+void earlier_handler(int) { earlier_handler_calls = earlier_handler_calls + 1; }
+}  // namespace
+
+TEST_CASE("interrupt: the first signal sets the flag and the second does what it did before") {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    auto const before = std::signal(signal, earlier_handler);
+    earlier_handler_calls = 0;
+    {
+      const interrupt_guard guard;
+      CHECK(guard.signal() == 0);
+      std::raise(signal);
+      CHECK(guard.signal() == signal);
+      CHECK(earlier_handler_calls == 0);
+      std::raise(signal);
+      CHECK(earlier_handler_calls == 1);
+    }
+    std::signal(signal, before);
+  }
+}
+
+TEST_CASE("interrupt: the handlers from before are back when the guard is gone") {
+  auto const before = std::signal(SIGTERM, earlier_handler);
+  {
+    const interrupt_guard guard;
+  }
+  earlier_handler_calls = 0;
+  std::raise(SIGTERM);
+  CHECK(earlier_handler_calls == 1);
+  {
+    const interrupt_guard again;
+    CHECK(again.signal() == 0);
+  }
+  std::signal(SIGTERM, before);
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <csignal>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <train/toy_model.hpp>
+
+#include <tessera/train/checkpoint_folders.hpp>
+#include <tessera/train/interrupt.hpp>
+#include <tessera/train/loop.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+
+using namespace tessera;
+using train::loop_settings;
+using train::stop_reason;
+
+namespace {
+
+using model = toy::model<float>;
+const train::evolving_pattern evolving{.interval = 3, .steps = 12, .share = 0.4, .seed = 5};
+const train::warmed_up<train::cosine> rates{2, {0.01, 0.001, 10}};
+
+/// A program that keeps a record of what the loop does.
+struct program {
+  context ctx{1};
+  model m;
+  train::training<model, train::adamw> t{m, {}, evolving};
+  std::string folder;
+  std::vector<train::step_report> steps;
+  std::vector<std::int64_t> evaluations, saves;
+  std::vector<double> losses;
+  std::int64_t interrupt_at = -1;
+
+  explicit program(std::string run = "") : folder(std::move(run)) {}
+
+  train::token_loss accumulate(std::int64_t step, int i) {
+    return toy::accumulate(ctx, m, t.gradients, std::uint64_t(2 * step + i), 40);
+  }
+  train::token_loss evaluate() {
+    auto unused = nn::zeros_like(m);
+    train::token_loss all;
+    for (const int tokens : {64, 10}) all += toy::accumulate(ctx, m, unused, std::uint64_t(tokens), tokens);
+    return all;
+  }
+  void stepped(train::step_report const& report) { steps.push_back(report); }
+  void evaluated(double loss) {
+    evaluations.push_back(t.so_far.step);
+    losses.push_back(loss);
+  }
+  void save() {
+    saves.push_back(t.so_far.step);
+    if (!folder.empty()) train::save(t, train::checkpoint_folder(folder, t.so_far.step), {});
+  }
+  bool interrupted() const { return t.so_far.step == interrupt_at; }
+
+  stop_reason run(loop_settings const& settings) {
+    return train::run_training(ctx, t, settings, rates, *this);
+  }
+};
+
+using numbers = std::vector<std::int64_t>;
+
+}  // namespace
+
+TEST_CASE("loop: steps, rates, evaluations and checkpoints come when they are due") {
+  program p;
+  CHECK(p.run({.steps = 12, .micro_batches = 2, .clip = 1, .evaluate_every = 5, .save_every = 4}) ==
+        stop_reason::steps);
+  REQUIRE(p.steps.size() == 12);
+  for (int i = 0; i < 12; ++i) {
+    CHECK(p.steps[std::size_t(i)].step == i);
+    CHECK(p.steps[std::size_t(i)].learning_rate == rates.rate(i));
+    CHECK((p.steps[std::size_t(i)].changed.replaced > 0) == evolving.due(i + 1));
+  }
+  CHECK(p.evaluations == numbers{5, 10, 12});
+  REQUIRE(p.losses[0] > p.losses[1]);
+  REQUIRE(p.losses[1] > p.losses[2]);
+  CHECK(p.saves == numbers{4, 5, 8, 10, 12});
+  CHECK(p.t.so_far.best_step == 12);
+  CHECK(p.t.so_far.best_loss == p.losses[2]);
+  CHECK(p.t.so_far.tokens == 12 * 80);
+  CHECK(p.run({.steps = 12}) == stop_reason::steps);
+  CHECK(p.steps.size() == 12);
+}
+
+TEST_CASE("loop: it ends at so many tokens and at a loss") {
+  program by_tokens;
+  CHECK(by_tokens.run({.steps = 12, .tokens = 190}) == stop_reason::tokens);
+  CHECK(by_tokens.t.so_far.step == 5);
+  CHECK(by_tokens.evaluations == numbers{5});
+  CHECK(by_tokens.saves == numbers{5});
+
+  program first;
+  first.run({.steps = 12, .evaluate_every = 2});
+  program by_loss;
+  CHECK(by_loss.run({.steps = 12, .loss = first.losses[2], .evaluate_every = 2}) == stop_reason::loss);
+  CHECK(by_loss.t.so_far.step == 6);
+  CHECK(by_loss.saves.back() == 6);
+}
+
+TEST_CASE("loop: an interrupted run ends with a checkpoint and goes on with the same bits") {
+  const scratch_folder scratch;
+  const loop_settings settings{.steps = 12, .micro_batches = 2, .clip = 1, .evaluate_every = 6};
+  program whole;
+  whole.run(settings);
+  for (const std::int64_t at : {1, 6, 7}) {
+    program begun(scratch / std::to_string(at));
+    begun.interrupt_at = at;
+    CHECK(begun.run(settings) == stop_reason::interrupted);
+    CHECK(train::checkpoint_steps(begun.folder).back() == at);
+    program resumed;
+    train::resume(resumed.t, train::checkpoint(train::checkpoint_folder(begun.folder, at)));
+    CHECK(resumed.run(settings) == stop_reason::steps);
+    CHECK(toy::same_bits(resumed.t, whole.t));
+    CHECK(resumed.t.so_far.best_loss == whole.t.so_far.best_loss);
+  }
+}
+
+TEST_CASE("loop: a signal ends it after the step it is in") {
+  struct signalled : program {
+    train::interrupt_guard guard;
+    bool interrupted() const { return guard.signal() != 0; }
+    void stepped(train::step_report const& report) {
+      program::stepped(report);
+      if (report.step == 3) std::raise(SIGTERM);
+    }
+  } p;
+  CHECK(train::run_training(p.ctx, p.t, {.steps = 12}, rates, p) == stop_reason::interrupted);
+  CHECK(p.t.so_far.step == 4);
+  CHECK(p.saves == numbers{4});
+}
+
+TEST_CASE("loop: only the time spent in steps is counted") {
+  program p;
+  double time = 0;
+  const auto clock = [&] { return time += 1; };
+  train::run_training(p.ctx, p.t, {.steps = 5, .evaluate_every = 1}, rates, p, clock);
+  CHECK(p.t.so_far.seconds == 5);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <train/golden.hpp>
+
+#include <tessera/train/optimizers/optimizer.hpp>
+
+/// Where an optimizer takes the recorded parameters in 1000 steps, on the blocks of a pattern.
+template <class Optimizer, class Block> struct trajectory {
+  using parameters = weight_and_bias_in<Block>;
+  parameters end;
+  tessera::train::optimizer_state<Optimizer, parameters> state;
+
+  trajectory(golden_tensors const& torch, Optimizer const& optimizer, tessera::pattern const& stored,
+             int threads = 1)
+      : end(torch.pair_in<Block>("initial.", stored)), state(tessera::train::initial_state<Optimizer>(end)) {
+    tessera::context ctx(threads, tessera::oversubscribe::allowed);
+    std::vector<parameters> gradients;
+    for (int i = 0; i < 10; ++i)
+      gradients.push_back(torch.pair_in<Block>("gradient." + std::to_string(i) + ".", stored));
+    for (int step = 0; step < 1000; ++step)
+      tessera::train::update_parameters(ctx, optimizer, end, gradients[std::size_t(step % 10)], state,
+                                        1e-3 * (1 + step % 7));
+  }
+};
+
+/// Relative where values are larger than 1.
+inline double largest_difference(weight_and_bias const& a, weight_and_bias const& b) {
+  double worst = 0;
+  const auto compare = [&](double x, double y) {
+    worst = std::max(worst, std::abs(x - y) / std::max(1.0, std::abs(y)));
+  };
+  for (int i = 0; i < 24; ++i) {
+    compare(a.bias[i], b.bias[i]);
+    for (int j = 0; j < 20; ++j) compare(a.weight(i, j), b.weight(i, j));
+  }
+  return worst;
+}
+
+/// The largest difference from what PyTorch recorded, of parameters and moments.
+template <class Optimizer> double distance_from_torch(std::string const& name, Optimizer const& optimizer) {
+  const golden_tensors torch("optimizers.safetensors");
+  const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
+  double worst = largest_difference(ours.end, torch.pair(name + "."));
+  for (std::size_t i = 0; i < ours.state.moments.size(); ++i)
+    worst = std::max(worst, largest_difference(ours.state.moments[i],
+                                               torch.pair(name + "." + Optimizer::moments[i] + ".")));
+  return worst;
+}
+
+/// True if a sparse matrix has, at its live entries, the bits that the dense one has there.
+template <class Optimizer> bool sparse_has_dense_bits(Optimizer const& optimizer) {
+  using Block = tessera::block_shape<4>;
+  const golden_tensors torch("optimizers.safetensors");
+  const tessera::random_stream random(1, tessera::random_purpose::test);
+  const trajectory<Optimizer, Block> sparse(torch, optimizer, tessera::random_pattern(6, 5, 0.4, random), 2),
+      dense(torch, optimizer, tessera::pattern::dense(6, 5));
+  const auto same = [](auto const& s, auto const& d) {
+    int live = 0;
+    for (int i = 0; i < 24; ++i)
+      for (int j = 0; j < 20; ++j) {
+        live += s.find(i, j) >= 0;
+        if (s.find(i, j) >= 0 ? s(i, j) != d(i, j) : s(i, j) != 0) return false;
+      }
+    return live == 12 * 16;
+  };
+  bool all = same(sparse.end.weight, dense.end.weight);
+  for (std::size_t i = 0; i < sparse.state.moments.size(); ++i)
+    all = all && same(sparse.state.moments[i].weight, dense.state.moments[i].weight);
+  return all;
+}
+
+/// True if all that is stored beyond the last row or column of the recorded matrix is still zero.
+template <class Optimizer> bool padding_stays_zero(Optimizer const& optimizer) {
+  const golden_tensors torch("optimizers.safetensors");
+  const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
+  const auto clean = [](auto const& m) { return std::count(m.begin(), m.end(), 0.0f) == 32 * 32 - 24 * 20; };
+  bool all = clean(ours.end.weight);
+  for (auto const& moment : ours.state.moments) all = all && clean(moment.weight);
+  return all;
+}

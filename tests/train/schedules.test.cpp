@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <tessera/train/schedules.hpp>
+
+using namespace tessera::train;
+
+namespace {
+
+struct entry {
+  std::int64_t step;
+  double rate;
+};
+
+/// Written down with Python: nanoGPT's get_lr, torch's LinearLR.
+template <class Schedule> void check(Schedule const& s, std::vector<entry> const& table) {
+  for (entry const& e : table) {
+    INFO("step ", e.step);
+    CHECK(std::abs(s.rate(e.step) - e.rate) <= 1e-12);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("schedules: a constant one never changes") {
+  check(constant{0.25}, {{0, 0.25}, {1, 0.25}, {1000000, 0.25}});
+}
+
+TEST_CASE("schedules: a linear one follows its table") {
+  check(linear{0.5, 0.1, 20}, {{0, 0.5},
+                               {1, 0.48},
+                               {5, 0.4},
+                               {10, 0.3},
+                               {15, 0.2},
+                               {19, 0.12},
+                               {20, 0.09999999999999998},
+                               {21, 0.09999999999999998},
+                               {100, 0.09999999999999998}});
+}
+
+TEST_CASE("schedules: warm-up and cosine follow nanoGPT's table") {
+  check(warmed_up<cosine>{100, {6e-4, 6e-5, 900}}, {{0, 5.94059405940594e-06},
+                                                    {1, 1.188118811881188e-05},
+                                                    {2, 1.7821782178217823e-05},
+                                                    {3, 2.376237623762376e-05},
+                                                    {5, 3.5643564356435645e-05},
+                                                    {8, 5.346534653465346e-05},
+                                                    {13, 8.316831683168316e-05},
+                                                    {21, 0.00013069306930693067},
+                                                    {34, 0.0002079207920792079},
+                                                    {55, 0.00033267326732673265},
+                                                    {89, 0.0005346534653465346},
+                                                    {98, 0.000588118811881188},
+                                                    {99, 0.000594059405940594},
+                                                    {100, 0.0006},
+                                                    {101, 0.0005999983550676034},
+                                                    {144, 0.0005968216629905692},
+                                                    {233, 0.0005714216439466293},
+                                                    {377, 0.0004833178111643373},
+                                                    {500, 0.0003768850079700712},
+                                                    {610, 0.00027386384347920494},
+                                                    {800, 0.00012316800035787594},
+                                                    {987, 6.027794615650702e-05},
+                                                    {999, 6.0001644932396594e-05},
+                                                    {1000, 6e-05},
+                                                    {5000, 6e-05}});
+}
+
+TEST_CASE("schedules: warm-up and a line follow their table") {
+  check(warmed_up<linear>{10, {2, 0, 30}}, {{0, 0.18181818181818182},
+                                            {1, 0.36363636363636365},
+                                            {4, 0.9090909090909091},
+                                            {9, 1.8181818181818181},
+                                            {10, 2.0},
+                                            {11, 1.9333333333333333},
+                                            {20, 1.3333333333333335},
+                                            {25, 1.0},
+                                            {39, 0.06666666666666665},
+                                            {40, 0.0},
+                                            {41, 0.0}});
+}
+
+TEST_CASE("schedules: no warm-up is the schedule itself") {
+  const cosine plain{1, 0, 50};
+  const warmed_up<cosine> warmed{0, plain};
+  for (int step = 0; step < 60; ++step) CHECK(warmed.rate(step) == plain.rate(step));
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <numbers>
+
+#include <doctest/doctest.h>
+#include <train/toy_model.hpp>
+
+#include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+
+using namespace tessera;
+using train::evolving_pattern;
+
+namespace {
+
+/// A training whose moments and gradients are not zero anywhere.
+template <class Model>
+train::training<Model, train::adamw> busy(Model& model, evolving_pattern const& policy) {
+  train::training<Model, train::adamw> t(model, {}, policy);
+  for (auto* like : {&t.gradients, &t.state.moments[0], &t.state.moments[1]})
+    for (auto& v : like->up) v = 3;
+  return t;
+}
+
+template <class Model>
+train::pattern_change evolve(train::training<Model, train::adamw>& t, std::int64_t done) {
+  return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state.moments[0],
+                       t.state.moments[1]);
+}
+
+}  // namespace
+
+TEST_CASE("evolving pattern: updates come every so many steps and never at the ends") {
+  const evolving_pattern policy{.interval = 10, .steps = 45};
+  std::vector<int> due;
+  for (int done = 0; done <= 60; ++done)
+    if (policy.due(done)) due.push_back(done);
+  CHECK(due == std::vector<int>{10, 20, 30, 40});
+  for (int done = 0; done <= 60; ++done) CHECK(!evolving_pattern{.interval = 0, .steps = 45}.due(done));
+}
+
+TEST_CASE("evolving pattern: the decay is half a cosine") {
+  const evolving_pattern policy{.interval = 1, .steps = 100};
+  for (int done = 0; done <= 100; done += 10)
+    CHECK(std::abs(policy.decay(done) - std::pow(std::cos(std::numbers::pi * done / 200), 2)) <= 1e-12);
+}
+
+TEST_CASE("evolving pattern: the count is rounded up twice and bounded by the absent blocks") {
+  const random_stream random(1, random_purpose::test);
+  const pattern tenth = random_pattern(64, 64, 0.1, random), most = random_pattern(10, 10, 0.9, random);
+  REQUIRE(tenth.stored() == 410);
+  const evolving_pattern policy{.interval = 1, .steps = 100, .share = 0.3};
+  CHECK(policy.count(tenth, 0) == 123);
+  CHECK(policy.count(tenth, 50) == 62);  // ceil(61.5)
+  CHECK(policy.count(tenth, 75) == 19);  // ceil(123 * .1464…)
+  CHECK(policy.count(tenth, 100) == 0);
+  CHECK(evolving_pattern{.interval = 1, .steps = 100, .share = 0.101}.count(tenth, 0) == 42);  // ceil(41.41)
+  CHECK(evolving_pattern{.interval = 1, .steps = 100, .share = 1}.count(most, 0) == 10);
+  CHECK(policy.count(pattern::dense(5, 5), 1) == 0);
+}
+
+TEST_CASE("evolving pattern: exact counts and everything moves together in many random cases") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const random_stream random(seed, random_purpose::test);
+    toy::model<float> model(seed, 0.05 + 0.9 * random.uniform(0));
+    const evolving_pattern policy{.interval = 5, .steps = 100, .share = random.uniform(1), .seed = seed};
+    auto t = busy(model, policy);
+    const auto before = model;
+    const std::int64_t done = 5 * (1 + std::int64_t(random.below(2, 19)));
+    const auto norms = train::block_norms(before.up);
+    const std::int64_t count = policy.count(before.up.stored(), done);
+
+    const train::pattern_change change = evolve(t, done);
+    pattern const &old = before.up.stored(), &now = model.up.stored();
+    REQUIRE(change.replaced == (old.is_dense() ? 0 : count));
+    REQUIRE(now.stored() == old.stored());
+    REQUIRE((old - now).stored() == count);
+    REQUIRE((now - old).stored() == count);
+    for (auto const* like : {&t.gradients, &t.state.moments[0], &t.state.moments[1]})
+      REQUIRE(like->up.stored().serial() == now.serial());
+    REQUIRE(toy::same_bits(model.down, before.down));
+
+    float largest_pruned = 0, least_kept = 1e9f;
+    old.for_each([&](int i, int j, std::int64_t slot) {
+      const std::int64_t kept = now.find(i, j);
+      float& bound = kept < 0 ? largest_pruned : least_kept;
+      bound =
+          kept < 0 ? std::max(bound, norms[std::size_t(slot)]) : std::min(bound, norms[std::size_t(slot)]);
+      if (kept < 0) return;
+      REQUIRE(std::ranges::equal(before.up.at_slot(slot), model.up.at_slot(kept)));
+      REQUIRE(t.state.moments[0].up.at_slot(kept)[0] == 3);
+    });
+    REQUIRE(largest_pruned <= least_kept);
+    (now - old).for_each([&](int i, int j, std::int64_t) {
+      const std::int64_t slot = now.find(i, j);
+      for (int e = 0; e < 16; ++e) {
+        REQUIRE(model.up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.moments[0].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.moments[1].up.at_slot(slot)[std::size_t(e)] == 0);
+      }
+    });
+  }
+}
+
+TEST_CASE("evolving pattern: the choice depends on seed and update only") {
+  const auto after = [](std::uint64_t seed, std::int64_t done) {
+    toy::model<float, block_shape<1>> model(1);
+    auto t = busy(model, {.interval = 5, .steps = 1000, .share = 0.3, .seed = seed});
+    evolve(t, done);
+    return model.up.stored();
+  };
+  CHECK(after(1, 5) == after(1, 5));
+  CHECK(!(after(1, 5) == after(2, 5)));
+  CHECK(!(after(1, 5) == after(1, 10)));
+}
+
+TEST_CASE("evolving pattern: random growth explores as much as chance predicts") {
+  toy::model<float, block_shape<1>> model(1, 0.2);
+  auto t = busy(model, {.interval = 1, .steps = 20, .share = 0.5, .seed = 3});
+  const double all = 24 * 20;
+  const double live = double(model.up.stored().stored());
+  CHECK(t.explored.share() == doctest::Approx(live / all));
+  double never = 1 - live / all;
+  for (int done = 1; done < 20; ++done) {
+    const train::pattern_change change = evolve(t, done);
+    never *= 1 - double(change.replaced) / (all - live);
+  }
+  CHECK(std::abs(t.explored.share() - (1 - never)) < 0.05);
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <support/reference.hpp>
+
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tessera.hpp>
+#include <tessera/train/training.hpp>
+
+namespace toy {
+
+using namespace tessera;
+
+/// y = W₂ relu(W₁ x + b): a parameter of each kind. W₁ (24, 20) is sparse, W₂ (5, 24) is dense.
+template <class T, class Block = block_shape<4>> struct model {
+  static constexpr std::int64_t inputs = 20, hidden = 24, outputs = 5;
+  block_sparse_matrix<T, Block> up;
+  feature_vector<T> bias;
+  dense_matrix<T> down;
+
+  using gradients = model;
+
+  explicit model(std::uint64_t seed = 1, double density = 0.4)
+      : up(support::random_matrix<T, Block>(hidden, inputs, density, seed)),
+        bias(hidden),
+        down(support::random_matrix<T, block_shape<16>>(outputs, hidden, 1, seed + 1)) {
+    support::fill(bias, seed + 2);
+  }
+
+  template <class Visit, class... Of>
+  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
+    visit(name.child("up"), of.up...);
+    visit(name.child("bias"), of.bias...);
+    visit(name.child("down"), of.down...);
+  }
+};
+
+/// Half the squared distance from what `teacher` says, at random inputs that depend on `key` alone.
+template <class T, class Block>
+train::token_loss accumulate(context& ctx, model<T, Block> const& m, model<T, Block>& g, std::uint64_t key,
+                             std::int64_t tokens) {
+  const model<T, Block> teacher(99, 1);
+  panel_matrix<T> x(m.inputs, tokens), z(m.hidden, tokens), h(m.hidden, tokens), e(m.outputs, tokens),
+      dz(m.hidden, tokens);
+  support::fill(x, 1000 + key);
+  run(ctx, h = relu(teacher.up * x + teacher.bias), e = teacher.down * h);
+  run(ctx, z = m.up * x + m.bias, h = relu(z), e = m.down * h - e);
+  run(ctx, g.down += e * transposed(h), dz = (transposed(m.down) * e) * derivative<ops::relu>(z));
+  run(ctx, g.up += sampled(dz * transposed(x)), g.bias += sum_tokens(dz));
+  return {total(ctx, square(e)) / 2, tokens};
+}
+
+template <class Tensor> bool same_bits(Tensor const& a, Tensor const& b) {
+  if constexpr (requires { a.stored(); })
+    if (!(a.stored() == b.stored())) return false;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+template <class T, class Block> bool same_bits(model<T, Block> const& a, model<T, Block> const& b) {
+  return same_bits(a.up, b.up) && same_bits(a.bias, b.bias) && same_bits(a.down, b.down);
+}
+
+template <class Model, class Optimizer>
+bool same_bits(train::training<Model, Optimizer> const& a, train::training<Model, Optimizer> const& b) {
+  bool same = same_bits(a.model, b.model) && a.state.updates == b.state.updates && a.explored == b.explored &&
+              a.so_far.step == b.so_far.step && a.so_far.tokens == b.so_far.tokens;
+  for (std::size_t i = 0; i < a.state.moments.size(); ++i)
+    same = same && same_bits(a.state.moments[i], b.state.moments[i]);
+  return same;
+}
+
+}  // namespace toy

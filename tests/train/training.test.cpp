@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <train/toy_model.hpp>
+
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/training.hpp>
+
+using namespace tessera;
+
+namespace {
+
+using model = toy::model<float>;
+using training = train::training<model, train::adamw>;
+const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4, .seed = 5};
+
+train::step_report step(context& ctx, training& t, int micro_batches = 1, double clip = 1) {
+  const auto key = std::uint64_t(t.so_far.step);
+  return train::train_step(ctx, t, micro_batches, clip, 0.01, [&](int i) {
+    return toy::accumulate(ctx, t.model, t.gradients, 8 * key + std::uint64_t(i), 70 + 20 * i);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("training: the loss falls and counters count") {
+  context ctx(1);
+  model m;
+  training t(m, {}, evolving);
+  const double first = step(ctx, t, 2).loss;
+  train::step_report last{};
+  std::int64_t replaced = 0;
+  for (int i = 1; i < 30; ++i) {
+    last = step(ctx, t, 2);
+    replaced += last.changed.replaced;
+    CHECK((last.changed.replaced > 0) == evolving.due(i + 1));
+  }
+  CHECK(last.loss < 0.7 * first);
+  CHECK(last.step == 29);
+  CHECK(replaced > 0);
+  CHECK(t.so_far.step == 30);
+  CHECK(t.so_far.tokens == 30 * (70 + 90));
+  CHECK(t.state.updates == 30);
+}
+
+TEST_CASE("training: micro-batches of any size add up to the mean over all tokens") {
+  context ctx(1);
+  toy::model<double> together, apart;
+  train::training<toy::model<double>, train::adamw> a(together, {}), b(apart, {});
+  const auto twice = [&](auto& t) {
+    auto loss = toy::accumulate(ctx, t.model, t.gradients, 1, 70);
+    loss += toy::accumulate(ctx, t.model, t.gradients, 2, 30);
+    return loss;
+  };
+  const auto one = train::train_step(ctx, a, 1, 1, 0.01, [&](int) { return twice(a); });
+  const auto two = train::train_step(ctx, b, 2, 1, 0.01, [&](int i) {
+    return toy::accumulate(ctx, b.model, b.gradients, i == 0 ? 1 : 2, i == 0 ? 70 : 30);
+  });
+  CHECK(one.loss == two.loss);
+  CHECK(one.gradient_norm == two.gradient_norm);
+  CHECK(toy::same_bits(together, apart));
+
+  // The norm is that of the gradient of the mean: compare with a small move along one parameter.
+  toy::model<double> moved;
+  auto unused = nn::zeros_like(moved);
+  const auto loss_at = [&](double bias) {
+    moved.bias[3] = bias;
+    return toy::accumulate(ctx, moved, unused, 1, 70).mean();
+  };
+  const double at = moved.bias[3], slope = (loss_at(at + 1e-5) - loss_at(at - 1e-5)) / 2e-5;
+  moved.bias[3] = at;
+  train::training<toy::model<double>, train::adamw> c(moved, {});
+  train::train_step(ctx, c, 1, 0, 0, [&](int) { return toy::accumulate(ctx, moved, c.gradients, 1, 70); });
+  CHECK(c.gradients.bias[3] / 70 == doctest::Approx(slope).epsilon(1e-6));
+  CHECK(c.state.moments[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
+}
+
+TEST_CASE("training: a resumed run has the bits of one that was not interrupted") {
+  const scratch_folder scratch;
+  context one(1), three(3, oversubscribe::allowed);
+  model m;
+  training whole(m, {}, evolving);
+  for (int i = 0; i < 20; ++i) {
+    // 0: before all, 8: right after a pattern update, 11: somewhere
+    if (i == 0 || i == 8 || i == 11)
+      train::save(whole, scratch / std::to_string(i), io::json::object{{"i", i}});
+    step(one, whole);
+  }
+  for (const int i : {0, 8, 11}) {
+    model other(77);
+    training resumed(other, {}, evolving);
+    const train::checkpoint from(scratch / std::to_string(i));
+    CHECK(train::program_state(from).at("i").as_integer() == i);
+    train::resume(resumed, from);
+    CHECK(resumed.so_far.step == i);
+    while (resumed.so_far.step < 20) step(three, resumed);
+    CHECK(toy::same_bits(resumed, whole));
+  }
+}
+
+TEST_CASE("training: a checkpoint without its own members changes nothing") {
+  const scratch_folder scratch;
+  context ctx(1);
+  model m, other(3);
+  training t(m, {}, evolving), target(other, {}, evolving);
+  step(ctx, t);
+  train::save_checkpoint(scratch / "c", io::json::object{{"step", 3}}, t.model, t.state);
+  const model before = other;
+  CHECK(error_of<io_error>([&] { train::resume(target, train::checkpoint(scratch / "c")); }).find("tokens") !=
+        std::string::npos);
+  CHECK(toy::same_bits(other, before));
+  CHECK(target.so_far.step == 0);
+}
+
+TEST_CASE("training: what is not finite ends the run by name and leaves the model as it was") {
+  context ctx(1);
+  model m;
+  training t(m, {}, evolving);
+  step(ctx, t);
+  const model before = m;
+  const auto with = [&](double loss, float gradient, std::int64_t tokens) {
+    return error_of<error>([&] {
+      train::train_step(ctx, t, 1, 1, 0.01, [&](int) {
+        t.gradients.bias[0] = gradient;
+        return train::token_loss{loss, tokens};
+      });
+    });
+  };
+  CHECK(with(std::nan(""), 1, 10).find("step 1: the loss is") != std::string::npos);
+  CHECK(with(1, std::numeric_limits<float>::infinity(), 10).find("bias") != std::string::npos);
+  CHECK(with(1, 1, 0).find("0 tokens") != std::string::npos);
+  CHECK(toy::same_bits(m, before));
+  CHECK(t.so_far.step == 1);
+}
