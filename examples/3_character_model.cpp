@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tutorial 3: a language model. A small GPT, 70 % of whose weights are absent, learns to write this program:
+// it is trained on its own source, a character at a time, and then goes on by itself. ./dev pretrain does the
+// same at a larger scale, with all that a long run needs.
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <tessera/io/file.hpp>
+#include <tessera/nn/gpt.hpp>
+#include <tessera/tessera.hpp>
+#include <tessera/train/loop.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+
+using namespace tessera;
+using model = nn::gpt<float, block_shape<8>>;
+
+constexpr std::int64_t context_length = 64, sequences_a_step = 16;
+
+// What train::run_training asks of a program.
+struct lesson {
+  std::vector<std::int32_t> const& text;
+  train::training<model, train::adamw>& student;
+  nn::pass<float> const& pass;
+  model::saved saved{};
+  std::vector<std::int32_t> ids{}, targets{};
+
+  // Adds the gradient of one batch: windows of the text at random places, each to be continued by one
+  // character.
+  train::token_loss accumulate(std::int64_t step, int) {
+    const random_stream random(1, random_purpose::batches, 0, static_cast<std::uint64_t>(step));
+    ids.clear();
+    targets.clear();
+    for (std::uint64_t s = 0; s < sequences_a_step; ++s) {
+      const auto first =
+          text.begin() + static_cast<std::ptrdiff_t>(random.below(s, text.size() - context_length));
+      ids.insert(ids.end(), first, first + context_length);
+      targets.insert(targets.end(), first + 1, first + context_length + 1);
+    }
+    const double loss = student.model.forward(ids, targets, saved, pass, /*divide the sum by*/ 1);
+    student.model.backward(ids, saved, student.gradients, pass);
+    return {loss, context_length * sequences_a_step};
+  }
+
+  void stepped(train::step_report const& report) {
+    if ((report.step + 1) % 100 == 0)
+      std::printf("step %3lld  loss %.3f\n", static_cast<long long>(report.step + 1), report.loss);
+  }
+  train::token_loss evaluate() { return {0, 1}; }  // nothing is held back from so short a text
+  void evaluated(double) {}
+  void save() {}
+  bool interrupted() { return false; }
+};
+
+int main() {
+  // Characters are numbered in the order of their codes.
+  const std::string source = io::read_file("examples/3_character_model.cpp");
+  std::string alphabet = source;
+  std::sort(alphabet.begin(), alphabet.end());
+  alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
+  std::vector<std::int32_t> text;
+  for (const char c : source) text.push_back(static_cast<std::int32_t>(alphabet.find(c)));
+
+  nn::transformer_config shape;
+  shape.layers = 2;
+  shape.hidden = 128;
+  shape.heads = 4;
+  shape.context = context_length;
+  shape.vocabulary = static_cast<std::int64_t>(alphabet.size());
+  shape.density = 0.3;
+  model gpt(shape, /*seed*/ 1);
+
+  context ctx;
+  nn::workspace<float> room;
+  const auto batch = sequences::of_equal_length(sequences_a_step, context_length);
+  const nn::pass<float> pass{ctx, batch, room};
+  train::training student(gpt, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
+                          train::evolving_pattern{.interval = 40, .steps = 600, .share = 0.3, .seed = 1});
+  lesson course{text, student, pass};
+  train::run_training(ctx, student, {.steps = 600, .clip = 1},
+                      train::warmed_up<train::cosine>{20, {4e-3, 4e-4, 580}}, course);
+
+  // The likeliest next character, again and again.
+  std::string written = "// Tutorial 3: ";
+  panel_matrix<float> logits(shape.vocabulary, 1);
+  for (int n = 0; n < 200; ++n) {
+    const std::size_t length = std::min<std::size_t>(written.size(), context_length);
+    std::vector<std::int32_t> ids;
+    for (const char c : written.substr(written.size() - length))
+      ids.push_back(static_cast<std::int32_t>(alphabet.find(c)));
+    const auto one = sequences::of_equal_length(1, static_cast<std::int64_t>(length));
+    const std::vector<std::int32_t> last{static_cast<std::int32_t>(length) - 1};
+    gpt.predict(ids, last, logits, course.saved, {ctx, one, room, nn::purpose::evaluation});
+    std::int32_t best = 0;
+    for (std::int32_t c = 1; c < shape.vocabulary; ++c)
+      if (logits(c, 0) > logits(best, 0)) best = c;
+    written += alphabet[static_cast<std::size_t>(best)];
+  }
+  std::printf("%s\n", written.c_str());
+}
