@@ -42,7 +42,13 @@ template <class T> std::byte* bytes(T const* data) {
 /// A tensor as an operand, seen by a step that goes over panels or over values.
 template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
   using T = typename Tensor::value_type;
-  operand o{bytes(tensor.data()), 0, tensor.size_bytes(), 0, access::same_tile, memory::user};
+  operand o{bytes(tensor.data()),
+            0,
+            tensor.size_bytes(),
+            0,
+            access::same_tile,
+            memory::user,
+            Over == over::values ? domain::values : Tensor::laid_over};
   if constexpr (Over == over::values) {
     o.stride = values_a_tile * sizeof(T);
   } else if constexpr (Tensor::laid_over == domain::panels) {
@@ -56,7 +62,17 @@ template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
   return o;
 }
 
-template <class T, over Over, class Cursor, class Node> struct lowering;
+template <class T, over Over, class Cursor, class Node> struct lowering {
+  static_assert(
+      Over == over::panels,
+      "sum_tokens(…) and statements on vectors or matrices take elementwise expressions of tensors: "
+      "store a product, a reduction or a local value in a tensor of its own first");
+  static_assert(Over != over::panels,
+                "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
+  using tree = kernels::tree::sum;
+  using next = Cursor;
+  static void bind(plan&, step&, Node const&) {}
+};
 
 template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto const& node);
 
@@ -89,7 +105,8 @@ template <class T, over Over, class Cursor> struct lowering<T, Over, Cursor, exp
 };
 
 template <class T, over Over, class Cursor> struct lowering<T, Over, Cursor, expr::number_of_feature> {
-  using tree = kernels::tree::feature_number;
+  using tree =
+      std::conditional_t<Over == over::values, kernels::tree::value_number, kernels::tree::feature_number>;
   using next = Cursor;
   static void bind(plan&, step&, expr::number_of_feature const&) {}
 };
@@ -163,8 +180,11 @@ struct lowering<T, over::panels, cursor<O, S, 0>, expr::product<Matrix, Transpos
                   : kernels::line_index{dense ? nullptr : stored.row_start().data(), stored.cols().data(),
                                         nullptr, stored.block_rows(), stored.block_cols()};
     s.lines = s.index.lines;
-    s.depth = round_up<std::int64_t>(Transposed ? matrix.rows() : matrix.cols(), granule);
-    s.multiplies = matrix.size() * s.tokens;
+    using block = typename Matrix::tensor_type::block;
+    s.block_rows = Transposed ? block::cols : block::rows;
+    s.block_cols = Transposed ? block::rows : block::cols;
+    s.inner = Transposed ? matrix.rows() : matrix.cols();
+    s.depth = round_up<std::int64_t>(s.inner, granule);
   }
 };
 
@@ -199,8 +219,9 @@ void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_
   using product = typename first_product<Node>::type;
   step s;
   s.kind = cut::panels;
+  s.element_bytes = sizeof(T);
   s.features = features;
-  s.stored_features = round_up<std::int64_t>(features, granule);
+  s.stored_features = to.form == domain::panels ? round_up<std::int64_t>(features, granule) : features;
   s.tokens = tokens;
   s.tiles = int(s.panels());
   s.add(to);
@@ -210,6 +231,7 @@ void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_
         lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
         "this statement has too many operands: split it, or name a part of it with local(…)");
     lowered::bind(p, s, node);
+    s.computes = work::elementwise;
     s.lines = int(ceil_div<std::int64_t>(features, granule));
     s.compute = map_step<simd::native, T, typename lowered::tree>::compute;
   } else {
@@ -218,6 +240,7 @@ void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_
         lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
         "this statement has too many operands: split it, or name a part of it with local(…)");
     using product_step = typename product_step_of<T, product, typename lowered::tree>::type;
+    s.computes = work::product;
     s.operands = 3;
     lowered::bind(p, s, node);
     if (overlap(s.operand[0], s.operand[1]))
@@ -235,6 +258,8 @@ void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
   using lowered = lowering<T, over::panels, cursor<1, 0, 1>, Argument>;
   step s;
   s.kind = cut::panels;
+  s.computes = work::feature_fold;
+  s.element_bytes = sizeof(T);
   s.features = s.stored_features = 1;
   s.tokens = tokens;
   s.tiles = int(s.panels());
@@ -252,14 +277,13 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
   using node_type = std::remove_cvref_t<decltype(node)>;
   if constexpr (requires { node.address->argument; }) {
     if (auto const* known = p.find_local(node.address))
-      return {nullptr, 0, 1, known->offset, access::same_tile, memory::worker};
+      return {nullptr, 0, 1, known->offset, access::same_tile, memory::worker, node_type::laid_over};
     const operand made = lower_to_scratch<T>(p, tokens, node.address->argument);
     p.add_local(node.address, made.offset);
     return made;
   } else if constexpr (node_type::laid_over == domain::tokens) {
-    const operand to{
-        nullptr,       0, panel_tokens * sizeof(T), p.scratch(panel_tokens * sizeof(T)), access::same_tile,
-        memory::worker};
+    const std::size_t size = panel_tokens * sizeof(T);
+    const operand to{nullptr, 0, size, p.scratch(size), access::same_tile, memory::worker, domain::tokens};
     if constexpr (requires { node.argument; })
       lower_reduction<T>(p, to, tokens, node);
     else
@@ -270,7 +294,7 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
     const std::size_t size =
         std::size_t(round_up<std::int64_t>(features, granule)) * panel_tokens * sizeof(T);
-    const operand to{nullptr, 0, size, p.scratch(size), access::same_tile, memory::worker};
+    const operand to{nullptr, 0, size, p.scratch(size), access::same_tile, memory::worker, domain::panels};
     lower_panels<T>(p, to, features, tokens, node);
     return to;
   }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/kernels/product.hpp>
 
@@ -35,6 +36,20 @@ struct operand {
   std::size_t offset;  // in the worker's scratch
   access touches;
   memory owner;
+  domain form = domain::number;  // for the account of a tile
+};
+
+/// What a step computes, for the account of its tiles.
+enum class work : std::uint8_t {
+  other,
+  product,         // W·x or Wᵀ·x and what is done to it
+  elementwise,     // over panels
+  feature_fold,    // over the features of each token
+  token_sum,       // over the tokens for each feature
+  values,          // elementwise over stored values
+  regroup,         // an operand of a sampled product brought into its form
+  sampled,         // a·bᵀ at stored blocks
+  matrix_product,  // a·b of matrices
 };
 
 /// Which part of a step is to be computed.
@@ -51,22 +66,27 @@ struct step {
 
   void (*compute)(step const&, tile const&) noexcept = nullptr;
   cut kind = cut::panels;
+  work computes = work::other;
+  std::uint8_t element_bytes = 0;
   int tiles = 0;
   int parts = 1;  // tiles of one panel
   int rounds = 1;
   bool divisible = true;  // a panel may be several tiles
   bool accumulates = false;
   int operands = 0, scalars = 0;
-  eval::operand operand[most_operands];  // left uninitialised: a plan is built for every run
+  int results = 1;  // how many operands it writes: the first ones
+  eval::operand operand[most_operands];
   double scalar[most_scalars];
   void const* extra = nullptr;                     // what a step of its own kind needs besides
   std::int64_t features = 0, stored_features = 0;  // of the result
   std::int64_t tokens = 0;
   std::int64_t depth = 0;  // stored features of a product's activation
+  std::int64_t inner = 0;  // the same without padding
   kernels::line_index index{}, second_index{}, result_index{};
   int lines = 0;
-  std::size_t sums = 0;         // offset in scratch of what a kernel needs for itself
-  std::int64_t multiplies = 0;  // multiply-adds of the whole step
+  int block_rows = 0, block_cols = 0;  // of a block; a line is block_rows high
+  std::size_t sums = 0;                // offset in scratch of what a kernel needs for itself
+  std::int64_t multiplies = 0;         // multiply-adds of the whole step, for work::other
 
   int add(eval::operand const& next) {
     TESSERA_ASSERT(operands < most_operands, "lowering checks the size of an expression at compile time");
@@ -88,7 +108,7 @@ struct step {
   }
 };
 
-/// True if one of the two writes what the other touches.
+/// True if the two share memory.
 inline bool overlap(operand const& a, operand const& b) {
   if (a.owner != b.owner) return false;
   if (a.owner == memory::shared) return true;
@@ -101,14 +121,16 @@ inline bool overlap(operand const& a, operand const& b) {
 /// phase. Lives on the stack of `run`; ordinary code, no templates.
 class plan {
  public:
-  static constexpr int most_steps = 40;
+  static constexpr int most_steps = 40, most_locals = 16;
 
   explicit plan(context& ctx) : context_(ctx) {}
+  plan(plan const&) = delete;
+  plan& operator=(plan const&) = delete;
 
   step& add(step const& next) {
     if (steps_ == most_steps)
       throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-    return step_[std::size_t(steps_++)] = next;
+    return *std::construct_at(&step_[steps_++], next);
   }
 
   /// Room for a value that lives as long as a tile; returns its offset in the scratch of each worker.
@@ -131,33 +153,45 @@ class plan {
   };
   local const* find_local(void const* address) const {
     for (int i = 0; i < locals_; ++i)
-      if (local_[std::size_t(i)].address == address) return &local_[std::size_t(i)];
+      if (local_[i].address == address) return &local_[i];
     return nullptr;
   }
   void add_local(void const* address, std::size_t offset) {
-    if (locals_ == int(local_.size()))
-      throw error("[run] more than 16 local values in one run: split it in two");
-    local_[std::size_t(locals_++)] = {address, offset};
+    if (locals_ == most_locals)
+      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
+    local_[locals_++] = {address, offset};
   }
 
   int threads() const { return context_.threads(); }
   context& where() { return context_; }
   int steps() const { return steps_; }
-  step const& at(int i) const { return step_[std::size_t(i)]; }
+  step const& at(int i) const { return step_[i]; }
+
+  /// Cuts the steps into tiles and phases. Throws if they cannot stand in one run.
+  void schedule() {
+    split_panels();
+    chains_ = phases_ = 0;
+    for (int first = 0, last; first < steps_; first = last) {
+      last = carried_until(first);
+      if (step_[first].tiles > 0) place(first, last);
+    }
+  }
 
   /// Computes everything. Throws before anything is computed, or not at all.
   void run() {
-    split_panels();
     schedule();
     context_.reserve_scratch(scratch_bytes_);
     if (shared_bytes_ > 0) place_shared(context_.shared_scratch(shared_bytes_));
-    for (int p = 0; p < phases_;) {
-      // A phase of several rounds is followed by its partner.
-      const int together = phase_[std::size_t(p)].rounds > 1 ? 2 : 1;
-      for (int round = 0; round < phase_[std::size_t(p)].rounds; ++round)
-        for (int i = p; i < p + together; ++i) run_phase(phase_[std::size_t(i)], round);
-      p += together;
-    }
+    for_each_phase([&](int p, int round) { run_phase(phase_[p], round); });
+  }
+
+  /// Calls visit(phase, step, tile) for every kernel call of a scheduled plan, phase by phase.
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    for_each_phase([&](int p, int round) {
+      for (int c = phase_[p].first; c < phase_[p].last; ++c)
+        for (int index = 0; index < step_[chain_[c].first].tiles; ++index)
+          for (int i = chain_[c].first; i < chain_[c].last; ++i) visit(p, i, tile{index, round, nullptr});
+    });
   }
 
  private:
@@ -171,10 +205,20 @@ class plan {
     int rounds;
   };
 
+  /// A phase of several rounds and its partner alternate.
+  template <class Visit> void for_each_phase(Visit&& visit) const {
+    for (int p = 0; p < phases_;) {
+      const int together = phase_[p].rounds > 1 ? 2 : 1;
+      for (int round = 0; round < phase_[p].rounds; ++round)
+        for (int i = p; i < p + together; ++i) visit(i, round);
+      p += together;
+    }
+  }
+
   void place_shared(std::byte* base) {
     for (int i = 0; i < steps_; ++i)
-      for (int o = 0; o < step_[std::size_t(i)].operands; ++o)
-        if (operand& it = step_[std::size_t(i)].operand[o]; it.owner == memory::shared) it.base = base;
+      for (int o = 0; o < step_[i].operands; ++o)
+        if (operand& it = step_[i].operand[o]; it.owner == memory::shared) it.base = base;
   }
 
   /// When panels are few, or divide badly among the threads, a panel's features are several tiles.
@@ -182,10 +226,10 @@ class plan {
     const int threads = context_.threads();
     if (threads == 1) return;
     for (int i = 0; i < steps_; ++i)
-      for (int o = 0; o < step_[std::size_t(i)].operands; ++o)
-        if (step_[std::size_t(i)].operand[o].owner == memory::worker) return;
+      for (int o = 0; o < step_[i].operands; ++o)
+        if (step_[i].operand[o].owner == memory::worker) return;
     for (int i = 0; i < steps_; ++i) {
-      step& s = step_[std::size_t(i)];
+      step& s = step_[i];
       if (s.kind != cut::panels || s.rounds > 1 || !s.divisible) continue;
       const int busiest = ceil_div(s.tiles, threads) * threads;
       if (busiest * 8 <= s.tiles * 9) continue;  // at most an eighth of the time is lost
@@ -199,91 +243,88 @@ class plan {
   enum class relation { none, same_tile, anywhere };
   static relation relate(step const& a, step const& b) {
     relation all = relation::none;
+    const auto consider = [&all](operand const& x, operand const& y) {
+      if (!overlap(x, y)) return;
+      const bool same = x.touches == access::same_tile && y.touches == access::same_tile;
+      all = std::max(all, same ? relation::same_tile : relation::anywhere);
+    };
     for (int i = 0; i < a.operands; ++i)
-      for (int j = 0; j < b.operands; ++j) {
-        if ((i != 0 && j != 0) || !overlap(a.operand[i], b.operand[j])) continue;
-        const bool same =
-            a.operand[i].touches == access::same_tile && b.operand[j].touches == access::same_tile;
-        all = std::max(all, same ? relation::same_tile : relation::anywhere);
-      }
+      for (int j = 0; j < b.operands; ++j)
+        if (i < a.results || j < b.results) consider(a.operand[i], b.operand[j]);
     return all;
   }
 
-  void schedule() {
-    chains_ = phases_ = 0;
-    for (int i = 0; i < steps_; ++i) {
-      step const& s = step_[std::size_t(i)];
-      if (s.tiles == 0) continue;
-      // A stage in rounds stands alone: its two steps alternate.
-      const bool alone = s.rounds > 1 || (i > 0 && step_[std::size_t(i - 1)].rounds > 1);
-      if (phases_ == 0 || alone || phase_[std::size_t(phases_ - 1)].rounds > 1 || !place(i)) {
-        phase_[std::size_t(phases_++)] = {chains_, chains_, 0, s.rounds};
-        new_chain(i);
-      }
-    }
+  /// Steps that compute in the worker's scratch, and the step that they do it for, go together: the end of
+  /// those that begin at `first`.
+  int carried_until(int first) const {
+    int last = first;
+    while (last + 1 < steps_ && step_[last].operand[0].owner == memory::worker) ++last;
+    return last + 1;
   }
 
-  /// Puts step i into the last phase, if it may stand there.
-  bool place(int i) {
-    step const& s = step_[std::size_t(i)];
-    phase& now = phase_[std::size_t(phases_ - 1)];
-    bool side_by_side = true, carried = false;
-    for (int c = now.first; c < now.last; ++c) {
-      chain const& other = chain_[std::size_t(c)];
-      step const& head = step_[std::size_t(other.first)];
-      const bool alike = c + 1 == now.last && head.kind == s.kind && head.tiles == s.tiles &&
-                         s.kind != cut::lines && s.parts == 1;
+  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
+  void place(int first, int last) {
+    step const& s = step_[first];
+    // A stage in rounds stands alone: its two steps alternate.
+    const bool alone = phases_ == 0 || s.rounds > 1 || phase_[phases_ - 1].rounds > 1;
+    bool side_by_side = !alone, carried = false;
+    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
+      step const& head = step_[chain_[c].first];
+      const bool alike = c + 1 == chains_ && s.kind != cut::lines && head.kind == s.kind &&
+                         head.tiles == s.tiles && head.parts == 1 && s.parts == 1;
       relation worst = relation::none;
-      for (int k = other.first; k < other.last; ++k)
-        worst = std::max(worst, relate(step_[std::size_t(k)], s));
+      for (int i = chain_[c].first; i < chain_[c].last; ++i)
+        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
       if (alike && worst != relation::anywhere)
         carried = true;
       else if (worst != relation::none)
         side_by_side = false;
     }
-    if (!side_by_side) {
-      for (int o = 0; o < s.operands; ++o)
-        if (s.operand[o].owner == memory::worker && reads_local(s, o))
-          throw error("[run] a local value is used behind a statement that mixes tokens: store it instead");
-      return false;
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, s.rounds};
+    phase& now = phase_[phases_ - 1];
+    if (!side_by_side || !carried) {
+      chain_[chains_++] = {first, first, now.tiles};
+      now.last = chains_;
+      now.tiles += s.tiles;
     }
-    if (carried)
-      chain_[std::size_t(now.last - 1)].last = i + 1;
-    else
-      new_chain(i);
-    return true;
-  }
-  bool reads_local(step const& s, int o) const {
-    if (o == 0) return false;
-    for (int i = 0; i < locals_; ++i)
-      if (local_[std::size_t(i)].offset == s.operand[o].offset) return true;
-    return false;
+    chain_[chains_ - 1].last = last;
+    require_scratch_of_own_chain(first, last);
   }
 
-  void new_chain(int i) {
-    phase& now = phase_[std::size_t(phases_ - 1)];
-    chain_[std::size_t(chains_++)] = {i, i + 1, now.tiles};
-    now.last = chains_;
-    now.tiles += step_[std::size_t(i)].tiles;
+  /// What a step reads in the worker's scratch must have been computed by its own chain.
+  void require_scratch_of_own_chain(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (int o = 1; o < step_[i].operands; ++o) {
+        operand const& read = step_[i].operand[o];
+        if (read.owner != memory::worker) continue;
+        if (std::none_of(step_ + chain_[chains_ - 1].first, step_ + i,
+                         [&](step const& s) { return overlap(s.operand[0], read); }))
+          throw error(
+              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
+              "mixes tokens, so store the value in a tensor, or write the statements that use it one after "
+              "the other");
+      }
   }
 
   void run_phase(phase const& now, int round) {
     context_.run(now.tiles, [&](int index, std::byte* scratch) {
       int c = now.last - 1;
-      while (chain_[std::size_t(c)].first_tile > index) --c;
-      chain const& mine = chain_[std::size_t(c)];
-      for (int i = mine.first; i < mine.last; ++i)
-        step_[std::size_t(i)].compute(step_[std::size_t(i)], {index - mine.first_tile, round, scratch});
+      while (chain_[c].first_tile > index) --c;
+      for (int i = chain_[c].first; i < chain_[c].last; ++i)
+        step_[i].compute(step_[i], {index - chain_[c].first_tile, round, scratch});
     });
   }
 
   context& context_;
   int steps_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t scratch_bytes_ = 0, shared_bytes_ = 0;
-  std::array<step, most_steps> step_;
-  std::array<chain, most_steps> chain_;
-  std::array<phase, most_steps> phase_;
-  std::array<local, 16> local_;
+  // Uninitialised up to what is used: a plan is built for every run.
+  union {
+    step step_[most_steps];
+  };
+  chain chain_[most_steps];
+  phase phase_[most_steps];
+  local local_[most_locals];
 };
 
 }  // namespace tessera::inline TESSERA_ISA::eval

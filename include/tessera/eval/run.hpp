@@ -13,20 +13,35 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/steps.hpp>
 #include <tessera/expr/statement.hpp>
-#include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern.hpp>
 
 namespace tessera::inline TESSERA_ISA {
 namespace eval {
 
+inline kernels::line_index rows_of(pattern const& p) {
+  return {p.is_dense() ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(),
+          p.block_cols()};
+}
+
 /// A tree over stored values, in ranges of them.
 template <class T, class Node>
-step values_step(plan& p, std::int64_t count, operand const& to, Node const& node, auto kernel) {
+step values_step(plan& p, std::int64_t count, expr::extent const& size, operand const& to, Node const& node,
+                 auto kernel) {
   using lowered = lowering<T, over::values, cursor<1, 0, 1>, Node>;
   static_assert(lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
                 "this statement has too many operands: split it");
   step s;
   s.kind = cut::values;
+  s.computes = work::values;
+  s.element_bytes = sizeof(T);
   s.features = count;
+  if constexpr (Node::laid_over == domain::values) {  // may be other than zero where blocks overhang
+    s.index = rows_of(*size.stored);
+    s.stored_features = size.rows;
+    s.depth = size.cols;
+    s.block_rows = int(size.block_rows);
+    s.block_cols = int(size.block_cols);
+  }
   s.tiles = int(ceil_div(count, values_a_tile));
   s.add(to);
   lowered::bind(p, s, node);
@@ -34,29 +49,16 @@ step values_step(plan& p, std::int64_t count, operand const& to, Node const& nod
   return s;
 }
 
-/// Which blocks of a·b can be non-zero.
-inline pattern product_pattern(pattern const& a, pattern const& b) {
-  std::vector<std::int32_t> start{0}, cols, row;
-  std::vector<char> seen(std::size_t(b.block_cols()), 0);
+/// How many blocks of a·b the pattern `c` does not store.
+inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // the row that has or has lost the column
   for (int i = 0; i < a.block_rows(); ++i) {
-    row.clear();
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
     for (const int k : a.row(i))
-      for (const int j : b.row(k))
-        if (!seen[std::size_t(j)]) {
-          seen[std::size_t(j)] = 1;
-          row.push_back(j);
-        }
-    std::ranges::sort(row);
-    for (const int j : row) seen[std::size_t(j)] = 0;
-    cols.insert(cols.end(), row.begin(), row.end());
-    start.push_back(std::int32_t(cols.size()));
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
   }
-  return pattern::from_rows(a.block_rows(), b.block_cols(), std::move(start), std::move(cols));
-}
-
-inline kernels::line_index rows_of(pattern const& p) {
-  return {p.is_dense() ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(),
-          p.block_cols()};
+  return lost;
 }
 
 template <class Destination, class Value, bool Accumulates> struct statement_lowering;
@@ -83,6 +85,8 @@ struct statement_lowering<feature_vector<T>, expr::token_sum<Argument>, Accumula
     using lowered = lowering<T, over::all_panels, cursor<1, 0, 1>, Argument>;
     step s;
     s.kind = cut::lines;
+    s.computes = work::token_sum;
+    s.element_bytes = sizeof(T);
     s.accumulates = Accumulates;
     s.features = to.features();
     s.tokens = expr::extent_of(value.argument).tokens;
@@ -97,7 +101,7 @@ template <class T, class Value>
   requires(!expr::sums_by_itself<Value>)
 struct statement_lowering<feature_vector<T>, Value, false> {
   static void lower(plan& p, feature_vector<T>& to, Value const& value) {
-    p.add(values_step<T>(p, to.size(), operand_of<over::values>(to), value,
+    p.add(values_step<T>(p, to.size(), expr::extent_of(value), operand_of<over::values>(to), value,
                          []<class Step>(std::type_identity<Step>) { return Step::values; }));
   }
 };
@@ -107,7 +111,7 @@ template <class T, class Block, class Value>
   requires(!expr::sums_by_itself<Value>)
 struct statement_lowering<block_sparse_matrix<T, Block>, Value, false> {
   static void lower(plan& p, block_sparse_matrix<T, Block>& to, Value const& value) {
-    p.add(values_step<T>(p, to.size(), operand_of<over::values>(to), value,
+    p.add(values_step<T>(p, to.size(), expr::extent_of(value), operand_of<over::values>(to), value,
                          []<class Step>(std::type_identity<Step>) { return Step::values; }));
   }
 };
@@ -127,14 +131,19 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     auto const &a = value.a.tensor(), &b = value.b.tensor();
     step product;
     product.kind = cut::lines;
+    product.computes = work::sampled;
+    product.element_bytes = sizeof(T);
+    product.block_rows = Block::rows;
+    product.block_cols = Block::cols;
     product.accumulates = Accumulates;
     product.index = rows_of(to.stored());
     product.lines = product.index.lines;
     product.tokens = a.tokens();
+    product.features = a.features();
     product.stored_features = a.stored_features();
+    product.inner = b.features();
     product.depth = b.stored_features();
     product.tiles = std::min(product.lines, p.threads() == 1 ? 1 : 8 * p.threads());
-    product.multiplies = to.size() * a.tokens();
     product.add(operand_of<over::all_panels>(to));
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
@@ -146,6 +155,8 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
         const std::size_t panel_bytes = product.operand[2].stride;
         step regroup;
         regroup.kind = cut::panels;
+        regroup.computes = work::regroup;
+        regroup.element_bytes = sizeof(T);
         regroup.divisible = false;
         regroup.tokens = b.tokens();
         regroup.depth = b.stored_features();
@@ -173,17 +184,26 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A,
     static_assert(
         a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
         "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
-    auto const &a = value.a.tensor(), &b = value.b.tensor();
+    static_assert(
+        std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+        "the operands and the destination of a statement have different element types: bring them to one");
+    auto const& a = value.a.tensor();
+    auto const& b = value.b.tensor();
     if (!value.sampled && !to.stored().is_dense()) {
-      const pattern lost = product_pattern(a.stored(), b.stored()) - to.stored();
-      if (lost.stored() > 0)
-        throw shape_error(message("[c = a * b] ", lost.stored(),
+      const std::int64_t lost = lost_blocks(a.stored(), b.stored(), to.stored());
+      if (lost > 0)
+        throw shape_error(message("[c = a * b] ", lost,
                                   " blocks of the product are not stored by c and would "
-                                  "be lost: give c the pattern of the product, or write c = sampled(a * b)"));
+                                  "be lost: give c product_pattern(a, b), or write c = sampled(a * b)"));
     }
     step s;
     s.kind = cut::lines;
+    s.computes = work::matrix_product;
+    s.element_bytes = sizeof(T);
     s.accumulates = Accumulates;
+    s.inner = a_block::cols;
+    s.block_rows = Block::rows;
+    s.block_cols = Block::cols;
     s.index = rows_of(a.stored());
     s.second_index = rows_of(b.stored());
     s.result_index = rows_of(to.stored());
@@ -235,12 +255,14 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
 /// or vector: in fixed pieces, added in double in a fixed order.
 template <expression Expression> double total(context& ctx, Expression const& expression) {
   const auto node = expr::hold(expression);
+  const expr::extent size = expr::extent_of(node);
   using Node = std::remove_const_t<decltype(node)>;
   using T = typename Node::value_type;
   eval::plan p(ctx);
   std::int64_t tiles = 0;
-  const expr::extent size = expr::extent_of(node);
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens) {
+    if (size.tokens < 0 || (Node::laid_over == domain::panels && size.features < 0))
+      throw shape_error("[total] the expression has no size of its own: it needs an activation");
     eval::step s;
     s.kind = eval::cut::panels;
     s.divisible = false;
@@ -256,8 +278,9 @@ template <expression Expression> double total(context& ctx, Expression const& ex
     const std::int64_t count = expr::values_in(node);
     tiles = ceil_div(count, eval::values_a_tile);
     p.add(eval::values_step<T>(
-        p, count, p.shared(sizeof(double), std::size_t(tiles) * sizeof(double), eval::access::same_tile),
-        node, []<class Step>(std::type_identity<Step>) { return Step::total_values; }));
+        p, count, size,
+        p.shared(sizeof(double), std::size_t(tiles) * sizeof(double), eval::access::same_tile), node,
+        []<class Step>(std::type_identity<Step>) { return Step::total_values; }));
   }
   if (tiles == 0) return 0;
   p.run();

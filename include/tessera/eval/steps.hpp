@@ -30,7 +30,7 @@ struct bound {
 
   bound(step const& s, std::int64_t position, std::byte* scratch) {
     for (int i = 0; i < s.operands; ++i) address[i] = s.address(i, position, scratch);
-    at = {address, s.scalar, 0, 0, position * panel_tokens};
+    at = {address, s.scalar, 0, 0, position * (s.kind == cut::values ? values_a_tile : panel_tokens)};
   }
   template <class T> T* to() const { return static_cast<T*>(const_cast<void*>(address[0])); }
 };
@@ -46,6 +46,30 @@ struct share {
 template <class T> void clear_padding(step const& s, T* panel) {
   if (s.operand[0].owner == memory::worker && s.features < s.stored_features)
     std::fill(panel + s.features * panel_tokens, panel + s.stored_features * panel_tokens, T(0));
+}
+
+/// For a step on the stored values of a matrix (stored_features, depth) with blocks that reach beyond it.
+inline bool overhangs(step const& s) {
+  return s.block_rows > 0 && (s.stored_features % s.block_rows != 0 || s.depth % s.block_cols != 0);
+}
+
+/// What overhangs the matrix is zero, whatever was computed there: among `count` values from number `first`
+/// on.
+template <class T> void clear_overhang(step const& s, T* values, std::int64_t first, std::int64_t count) {
+  if (!overhangs(s)) return;
+  kernels::line_index const& index = s.index;
+  const std::int64_t elements = std::int64_t(s.block_rows) * s.block_cols;
+  const std::int64_t last_line =
+      index.start ? index.start[index.lines - 1] : std::int64_t(index.lines - 1) * index.blocks_a_line;
+  for (std::int64_t slot = first / elements; slot * elements < first + count; ++slot) {
+    const std::int64_t row = slot < last_line ? 0 : std::int64_t(index.lines - 1) * s.block_rows;
+    const std::int64_t col =
+        std::int64_t(index.other[index.start ? slot : slot % index.blocks_a_line]) * s.block_cols;
+    if (row + s.block_rows <= s.stored_features && col + s.block_cols <= s.depth) continue;
+    for (std::int64_t i = 0; i < elements; ++i)
+      if (row + i / s.block_cols >= s.stored_features || col + i % s.block_cols >= s.depth)
+        if (const std::int64_t at = slot * elements + i - first; at >= 0 && at < count) values[at] = T(0);
+  }
 }
 
 template <class Arch, class T, class Block, bool Transposed, class Tree> struct product_step {
@@ -118,7 +142,8 @@ template <class Arch, class T, class Tree> struct map_step {
 
   static void values(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
-    kernel::run_values(b.to<T>(), std::min(values_a_tile, s.features - t.index * values_a_tile), b.at);
+    kernel::run_values(b.to<T>(), values_of(s, t), b.at);
+    clear_overhang(s, b.to<T>(), b.at.first, values_of(s, t));
   }
 
   /// One double for each tile: the sum of the tree over a panel, or over a range of values.
@@ -134,7 +159,21 @@ template <class Arch, class T, class Tree> struct map_step {
   }
   static void total_values(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
-    *b.to<double>() = kernel::sum_values(std::min(values_a_tile, s.features - t.index * values_a_tile), b.at);
+    if (!overhangs(s)) {
+      *b.to<double>() = kernel::sum_values(values_of(s, t), b.at);
+      return;
+    }
+    alignas(64) T value[values_a_tile];
+    kernel::run_values(value, values_of(s, t), b.at);
+    clear_overhang(s, value, b.at.first, values_of(s, t));
+    double total = 0;
+    for (std::int64_t i = 0; i < values_of(s, t); ++i) total += static_cast<double>(value[i]);
+    *b.to<double>() = total;
+  }
+
+ private:
+  static std::int64_t values_of(step const& s, tile const& t) {
+    return std::min(values_a_tile, s.features - t.index * values_a_tile);
   }
 };
 
@@ -142,8 +181,8 @@ template <class Arch, class T, class Block> struct sampled_step {
   using kernel = kernels::sampled_product<Arch, T, Block>;
   static constexpr std::size_t round_bytes = std::size_t(2)
                                              << 20;  // of regrouped panels between two barriers
-  static constexpr std::size_t chunk_bytes = std::size_t(400) << 10;  // of panels that should stay in the L2
-  static constexpr int most_panels_a_chunk = kernel::regroups ? 2 : 2;
+  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of panels that should stay in the L2
+  static constexpr int most_panels_a_chunk = 2;
 
   static int panels_a_round(std::size_t panel_bytes, std::int64_t panels) {
     return int(std::min<std::int64_t>(

@@ -21,6 +21,7 @@ constexpr bool of_matrix(domain d) { return d == domain::blocks || d == domain::
 struct extent {
   std::int64_t features = -1, tokens = -1;  // of activations and vectors
   std::int64_t rows = -1, cols = -1;        // of matrices
+  std::int64_t block_rows = -1, block_cols = -1;
   pattern const* stored = nullptr;
 };
 
@@ -79,6 +80,8 @@ template <leaf Leaf> extent extent_of(Leaf const& leaf) {
   if constexpr (of_matrix(Leaf::laid_over)) {
     size.rows = leaf.tensor().rows();
     size.cols = leaf.tensor().cols();
+    size.block_rows = Leaf::tensor_type::block::rows;
+    size.block_cols = Leaf::tensor_type::block::cols;
     size.stored = &leaf.tensor().stored();
   } else {
     size.features = leaf.tensor().features();
@@ -115,8 +118,13 @@ inline extent join(const char* operation, extent const& a, extent const& b) {
                                 " but the right side has ", right));
     return left >= 0 ? left : right;
   };
-  extent both{one("features", a.features, b.features), one("tokens", a.tokens, b.tokens),
-              one("rows", a.rows, b.rows), one("columns", a.cols, b.cols), a.stored ? a.stored : b.stored};
+  extent both{one("features", a.features, b.features),
+              one("tokens", a.tokens, b.tokens),
+              one("rows", a.rows, b.rows),
+              one("columns", a.cols, b.cols),
+              one("rows in a block", a.block_rows, b.block_rows),
+              one("columns in a block", a.block_cols, b.block_cols),
+              a.stored ? a.stored : b.stored};
   if (a.stored && b.stored && !(*a.stored == *b.stored))
     throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->stored(),
                               " and ", b.stored->stored(), "): bring both to one pattern with set_pattern"));

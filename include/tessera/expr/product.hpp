@@ -53,7 +53,13 @@ template <leaf A, leaf B> struct matrix_product {
   extent size() const { return {-1, -1, a.tensor().rows(), b.tensor().cols()}; }
 };
 
+template <class A, class B>
+inline constexpr bool one_type =
+    !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
+
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
+  static_assert(one_type<Matrix, X>,
+                "the matrix and the activation have different element types: bring them to one");
   const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
   const std::int64_t features = extent_of(x).features;
   if (features != inner)
@@ -82,6 +88,16 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
   return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
 }
 
+/// Only stored matrices can be multiplied: this says what to write instead.
+template <node Matrix, expr::activation X>
+  requires(expr::of_matrix(expr::held<Matrix>::laid_over))
+auto operator*(Matrix&&, X&&) {
+  static_assert(
+      tensor<Matrix>,
+      "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
+      "`2 * (w * x)` for a scaled one");
+}
+
 /// Wᵀ·x, through the pattern's column index: the same stored weights.
 template <class Leaf, expr::activation X>
   requires(Leaf::laid_over == domain::blocks)
@@ -90,17 +106,26 @@ auto operator*(expr::transpose<Leaf> matrix, X&& x) {
 }
 
 /// a·bᵀ of activations. What the destination does not store is lost, which `sampled` must say.
-template <tensor A, class Leaf>
-  requires(expr::activation<A> && Leaf::laid_over == domain::panels)
+template <expr::activation A, class Leaf>
+  requires(Leaf::laid_over == domain::panels)
 auto operator*(A&& a, expr::transpose<Leaf> b) {
-  if (a.tokens() != b.of.tensor().tokens())
-    throw shape_error(
-        message("[a * transposed(b)] a has ", a.tokens(), " tokens but b has ", b.of.tensor().tokens()));
-  return expr::outer_product<expr::held<A>, Leaf>{expr::hold(std::forward<A>(a)), std::move(b.of)};
+  static_assert(
+      tensor<A>,
+      "[a * transposed(b)] a is an expression: it is read many times, so store it in a tensor first");
+  static_assert(expr::one_type<expr::held<A>, Leaf>,
+                "the two activations have different element types: bring them to one");
+  if constexpr (tensor<A>) {
+    if (a.tokens() != b.of.tensor().tokens())
+      throw shape_error(
+          message("[a * transposed(b)] a has ", a.tokens(), " tokens but b has ", b.of.tensor().tokens()));
+    return expr::outer_product<expr::held<A>, Leaf>{expr::hold(std::forward<A>(a)), std::move(b.of)};
+  }
 }
 
 /// a·b of matrices.
 template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
+  static_assert(expr::one_type<expr::held<A>, expr::held<B>>,
+                "the two matrices have different element types: bring them to one");
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),

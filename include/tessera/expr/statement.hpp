@@ -35,6 +35,9 @@ void check_statement(Destination const& destination, Value const& value) {
   if (differ(to.rows, from.rows) || differ(to.cols, from.cols))
     throw shape_error(message("[=] the destination is ", to.rows, " x ", to.cols, " but the expression is ",
                               from.rows, " x ", from.cols));
+  if (differ(to.block_rows, from.block_rows) || differ(to.block_cols, from.block_cols))
+    throw shape_error(message("[=] the destination has blocks of ", to.block_rows, " x ", to.block_cols,
+                              " but the expression of ", from.block_rows, " x ", from.block_cols));
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->stored(),
                               " blocks but the expression ", from.stored->stored(),

@@ -46,9 +46,9 @@ struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
     for (int l = 0; l < lines; ++l) walked[l] = a.index.start ? a.index.start[a.first_line + l] : 0;
     const int chunks = std::max<int>(1, int(ceil_div<std::int64_t>(a.depth, chunk)));
     ahead next{a.next, a.next + a.next_bytes,
-               a.next
-                   ? ceil_div<std::ptrdiff_t>(std::ptrdiff_t(a.next_bytes / 64), std::int64_t(chunks) * lines)
-                   : 0};
+               a.next ? ceil_div<std::ptrdiff_t>(std::ptrdiff_t(a.next_bytes / 64),
+                                                 std::max<std::int64_t>(1, std::int64_t(chunks) * lines))
+                      : 0};
     for (int c = 0; c < chunks; ++c) {
       const std::int32_t limit = c + 1 == chunks ? INT32_MAX : (c + 1) * chunk;
       if (c == 0 && chunks == 1)
@@ -86,7 +86,7 @@ struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
         simd::prefetch<2>(next.at);
       std::int32_t b = walked[l];
       const std::int32_t end = start ? start[a.first_line + l + 1] : a.index.blocks_a_line;
-      if (l + lines_ahead < lines) {
+      if (end > 0 && l + lines_ahead < lines) {  // without any, there is no memory to ask for
         const std::int32_t at = walked[l + lines_ahead];
         simd::prefetch<1>(other + at);
         simd::prefetch<1>(other + at + 15);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
@@ -13,11 +14,11 @@ namespace tessera::inline TESSERA_ISA::kernels {
 /// One register's worth of an elementwise computation: where it stands, and where the operands are.
 struct place {
   void const* const*
-      operands;              // address of each operand: of this panel, of a vector's first element, of values
-  double const* scalars;     // numbers the expression carries by value
-  std::int64_t feature;      // row of the panel; for values, the index of the first of them
-  int token;                 // first token of the register, within the panel
-  std::int64_t panel_token;  // number of the panel's first token in the batch
+      operands;           // address of each operand: of this panel, of a vector's first element, of values
+  double const* scalars;  // numbers the expression carries by value
+  std::int64_t feature;   // row of the panel; for values, the index of the first of them
+  int token;              // first token of the register, within the panel
+  std::int64_t first;     // number of the panel's first token in the batch, or of the first of the values
 };
 
 /// What a kernel computes from its operands, by operand number: the tree of an expression without its
@@ -81,6 +82,17 @@ struct feature_number {
   }
 };
 
+/// The number of the value among all values: 0, 1, 2, …
+struct value_number {
+  static constexpr bool costly = false;
+  template <class Batch> static Batch value(place const& at, Batch) {
+    using T = typename Batch::value_type;
+    alignas(64) T lane[Batch::size];
+    for (std::size_t i = 0; i < Batch::size; ++i) lane[i] = T(at.first + at.feature) + T(i);
+    return Batch::load_unaligned(lane);
+  }
+};
+
 /// A random number in [0, 1), in steps of 2^-24, that is a function of a key, the feature and the token
 /// alone. The key's bits stand in scalar S. Finaliser: C. Wellons, "lowbias32".
 template <int S> struct uniform {
@@ -90,7 +102,7 @@ template <int S> struct uniform {
     const auto key = std::bit_cast<std::uint64_t>(at.scalars[S]) +
                      static_cast<std::uint64_t>(at.feature) * 0x9e3779b97f4a7c15u;
     const auto row = static_cast<std::uint32_t>((key ^ (key >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
-    const auto first = static_cast<std::uint32_t>(at.panel_token + at.token);
+    const auto first = static_cast<std::uint32_t>(at.first + at.token);
     alignas(64) T lane[Batch::size];
     for (std::uint32_t i = 0; i < Batch::size; ++i) {
       std::uint32_t h = (first + i) * 0x9e3779b9u ^ row;

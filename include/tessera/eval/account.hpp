@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/eval/steps.hpp>
+
+// What the tiles of a run read, write and multiply: counted from the plan, nothing is computed.
+//   bytes        of live features and tokens, and of whole blocks; once for each tile that touches them,
+//                however often its kernel comes back to them. Indices are not counted.
+//   multiplies   multiply-adds of products: of whole stored blocks, for live tokens
+
+namespace tessera::inline TESSERA_ISA {
+
+struct cost {
+  std::int64_t bytes_read = 0, bytes_written = 0, multiplies = 0;
+
+  cost& operator+=(cost const& other) {
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    multiplies += other.multiplies;
+    return *this;
+  }
+  friend bool operator==(cost const&, cost const&) = default;
+};
+
+/// One kernel call of a run.
+struct task : cost {
+  int stage;  // between two barriers
+  int step;   // in the order of the program
+  eval::work computes;
+  int tile;   // of its step
+  int round;  // of a stage that takes its panels in several rounds
+};
+
+struct workload {
+  std::vector<task> tasks;  // stage by stage
+  cost total;
+};
+
+namespace eval {
+
+inline std::int64_t blocks_of(kernels::line_index const& index, share lines) {
+  return index.start ? index.start[lines.last] - index.start[lines.first]
+                     : std::int64_t(lines.last - lines.first) * index.blocks_a_line;
+}
+
+/// Rows of `lines` lines of some height that lie among the first `rows`.
+inline std::int64_t rows_in(share lines, int height, std::int64_t rows) {
+  return std::min<std::int64_t>(rows, std::int64_t(lines.last) * height) -
+         std::min<std::int64_t>(rows, std::int64_t(lines.first) * height);
+}
+
+/// What an elementwise expression reads at so many features and tokens, or stored values: its operands from
+/// number `from` on, those that stand in it twice once.
+inline std::int64_t elements_read(step const& s, int from, std::int64_t features, std::int64_t tokens) {
+  const auto same = [](operand const& a, operand const& b) {
+    return a.owner == b.owner && a.base == b.base && a.offset == b.offset;
+  };
+  std::int64_t count = 0;
+  for (int o = from; o < s.operands; ++o) {
+    operand const& read = s.operand[o];
+    if (std::any_of(s.operand + 1, s.operand + o, [&](operand const& other) { return same(other, read); }))
+      continue;
+    count += read.form == domain::panels   ? features * tokens
+             : read.form == domain::tokens ? tokens
+                                           : features;
+  }
+  return count;
+}
+
+/// Block rows of c = a·b.
+inline cost cost_of_matrix_product(step const& s, share lines) {
+  const auto slot = [](kernels::line_index const& m, int line) {
+    return m.start ? std::int64_t(m.start[line]) : std::int64_t(line) * m.blocks_a_line;
+  };
+  const auto columns = [](kernels::line_index const& m, int line) {
+    std::int32_t const* const first = m.other + (m.start ? m.start[line] : 0);
+    return std::span(first, std::size_t(m.start ? m.start[line + 1] - m.start[line] : m.blocks_a_line));
+  };
+  std::vector<char> read(std::size_t(slot(s.second_index, s.second_index.lines)), 0);
+  std::int64_t products = 0;
+  for (int line = lines.first; line < lines.last; ++line)
+    for (const int k : columns(s.index, line)) {
+      std::int64_t right = slot(s.second_index, k);
+      for (const int j : columns(s.second_index, k)) {
+        if (std::ranges::binary_search(columns(s.result_index, line), j)) {
+          ++products;
+          read[std::size_t(right)] = 1;
+        }
+        ++right;
+      }
+    }
+  const std::int64_t height = s.block_rows, width = s.block_cols;
+  const std::int64_t result = blocks_of(s.result_index, lines) * height * width;
+  return {(blocks_of(s.index, lines) * height + std::ranges::count(read, 1) * width) * s.inner +
+              (s.accumulates ? result : 0),
+          result, products * height * s.inner * width};
+}
+
+/// One tile, in elements instead of bytes.
+inline cost elements_of(step const& s, tile const& t) {
+  const std::int64_t panel = t.index / s.parts;
+  const share lines_of_panel(s.lines, t.index % s.parts, s.parts), lines(s.lines, t.index, s.tiles);
+  const std::int64_t block = std::int64_t(s.block_rows) * s.block_cols;
+  switch (s.computes) {
+    case work::product: {
+      const std::int64_t rows = rows_in(lines_of_panel, s.block_rows, s.features),
+                         tokens = s.tokens_of(panel);
+      const std::int64_t weights = blocks_of(s.index, lines_of_panel) * block;
+      return {weights + s.inner * tokens + elements_read(s, 3, rows, tokens), rows * tokens,
+              weights * tokens};
+    }
+    case work::elementwise: {
+      const std::int64_t rows = rows_in(lines_of_panel, granule, s.features), tokens = s.tokens_of(panel);
+      return {elements_read(s, 1, rows, tokens), rows * tokens, 0};
+    }
+    case work::feature_fold: {
+      const std::int64_t tokens = s.tokens_of(panel);
+      return {elements_read(s, 1, s.depth, tokens), tokens, 0};
+    }
+    case work::token_sum: {
+      const std::int64_t first = std::int64_t(t.index) * features_a_tile;
+      const std::int64_t features = std::min<std::int64_t>(features_a_tile, s.features - first);
+      return {elements_read(s, 1, features, s.tokens) + (s.accumulates ? features : 0), features, 0};
+    }
+    case work::values: {
+      const std::int64_t count = std::min(values_a_tile, s.features - t.index * values_a_tile);
+      return {elements_read(s, 1, count, 1), count, 0};
+    }
+    case work::regroup: {  // whole panels, padding included
+      const bool beyond = std::int64_t(t.round) * s.lines + t.index >= s.panels();
+      const std::int64_t moved = beyond ? 0 : s.depth * panel_tokens;
+      return {moved, moved, 0};
+    }
+    case work::sampled: {
+      const std::int64_t panels = s.rounds > 1 ? s.parts : s.panels();
+      const std::int64_t tokens =
+          std::min(s.tokens, (t.round + 1) * panels * panel_tokens) - t.round * panels * panel_tokens;
+      const std::int64_t sums = blocks_of(s.index, lines) * block;
+      return {(rows_in(lines, s.block_rows, s.features) + s.inner) * tokens +
+                  (s.accumulates || t.round > 0 ? sums : 0),
+              sums, sums * tokens};
+    }
+    case work::matrix_product:
+      return cost_of_matrix_product(s, lines);
+    case work::other:
+      break;
+  }
+  return {};
+}
+
+/// One tile. Steps of another kind are taken to touch each operand once, and tiles to have equal shares.
+inline cost cost_of(step const& s, tile const& t) {
+  if (s.computes == work::other) {
+    const auto part = [&](std::int64_t all) {
+      return all * (t.index + 1) / s.tiles - all * t.index / s.tiles;
+    };
+    cost c{0, 0, part(s.multiplies)};
+    for (int o = 0; o < s.operands; ++o)
+      (o < s.results ? c.bytes_written : c.bytes_read) += part(std::int64_t(s.operand[o].bytes));
+    return c;
+  }
+  cost c = elements_of(s, t);
+  c.bytes_read *= s.element_bytes;
+  c.bytes_written *= s.element_bytes;
+  return c;
+}
+
+}  // namespace eval
+
+/// The tasks that `run` would give to the threads of this context, and what each reads, writes and
+/// multiplies. Throws what `run` would throw.
+template <class... Statement> workload account(context& ctx, Statement const&... statement) {
+  static_assert((runnable<Statement> && ...), "account takes what run takes: statements such as `y = w * x`");
+  workload all;
+  if constexpr ((runnable<Statement> && ...)) {
+    eval::plan plan(ctx);
+    (eval::lower(plan, statement), ...);
+    plan.schedule();
+    plan.for_each_tile([&](int stage, int step, eval::tile const& t) {
+      eval::step const& s = plan.at(step);
+      const cost c = eval::cost_of(s, t);
+      all.tasks.push_back({c, stage, step, s.computes, t.index, t.round});
+      all.total += c;
+    });
+  }
+  return all;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,7 @@
+// expect: the matrix and the activation have different element types
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+auto f(dense_matrix<float> const& w, panel_matrix<double> const& x) { return w * x; }

@@ -1,0 +1,9 @@
+// expect: split it, or name a part of it with local
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+void f(context& ctx, panel_matrix<float>& y, panel_matrix<float> const& x) {
+  run(ctx, y = x + x + x + x + x + x + x + x + x + x + x + x + x + x);
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+#include <tessera/eval/account.hpp>
+
+// Totals and tiles of the account against closed forms. 150 tokens are two panels and a part of a third.
+
+using namespace tessera;
+using support::random_matrix;
+
+namespace {
+
+constexpr std::int64_t tokens = 150;
+
+cost sum_of_tasks(workload const& w) {
+  cost sum;
+  for (task const& t : w.tasks) sum += t;
+  return sum;
+}
+
+/// Each tile of each step and round is listed once, and their sum is the total.
+bool complete(workload const& w) {
+  std::set<std::pair<std::pair<int, int>, int>> seen;
+  for (task const& t : w.tasks) seen.insert({{t.step, t.tile}, t.round});
+  return seen.size() == w.tasks.size() && sum_of_tasks(w) == w.total;
+}
+
+/// Distinct block rows that a pattern's blocks lie in.
+std::int64_t used_columns(pattern const& p) {
+  std::int64_t used = 0;
+  for (int j = 0; j < p.block_cols(); ++j) used += p.col_count(j) > 0;
+  return used;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for each panel", Types, products) {
+  using T = typename Types::element;
+  constexpr std::int64_t size = sizeof(T);
+  for (const double density : {0.0, 0.4, 1.0}) {
+    const auto w = random_matrix<T, typename Types::block>(70, 33, density, 1);
+    panel_matrix<T> x(33, tokens), y(70, tokens);
+    feature_vector<T> b(70);
+    token_vector<T> r(tokens);
+    context one(1);
+
+    workload all = account(one, y = w * x);
+    CHECK(complete(all));
+    CHECK(all.tasks.size() == 3);
+    CHECK(all.total == cost{(3 * w.size() + 33 * tokens) * size, 70 * tokens * size, w.size() * tokens});
+    CHECK(all.tasks[2].bytes_written == 70 * (tokens - 128) * size);
+    CHECK(all.tasks[2].multiplies == w.size() * (tokens - 128));
+    CHECK(all.tasks[2].computes == eval::work::product);
+
+    all = account(one, x = transposed(w) * y);
+    CHECK(complete(all));
+    CHECK(all.total == cost{(3 * w.size() + 70 * tokens) * size, 33 * tokens * size, w.size() * tokens});
+
+    all = account(one, y += relu(w * x + b) * r + y);
+    CHECK(all.total == cost{(3 * w.size() + 33 * tokens + 3 * 70 + tokens + 70 * tokens) * size,
+                            70 * tokens * size, w.size() * tokens});
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(products, support::fewer);
+
+TEST_CASE("account: tiles of part of a panel share its weights and results") {
+  const auto w = random_matrix<float, block_shape<8>>(70, 33, 0.4, 1);
+  panel_matrix<float> x(33, 50), y(70, 50);
+  context four(4, oversubscribe::allowed);
+  const workload all = account(four, y = w * x);
+  CHECK(complete(all));
+  CHECK(all.tasks.size() == 8);
+  CHECK(all.total == cost{(w.size() + 8 * 33 * 50) * 4, 70 * 50 * 4, w.size() * 50});
+}
+
+TEST_CASE_TEMPLATE_DEFINE("account: a sampled product reads both activations and writes the stored blocks",
+                          Types, sampled_products) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  constexpr std::int64_t size = sizeof(T);
+  auto g = random_matrix<T, Block>(70, 33, 0.4, 1);
+  panel_matrix<T> a(70, tokens), b(33, tokens);
+  context one(1);
+  const workload set = account(one, g = sampled(a * transposed(b)));
+  const workload added = account(one, g += sampled(a * transposed(b)));
+  CHECK(complete(set));
+  // Unless blocks are one column wide, b is regrouped first: 3 whole panels of 48 stored features.
+  const std::int64_t regrouped = set.tasks.front().computes == eval::work::regroup ? 3 * 48 * 64 : 0;
+  CHECK((regrouped > 0) == (Block::cols % 2 == 0));
+  CHECK(set.total ==
+        cost{((70 + 33) * tokens + regrouped) * size, (g.size() + regrouped) * size, g.size() * tokens});
+  CHECK(added.total ==
+        cost{set.total.bytes_read + g.size() * size, set.total.bytes_written, set.total.multiplies});
+}
+TEST_CASE_TEMPLATE_APPLY(sampled_products, support::fewer);
+
+TEST_CASE("account: a sampled product in rounds adds to its blocks in each") {
+  const std::int64_t many = 64 * 20 + 5;
+  block_sparse_matrix<float, block_shape<8>> g(16, 640);
+  panel_matrix<float> a(16, many), b(640, many);
+  context one(1);
+  const workload all = account(one, g = a * transposed(b));
+  CHECK(complete(all));
+  CHECK(all.tasks.back().round == 1);
+  const std::int64_t regrouped = 21 * 640 * 64;
+  CHECK(all.total == cost{((16 + 640) * many + regrouped + g.size()) * 4, (2 * g.size() + regrouped) * 4,
+                          g.size() * many});
+}
+
+TEST_CASE("account: elementwise statements count each operand once") {
+  panel_matrix<double> x(33, tokens), y(33, tokens);
+  feature_vector<double> b(33);
+  token_vector<double> r(tokens);
+  context one(1);
+  workload all = account(one, y = x * x + gelu(x) * r + b * y);
+  CHECK(complete(all));
+  CHECK(all.total == cost{(2 * 33 * tokens + tokens + 3 * 33) * 8, 33 * tokens * 8, 0});
+  all = account(one, y = uniform(1) * feature_number());
+  CHECK(all.total == cost{0, 33 * tokens * 8, 0});
+
+  block_sparse_matrix<double, block_shape<8>> m(100, 60), n(100, 60);
+  all = account(one, m = m * 2 + n);
+  CHECK(complete(all));
+  CHECK(all.tasks.size() == 2);
+  CHECK(all.total == cost{2 * m.size() * 8, m.size() * 8, 0});
+}
+
+TEST_CASE("account: reductions read their operands and write their sums") {
+  panel_matrix<float> x(33, tokens), y(33, tokens);
+  token_vector<float> r(tokens);
+  feature_vector<float> b(33);
+  context one(1);
+  workload all = account(one, r = sum_features(x * y));
+  CHECK(complete(all));
+  CHECK(all.total == cost{2 * 33 * tokens * 4, tokens * 4, 0});
+  all = account(one, b = sum_tokens(x * r));
+  CHECK(complete(all));
+  CHECK(all.tasks.size() == 3);
+  CHECK(all.total == cost{(33 * tokens + 3 * tokens) * 4, 33 * 4, 0});
+  CHECK(account(one, b += sum_tokens(x * r)).total.bytes_read == all.total.bytes_read + 33 * 4);
+  // The sum is a step of its own, in the worker's memory.
+  all = account(one, y = x - sum_features(x));
+  CHECK(all.total == cost{(2 * 33 * tokens + tokens) * 4, (33 * tokens + tokens) * 4, 0});
+}
+
+TEST_CASE("account: a product of matrices counts the pairs of blocks that meet") {
+  const auto a = random_matrix<float, block_shape<4, 8>>(40, 64, 0.3, 1);
+  const auto b = random_matrix<float, block_shape<8, 4>>(64, 48, 0.3, 2);
+  block_sparse_matrix<float, block_shape<4>> c(40, 48);
+  std::int64_t pairs = 0;
+  a.stored().for_each([&](int, int k, std::int64_t) { pairs += b.stored().row_count(k); });
+  std::int64_t read = 0;
+  for (int k = 0; k < 8; ++k)
+    if (a.stored().col_count(k) > 0) read += b.stored().row_count(k);
+  context one(1);
+  const workload all = account(one, c = a * b);
+  CHECK(complete(all));
+  CHECK(all.total.multiplies == pairs * 4 * 8 * 4);
+  CHECK(all.total.bytes_written == c.size() * 4);
+  REQUIRE(used_columns(a.stored()) == 8);
+  // A block of b is read once by each tile that needs it: with one block row to a tile, once for each pair.
+  CHECK(all.tasks.size() == 8);
+  CHECK(all.total.bytes_read >= (a.size() + read * 32) * 4);
+  CHECK(all.total.bytes_read <= (a.size() + pairs * 32) * 4);
+  auto d = c;
+  d.set_pattern(band_pattern(10, 12, 0, 0));
+  std::int64_t sampled_pairs = 0;
+  a.stored().for_each([&](int i, int k, std::int64_t) { sampled_pairs += b.stored().find(k, i) >= 0; });
+  CHECK(account(one, d = sampled(a * b)).total.multiplies == sampled_pairs * 4 * 8 * 4);
+}
+
+TEST_CASE("account: what run refuses is refused") {
+  context one(1);
+  block_sparse_matrix<float, block_shape<8>> w(16, 16);
+  panel_matrix<float> x(16, 10);
+  CHECK_THROWS_AS(account(one, x = w * x), shape_error);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+// Elementwise expressions over activations, alone and behind products, against their formulas in double.
+
+using namespace tessera;
+using support::bound;
+using support::farthest;
+using support::filled;
+using support::multiply;
+using support::random_matrix;
+using support::reference;
+using support::to_reference;
+
+namespace {
+
+double gelu_of(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
+
+const std::vector<std::int64_t> token_counts = {1, 15, 64, 70, 200};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("elementwise: trees of activations, vectors and numbers equal their formula", T, float,
+                   double) {
+  context ctx(2, oversubscribe::allowed);
+  for (const std::int64_t tokens : token_counts) {
+    INFO(tokens, " tokens");
+    const auto x = filled(panel_matrix<T>(35, tokens), 1), y = filled(panel_matrix<T>(35, tokens), 2);
+    const auto b = filled(feature_vector<T>(35), 3);
+    const auto r = filled(token_vector<T>(tokens), 4);
+    auto z = filled(panel_matrix<T>(35, tokens), 5);
+    const double ulps = bound<T>(8, 8);
+
+    run(ctx, z = x * y + b);
+    CHECK(farthest(z, [&](auto f, auto t) { return double(x(f, t)) * double(y(f, t)) + double(b[f]); }) <=
+          ulps);
+    run(ctx, z = (x - r) * 2.0 + 1 - y / 4);
+    CHECK(farthest(z, [&](auto f, auto t) {
+            return (double(x(f, t)) - double(r[t])) * 2 + 1 - double(y(f, t)) / 4;
+          }) <= ulps);
+    run(ctx, z = gelu(x + b) * r);
+    CHECK(farthest(z, [&](auto f, auto t) {
+            return gelu_of(double(x(f, t)) + double(b[f])) * double(r[t]);
+          }) <= ulps);
+    run(ctx, z = apply<ops::where>(apply<ops::less>(x, y), -x, y));
+    CHECK(farthest(z, [&](auto f, auto t) { return double(x(f, t) < y(f, t) ? -x(f, t) : y(f, t)); }) == 0);
+    run(ctx, z = derivative<ops::relu>(x) + feature_number());
+    CHECK(farthest(z, [&](auto f, auto t) { return double(f) + (x(f, t) > 0); }) == 0);
+    run(ctx, z = exp(b) * r);
+    CHECK(farthest(z, [&](auto f, auto t) { return std::exp(double(b[f])) * double(r[t]); }) <= ulps);
+  }
+}
+
+TEST_CASE_TEMPLATE("elementwise: += adds to what an activation holds", T, float, double) {
+  context ctx(1);
+  const auto x = filled(panel_matrix<T>(20, 70), 1), before = filled(panel_matrix<T>(20, 70), 2);
+  auto y = before;
+  run(ctx, y += x * 3);
+  CHECK(farthest(y, [&](auto f, auto t) { return double(before(f, t)) + 3 * double(x(f, t)); }) <=
+        bound<T>(3, 5));
+}
+
+TEST_CASE_TEMPLATE_DEFINE("product: bias, residual and activation are computed behind it", Types, epilogues) {
+  using T = typename Types::element;
+  context ctx(2, oversubscribe::allowed);
+  for (const std::int64_t tokens : token_counts) {
+    INFO(tokens, " tokens");
+    const auto w = random_matrix<T, typename Types::block>(50, 37, 0.4, 1);
+    const auto x = filled(panel_matrix<T>(37, tokens), 2);
+    const auto b = filled(feature_vector<T>(50), 3);
+    const auto r = filled(token_vector<T>(tokens), 4);
+    const auto old = filled(panel_matrix<T>(50, tokens), 5);
+    const reference wx = multiply(to_reference(w), to_reference(x));
+    const double error = bound<T>(37 + 6, 3 + support::largest_row_sum(to_reference(w)));
+    auto y = old;
+
+    run(ctx, y = relu(w * x + b));
+    CHECK(farthest(y, [&](auto f, auto t) { return std::max(0.0, wx(f, t) + double(b[f])); }) <= error);
+    run(ctx, y = gelu(w * x + b) * r);
+    CHECK(farthest(y, [&](auto f, auto t) { return gelu_of(wx(f, t) + double(b[f])) * double(r[t]); }) <=
+          2 * error);
+    y = old;
+    run(ctx, y += w * x);
+    CHECK(farthest(y, [&](auto f, auto t) { return double(old(f, t)) + wx(f, t); }) <= error);
+    y = old;
+    run(ctx, y = y + 0.5 * (w * x));
+    CHECK(farthest(y, [&](auto f, auto t) { return double(old(f, t)) + wx(f, t) / 2; }) <= error);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(epilogues, support::few);
+
+TEST_CASE_TEMPLATE_DEFINE("product: sums of products and products of expressions are one statement", Types,
+                          several) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  context ctx(2, oversubscribe::allowed);
+  const auto w1 = random_matrix<T, Block>(40, 33, 0.5, 1), w2 = random_matrix<T, Block>(40, 40, 0.5, 2);
+  const auto b = filled(feature_vector<T>(40), 3);
+  const double sum1 = support::largest_row_sum(to_reference(w1)),
+               sum2 = support::largest_row_sum(to_reference(w2));
+  for (const std::int64_t tokens : token_counts) {
+    INFO(tokens, " tokens");
+    const auto x = filled(panel_matrix<T>(33, tokens), 4), h = filled(panel_matrix<T>(40, tokens), 5);
+    auto y = filled(panel_matrix<T>(40, tokens), 6);
+    const reference w1x = multiply(to_reference(w1), to_reference(x)),
+                    w2h = multiply(to_reference(w2), to_reference(h));
+    run(ctx, y = w1 * x + w2 * h);
+    CHECK(farthest(y, [&](auto f, auto t) { return w1x(f, t) + w2h(f, t); }) <=
+          bound<T>(33 + 40 + 1, sum1 + sum2));
+
+    reference inner = w1x;
+    for (std::int64_t f = 0; f < 40; ++f)
+      for (std::int64_t t = 0; t < tokens; ++t) inner(f, t) = gelu_of(w1x(f, t) + double(b[f]));
+    const reference nested = multiply(to_reference(w2), inner);
+    run(ctx, y = w2 * gelu(w1 * x + b));
+    CHECK(farthest(y, [&](auto f, auto t) { return nested(f, t); }) <=
+          bound<T>(33 + 40 + 8, 1.2 * sum2 * (sum1 + 1)));
+
+    y = h;  // an operand of the second product, but not of the one that ends in it
+    run(ctx, y = w1 * x + w2 * y);
+    CHECK(farthest(y, [&](auto f, auto t) { return w1x(f, t) + w2h(f, t); }) <=
+          bound<T>(33 + 40 + 1, sum1 + sum2));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(several, support::few);
+
+TEST_CASE_TEMPLATE("local: a value used by several statements is computed once and never stored", T, float,
+                   double) {
+  const auto w = random_matrix<T, block_shape<8>>(40, 30, 0.5, 1);
+  for (const int threads : {1, 3}) {
+    context ctx(threads, oversubscribe::allowed);
+    for (const std::int64_t tokens : token_counts) {
+      const auto x = filled(panel_matrix<T>(30, tokens), 2);
+      panel_matrix<T> y(40, tokens), z(40, tokens), y2(40, tokens), z2(40, tokens), h2(40, tokens);
+      const auto h = local(gelu(w * x));
+      run(ctx, y = h * 2, z = h * h + y);
+      run(ctx, h2 = gelu(w * x));
+      run(ctx, y2 = h2 * 2, z2 = h2 * h2 + y2);
+      CHECK(support::same_bits(y, y2));
+      CHECK(support::same_bits(z, z2));
+      CHECK(support::padding_is_zero(z));
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("local: values for each token and for each feature and token can be mixed in any order", T,
+                   float, double) {
+  context ctx(1);
+  const auto x = filled(panel_matrix<T>(33, 130), 2);
+  panel_matrix<T> y(33, 130), y2(33, 130);
+  {
+    const auto mean = local(mean_features(x));
+    const auto scale = local(rsqrt(mean_features(square(x - mean)) + 1e-3));
+    run(ctx, y = (x - mean) * scale);
+  }
+  {
+    const auto mean = local(mean_features(x));
+    const auto scale = local(rsqrt(mean_features(square(x - mean)) + 1e-3));
+    const auto centred = local(x - mean);
+    run(ctx, y2 = scale * centred + 0 * (mean + scale));
+  }
+  const auto exact = [&](auto f, auto t) {
+    double mean = 0, variance = 0;
+    for (std::int64_t i = 0; i < 33; ++i) mean += double(x(i, t)) / 33;
+    for (std::int64_t i = 0; i < 33; ++i) variance += std::pow(double(x(i, t)) - mean, 2) / 33;
+    return (double(x(f, t)) - mean) / std::sqrt(variance + 1e-3);
+  };
+  CHECK(farthest(y, exact) <= bound<T>(33 * 3, 8));
+  CHECK(farthest(y2, exact) <= bound<T>(33 * 3, 8));
+}
+
+TEST_CASE("uniform: numbers are a function of key, feature and token alone") {
+  panel_matrix<float> few(5, 70), many(40, 200), other(5, 70);
+  panel_matrix<double> wide(5, 70);
+  context one(1), two(2, oversubscribe::allowed);
+  run(one, few = uniform(7));
+  run(two, many = uniform(7) + 0);
+  run(one, wide = uniform(7));
+  run(one, other = uniform(8));
+  double sum = 0, squares = 0, equal = 0;
+  for (int f = 0; f < 5; ++f)
+    for (int t = 0; t < 70; ++t) {
+      CHECK(few(f, t) == many(f, t));
+      CHECK(double(few(f, t)) == wide(f, t));
+      equal += few(f, t) == other(f, t);
+    }
+  for (int f = 0; f < 40; ++f)
+    for (int t = 0; t < 200; ++t) {
+      CHECK((many(f, t) >= 0 && many(f, t) < 1));
+      sum += double(many(f, t));
+      squares += double(many(f, t)) * double(many(f, t));
+    }
+  CHECK(equal <= 1);
+  // Five standard deviations of the means of 8000 numbers, and of their squares.
+  CHECK(std::abs(sum / 8000 - 1.0 / 2) < 5 * std::sqrt(1.0 / 12 / 8000));
+  CHECK(std::abs(squares / 8000 - 1.0 / 3) < 5 * std::sqrt(4.0 / 45 / 8000));
+  CHECK(support::padding_is_zero(many));
+}

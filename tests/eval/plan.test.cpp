@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+#include <tessera/eval/account.hpp>
+
+// How statements of one run are cut into stages: whatever reads and writes what, a run gives the same bits as
+// its statements one by one.
+
+using namespace tessera;
+using support::filled;
+using support::random_matrix;
+using support::same_bits;
+
+namespace {
+
+using block = block_shape<8>;
+
+/// A small network with everything its statements touch.
+struct network {
+  std::int64_t tokens;
+  block_sparse_matrix<float, block> w1 = random_matrix<float, block>(40, 33, 0.5, 1),
+                                    w2 = random_matrix<float, block>(33, 40, 0.5, 2), g1 = w1, g2 = w2;
+  feature_vector<float> b = filled(feature_vector<float>(40), 3), gb = b;
+  token_vector<float> r = filled(token_vector<float>(tokens), 4);
+  panel_matrix<float> x = filled(panel_matrix<float>(33, tokens), 5), z = panel_matrix<float>(40, tokens),
+                      h = z, y = x;
+
+  bool operator==(network const& o) const {
+    return same_bits(w1, o.w1) && same_bits(w2, o.w2) && same_bits(g1, o.g1) && same_bits(g2, o.g2) &&
+           same_bits(b, o.b) && same_bits(gb, o.gb) && same_bits(r, o.r) && same_bits(x, o.x) &&
+           same_bits(z, o.z) && same_bits(h, o.h) && same_bits(y, o.y);
+  }
+};
+
+/// Statements of one run, given together or one by one.
+template <class... Statement> void run_both(context& ctx, bool together, Statement const&... statement) {
+  if (together)
+    run(ctx, statement...);
+  else
+    (run(ctx, statement), ...);
+}
+
+template <class Statements> void check_together(Statements statements) {
+  for (const int threads : {1, 2, 3})
+    for (const std::int64_t tokens : {1, 64, 70, 300}) {
+      INFO(threads, " threads, ", tokens, " tokens");
+      context ctx(threads, oversubscribe::allowed);
+      network one_by_one{tokens}, together{tokens};
+      statements(ctx, one_by_one, false);
+      statements(ctx, together, true);
+      CHECK(one_by_one == together);
+    }
+}
+
+int stages(workload const& w) { return w.tasks.empty() ? 0 : w.tasks.back().stage + 1; }
+
+}  // namespace
+
+TEST_CASE("plan: a chain of layers in one run equals one run for each statement") {
+  check_together([](context& ctx, network& n, bool together) {
+    run_both(ctx, together, n.z = n.w1 * n.x + n.b, n.h = gelu(n.z), n.y = n.w2 * n.h + n.x,
+             n.z = n.w1 * n.y);
+  });
+}
+
+TEST_CASE("plan: a backward pass in one run equals one run for each statement") {
+  check_together([](context& ctx, network& n, bool together) {
+    run_both(ctx, together, n.h = transposed(n.w2) * n.x, n.z = n.h * derivative<ops::gelu>(n.z),
+             n.g1 += sampled(n.z * transposed(n.x)), n.g2 += sampled(n.x * transposed(n.h)),
+             n.gb += sum_tokens(n.z), n.y = transposed(n.w1) * n.z, n.r = sum_features(n.y));
+  });
+}
+
+TEST_CASE("plan: write after read and read after write are kept apart") {
+  check_together([](context& ctx, network& n, bool together) {
+    run_both(ctx, together, n.z = n.w1 * n.x, n.x = relu(n.x) * n.r, n.r = mean_features(n.x),
+             n.x = n.x - n.r, n.b = n.b * 2, n.z = n.z + n.b, n.b += sum_tokens(n.z), n.z = n.z * n.b,
+             n.w1 = n.w1 * 0.5, n.h = n.w1 * n.x, n.w1 = n.w1 - 0.1 * n.w1);
+  });
+}
+
+TEST_CASE("plan: a statement computed by several steps stays together behind a barrier") {
+  // Only the last step of the second statement reads what the first one sums over tokens.
+  check_together([](context& ctx, network& n, bool together) {
+    run_both(ctx, together, n.gb += sum_tokens(n.z), n.h = n.w1 * gelu(n.w2 * n.z) + n.gb,
+             n.r = mean_features(n.h * n.h), n.z = (n.h - n.r) * n.gb);
+  });
+}
+
+TEST_CASE("plan: several sampled products share one place for what they regroup") {
+  check_together([](context& ctx, network& n, bool together) {
+    run_both(ctx, together, n.g1 = sampled(n.z * transposed(n.x)), n.g2 += sampled(n.x * transposed(n.z)),
+             n.z = relu(n.z + 1), n.g1 += sampled(n.z * transposed(n.y)));
+  });
+}
+
+TEST_CASE("plan: sampled products that need several rounds may follow each other") {
+  const std::int64_t tokens = 64 * 23 + 5, features = 640;  // a panel is 160 KiB, 12 of them go in one round
+  const auto a = filled(panel_matrix<float>(8, tokens), 1),
+             b = filled(panel_matrix<float>(features, tokens), 2);
+  block_sparse_matrix<float, block> c(8, features), c2 = c, d = c, d2 = c;
+  panel_matrix<float> y = a, y2 = a;
+  context one(1), three(3, oversubscribe::allowed);
+  REQUIRE(stages(account(one, c = a * transposed(b))) == 2);
+  REQUIRE(account(one, c = a * transposed(b)).tasks.back().round > 0);
+  run(three, y = y * 2, c = a * transposed(b), d = y * transposed(b), y += a);
+  run(one, y2 = y2 * 2);
+  run(one, c2 = a * transposed(b));
+  run(one, d2 = y2 * transposed(b));
+  run(one, y2 += a);
+  CHECK(same_bits(c, c2));
+  CHECK(same_bits(d, d2));
+  CHECK(same_bits(y, y2));
+}
+
+TEST_CASE("plan: what treats tokens alike is one stage, gradients stand side by side") {
+  context ctx(1);
+  network n{200};
+  CHECK(stages(account(ctx, n.z = n.w1 * n.x + n.b, n.h = gelu(n.z), n.y = n.w2 * n.h)) == 1);
+  CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.b = n.b * 2, n.r = sum_features(n.x))) == 1);
+  CHECK(stages(account(ctx, n.z = relu(n.h), n.gb += sum_tokens(n.z))) == 2);
+  CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.z = relu(n.h))) == 2);
+}
+
+TEST_CASE("plan: few panels are cut into tiles for all threads") {
+  network n{64};
+  context one(1), eight(8, oversubscribe::allowed);
+  CHECK(account(one, n.z = n.w1 * n.x).tasks.size() == 1);
+  CHECK(account(eight, n.z = n.w1 * n.x).tasks.size() == 5);  // its block rows
+  CHECK(account(eight, n.z = n.w1 * n.x).total.multiplies == account(one, n.z = n.w1 * n.x).total.multiplies);
+}
+
+TEST_CASE("plan: a local value used behind a statement that mixes tokens is refused") {
+  context ctx(1);
+  network n{100};
+  const auto h = local(gelu(n.w1 * n.x));
+  const auto before = n.z;
+  CHECK_THROWS_AS(run(ctx, n.z = h * 2, n.gb += sum_tokens(n.z), n.h = h + n.gb), error);
+  CHECK(same_bits(n.z, before));
+  const auto again = local(gelu(n.w1 * n.x));
+  CHECK_THROWS_AS(run(ctx, n.z = again * 2, n.g1 = sampled(n.z * transposed(n.x)), n.h = again * 3), error);
+  CHECK(same_bits(n.z, before));
+}
+
+TEST_CASE("plan: a local value is computed where it is used first") {
+  check_together([](context& ctx, network& n, bool together) {
+    const auto h = local(gelu(n.w1 * n.x));
+    run_both(ctx, together, n.gb += sum_tokens(n.z), n.h = h + n.gb, n.z = h * 2);
+  });
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+using namespace tessera;
+using support::farthest;
+using support::filled;
+using support::random_matrix;
+using support::same_bits;
+
+TEST_CASE_TEMPLATE_DEFINE("run: not-a-number and infinity in one token stay in that token", Types, leaks) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  context ctx(1);
+  const auto w = random_matrix<T, Block>(40, 33, 0.6, 1), v = random_matrix<T, Block>(33, 40, 0.6, 2);
+  for (const std::int64_t bad : {0, 63, 64, 69}) {
+    auto clean = filled(panel_matrix<T>(33, 70), 3);
+    auto dirty = clean;
+    dirty(7, bad) = std::numeric_limits<T>::quiet_NaN();
+    dirty(32, bad) = std::numeric_limits<T>::infinity();
+    const auto compute = [&](panel_matrix<T> const& x) {
+      panel_matrix<T> y(33, 70);
+      token_vector<T> r(70);
+      run(ctx, r = max_features(x), y = v * gelu(w * x) + (x - r));
+      return y;
+    };
+    const auto expected = compute(clean), got = compute(dirty);
+    for (std::int64_t f = 0; f < 33; ++f)
+      for (std::int64_t t = 0; t < 70; ++t)
+        if (t != bad) CHECK(got(f, t) == expected(f, t));
+    CHECK(std::isnan(double(got(7, bad))));
+    CHECK(support::padding_is_zero(got));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(leaks, support::fewer);
+
+TEST_CASE_TEMPLATE_DEFINE("run: no tokens, no features and empty patterns are legal", Types, empty) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  context ctx(2, oversubscribe::allowed);
+  {
+    const auto w = random_matrix<T, Block>(20, 30, 0.5, 1);
+    auto g = w;
+    panel_matrix<T> x(30, 0), y(20, 0);
+    feature_vector<T> b(20);
+    b[3] = 5;
+    token_vector<T> r(0);
+    run(ctx, y = gelu(w * x + b), r = mean_features(y), b += sum_tokens(y), y = y - r);
+    CHECK(b[3] == 5);
+    run(ctx, g = sampled(y * transposed(x)), b = sum_tokens(y));
+    CHECK(farthest(g, [](auto, auto) { return 0.0; }) == 0);
+    CHECK(b[3] == 0);
+    CHECK(total(ctx, exp(x)) == 0);
+  }
+  {
+    const auto none = random_matrix<T, Block>(20, 30, 0, 1);
+    auto g = none;
+    const auto x = filled(panel_matrix<T>(30, 70), 2);
+    auto y = filled(panel_matrix<T>(20, 70), 3), old = y;
+    panel_matrix<T> dx = x;
+    run(ctx, y += none * x, dx = transposed(none) * y + 1, g += sampled(y * transposed(x)), g = g * 2);
+    CHECK(farthest(y, [&](auto f, auto t) { return double(old(f, t)); }) == 0);
+    CHECK(farthest(dx, [](auto, auto) { return 1.0; }) == 0);
+    CHECK(total(ctx, exp(stored_values(none))) == 0);
+  }
+  {
+    block_sparse_matrix<T, Block> w(0, 30), v(30, 0);
+    block_sparse_matrix<T, block_shape<4>> rows(30, 0), cols(0, 30), c(30, 30);
+    support::fill(c, 1);
+    panel_matrix<T> x(30, 70), nothing(0, 70), y(30, 70);
+    run(ctx, nothing = w * x, y = v * nothing + 1, c = rows * cols);
+    CHECK(farthest(c, [](auto, auto) { return 0.0; }) == 0);
+    CHECK(farthest(y, [](auto, auto) { return 1.0; }) == 0);
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(empty, support::fewer);
+
+TEST_CASE("run: temporaries in expressions live as long as the expression") {
+  context ctx(2, oversubscribe::allowed);
+  const auto w = random_matrix<float, block_shape<8>>(33, 33, 0.5, 1);
+  const auto x = filled(panel_matrix<float>(33, 100), 2);
+  const auto doubled = [&] { return filled(panel_matrix<float>(33, 100), 2) * 2; };
+  const auto layer = [&] {
+    const auto h = w * doubled();
+    return gelu(h + filled(feature_vector<float>(33), 3)) - filled(token_vector<float>(100), 4);
+  };
+  panel_matrix<float> y(33, 100), expected(33, 100);
+  const auto e = layer();
+  run(ctx, y = random_matrix<float, block_shape<8>>(33, 33, 0.5, 1) * e);
+  const auto b = filled(feature_vector<float>(33), 3);
+  const auto r = filled(token_vector<float>(100), 4);
+  run(ctx, expected = w * (gelu(w * (x * 2) + b) - r));
+  CHECK(same_bits(y, expected));
+  run(ctx, y = local(x + 1) * local(x - 1));
+  run(ctx, expected = (x + 1) * (x - 1));
+  CHECK(same_bits(y, expected));
+}
+
+TEST_CASE("run: a product into its own operand is refused") {
+  context ctx(1);
+  block_sparse_matrix<float, block_shape<8>> w(24, 24), v(24, 24);
+  panel_matrix<float> x(24, 70), y(24, 70);
+  CHECK_THROWS_AS(run(ctx, x = w * x), shape_error);
+  CHECK_THROWS_AS(run(ctx, x = relu(transposed(w) * x) + y), shape_error);
+  CHECK_THROWS_AS(run(ctx, x += w * x), shape_error);
+  CHECK_THROWS_AS(run(ctx, w = w * v), shape_error);
+  CHECK_THROWS_AS(run(ctx, w += sampled(v * w)), shape_error);
+  CHECK_NOTHROW(run(ctx, x = x * 2 + gelu(x)));
+}
+
+TEST_CASE("run: a product whose destination would lose blocks must say sampled") {
+  context ctx(1);
+  const auto diagonal = block_diagonal_pattern(3, 3, 3);
+  block_sparse_matrix<float, block_shape<8>> g(24, 24, diagonal), a(24, 24), b(24, 24, diagonal);
+  panel_matrix<float> x(24, 70), y(24, 70);
+  CHECK_THROWS_AS(run(ctx, g = x * transposed(y)), shape_error);
+  CHECK_THROWS_AS(run(ctx, g = a * b), shape_error);
+  CHECK_NOTHROW(run(ctx, g = sampled(x * transposed(y)), g = sampled(a * b), g = b * b));
+  CHECK_NOTHROW(run(ctx, a = x * transposed(y)));
+}
+
+TEST_CASE("run: nothing is computed if one of the statements is refused") {
+  context ctx(1);
+  block_sparse_matrix<float, block_shape<8>> w(24, 24);
+  auto x = filled(panel_matrix<float>(24, 70), 1);
+  auto y = x;
+  CHECK_THROWS_AS(run(ctx, y = x * 2, x = w * x), shape_error);
+  CHECK(same_bits(x, y));
+}
+
+TEST_CASE("run: works on an executor of the user's") {
+  struct threads_of_mine {
+    int calls = 0;
+    void run(int count, exec::body_ref body) {
+      ++calls;
+      std::vector<std::thread> threads;
+      for (int i = count; i-- > 0;) threads.emplace_back([=] { body(i); });
+      for (auto& t : threads) t.join();
+    }
+    int concurrency() const { return 3; }
+  } mine;
+  context ctx(mine), one(1);
+  const auto w = random_matrix<float, block_shape<16>>(48, 33, 0.6, 1);
+  const auto x = filled(panel_matrix<float>(33, 300), 2);
+  panel_matrix<float> y(48, 300), expected(48, 300);
+  auto g = w, exact = w;
+  run(ctx, y = gelu(w * x), g = sampled(y * transposed(x)));
+  run(one, expected = gelu(w * x), exact = sampled(expected * transposed(x)));
+  CHECK(mine.calls > 0);
+  CHECK(same_bits(y, expected));
+  CHECK(same_bits(g, exact));
+}
+
+TEST_CASE("run: more statements than a plan holds are refused") {
+  context ctx(1);
+  panel_matrix<float> x(4, 4);
+  const auto many = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    run(ctx, (static_cast<void>(I), x = x * 2)...);
+  };
+  CHECK_NOTHROW(many(std::make_index_sequence<40>{}));
+  CHECK_THROWS_AS(many(std::make_index_sequence<41>{}), error);
+}
+
+// Sanitizers bring operators of their own, which cannot be replaced everywhere.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+#if !defined(SANITIZED) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+// The allocations of the whole program are counted: these replace the operators of every file linked with
+// this one.
+namespace {
+std::atomic<long> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
+  if (void* memory = std::aligned_alloc(alignment, whole ? whole : alignment)) return memory;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+TEST_CASE("run: the second run of the same statements allocates nothing") {
+  const auto w = random_matrix<float, block_shape<8>>(40, 33, 0.5, 1);
+  const auto v = random_matrix<float, block_shape<1>>(33, 40, 0.5, 2);
+  auto g = w, m = w;
+  auto h = v;
+  const auto x = filled(panel_matrix<float>(33, 300), 3);
+  panel_matrix<float> y(40, 300), z(33, 300);
+  feature_vector<float> b(40);
+  token_vector<float> r(300);
+  for (const int threads : {1, 2, 3}) {
+    context ctx(threads, oversubscribe::allowed);
+    const auto step = [&] {
+      const auto hidden = local(gelu(w * x + b));
+      run(ctx, y = hidden, z = v * hidden + x, r = mean_features(z), z = z - r,
+          g += sampled(y * transposed(z)), h = sampled(z * transposed(y)), b += sum_tokens(y), m = m + g);
+      return total(ctx, square(m));
+    };
+    step();
+    const long before = allocations;
+    step();
+    CHECK(allocations == before);
+  }
+}
+
+#endif

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <cstdint>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+// Statements on the stored values of matrices and on vectors. Sizes leave tails: neither the number of values
+// nor the matrix is a multiple of anything.
+
+using namespace tessera;
+using support::bound;
+using support::farthest;
+using support::filled;
+using support::random_matrix;
+
+TEST_CASE_TEMPLATE_DEFINE("values: elementwise statements on matrices equal their formula", Types, values) {
+  using T = typename Types::element;
+  using Block = typename Types::block;
+  context ctx(2, oversubscribe::allowed);
+  for (const double density : {0.0, 0.3, 1.0}) {
+    INFO("density ", density);
+    const auto a = random_matrix<T, Block>(151, 77, density, 1);
+    auto b = a, c = a;
+    support::fill(b, 2);
+    support::fill(c, 3);
+    const auto old = c;
+    const double ulps = bound<T>(6, 6);
+    run(ctx, c = a * 2 - multiply(a, b));
+    CHECK(farthest(c, [&](auto i, auto j) { return double(a(i, j)) * (2 - double(b(i, j))); }) <= ulps);
+    c = old;
+    run(ctx, c += 0.5 * a);
+    CHECK(farthest(c, [&](auto i, auto j) { return double(old(i, j)) + double(a(i, j)) / 2; }) <= ulps);
+    run(ctx, c = stored_values(a) / (sqrt(abs(stored_values(b))) + 0.5) + 1);
+    CHECK(farthest(c, [&](auto i, auto j) {
+            return double(a(i, j)) / (std::sqrt(std::abs(double(b(i, j)))) + 0.5) + 1;
+          }) <= ulps);
+    run(ctx, c = relu(c - b));
+    CHECK(support::padding_is_zero(c));
+  }
+}
+TEST_CASE_TEMPLATE_APPLY(values, support::few);
+
+TEST_CASE("values: of single elements whose count is not a multiple of the lanes") {
+  context ctx(3, oversubscribe::allowed);
+  for (const int count : {1, 7, 17, 4095, 4097, 9001}) {
+    auto m = block_sparse_matrix<float, block_shape<1>>(1, count);
+    run(ctx, m = stored_values(m) + 2);
+    CHECK(farthest(m, [](auto, auto) { return 2.0; }) == 0);
+    CHECK(total(ctx, stored_values(m) * 3) == 6.0 * count);
+  }
+}
+
+TEST_CASE_TEMPLATE("values: statements on vectors", T, float, double) {
+  context ctx(2, oversubscribe::allowed);
+  const auto a = filled(feature_vector<T>(5001), 1);
+  auto b = filled(feature_vector<T>(5001), 2);
+  const auto old = b;
+  run(ctx, b = a * 0.5 + exp(b));
+  CHECK(farthest(b, [&](auto i) { return double(a[i]) / 2 + std::exp(double(old[i])); }) <= bound<T>(5, 4));
+  run(ctx, b = 0 * b + feature_number());
+  CHECK(farthest(b, [](auto i) { return double(i); }) == 0);
+  run(ctx, b += a);
+  CHECK(farthest(b, [&](auto i) { return double(i) + double(a[i]); }) <= bound<T>(1, 5002));
+
+  const auto r = filled(token_vector<T>(130), 3);
+  auto s = filled(token_vector<T>(130), 4);
+  const auto before = s;
+  run(ctx, s = r * 2 + exp(s));
+  CHECK(farthest(s, [&](auto i) { return double(r[i]) * 2 + std::exp(double(before[i])); }) <=
+        bound<T>(5, 6));
+  run(ctx, s += r);
+  CHECK(farthest(s, [&](auto i) { return double(r[i]) * 3 + std::exp(double(before[i])); }) <=
+        bound<T>(6, 7));
+}
+
+TEST_CASE("values: matrices in different blocks or patterns are refused") {
+  context ctx(1);
+  block_sparse_matrix<float, block_shape<5>> five(15, 15);
+  block_sparse_matrix<float, block_shape<6>> six(15, 15);
+  CHECK_THROWS_WITH_AS(run(ctx, five = six * 2),
+                       "[=] the destination has blocks of 5 x 5 but the expression of 6 x 6", shape_error);
+  CHECK_THROWS_AS(run(ctx, five = five + six), shape_error);
+  const auto diagonal = block_diagonal_pattern(3, 3, 3);
+  block_sparse_matrix<float, block_shape<5>> sparse(15, 15, diagonal);
+  CHECK_THROWS_AS(run(ctx, five = five + sparse), shape_error);
+  CHECK_THROWS_AS(run(ctx, sparse = five * 2), shape_error);
+}

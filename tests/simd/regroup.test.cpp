@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tuple>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <simd/archs.hpp>
+
+#include <tessera/simd/regroup.hpp>
+
+// The grouped form against its definition: register r of a group of columns holds, column by column, the
+// tokens r * tokens … (r + 1) * tokens - 1 of each.
+
+using namespace tessera;
+
+namespace {
+
+template <class Arch, class T, int Columns> void check_grouped_form() {
+  constexpr int lanes = simd::lanes<T, Arch>;
+  if constexpr (Columns <= lanes) {
+    constexpr int tokens = lanes / Columns;
+    INFO(lanes, " lanes, ", Columns, " columns");
+    std::vector<T> features(Columns * panel_tokens), grouped(features.size(), T(-1));
+    for (std::size_t i = 0; i < features.size(); ++i) features[i] = T(i);
+    simd::regroup<Columns, Arch>(features.data(), grouped.data());
+    for (int r = 0; r < panel_tokens / tokens; ++r)
+      for (int c = 0; c < Columns; ++c)
+        for (int t = 0; t < tokens; ++t)
+          REQUIRE(grouped[std::size_t(r * lanes + c * tokens + t)] == T(c * panel_tokens + r * tokens + t));
+
+    T repeated[lanes];
+    simd::store<Arch>(repeated, simd::repeat<tokens, Arch>(features.data() + 3));
+    for (int i = 0; i < lanes; ++i) REQUIRE(repeated[i] == T(3 + i % tokens));
+
+    simd::reg<T, Arch> registers[tokens];
+    T lane[tokens][lanes];
+    for (int r = 0; r < tokens; ++r) {
+      for (int i = 0; i < lanes; ++i) lane[r][i] = T(100 * r + i * i);
+      registers[r] = simd::load<Arch>(static_cast<T const*>(lane[r]));
+    }
+    T sums[lanes];
+    simd::store<Arch>(sums, simd::sum_groups<tokens, T, Arch>(registers));
+    for (int r = 0; r < tokens; ++r)
+      for (int c = 0; c < Columns; ++c) {
+        T sum = 0;  // exact: integers
+        for (int t = 0; t < tokens; ++t) sum += lane[r][c * tokens + t];
+        REQUIRE(sums[r * Columns + c] == sum);
+      }
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the order they should", Arch,
+                          grouped) {
+  const auto all = []<class T>(T) {
+    check_grouped_form<Arch, T, 1>();
+    check_grouped_form<Arch, T, 2>();
+    check_grouped_form<Arch, T, 4>();
+    check_grouped_form<Arch, T, 8>();
+    check_grouped_form<Arch, T, 16>();
+  };
+  all(float{});
+  all(double{});
+}
+TEST_CASE_TEMPLATE_APPLY(grouped, support::archs);

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+#include <limits>
+
+#include <doctest/doctest.h>
+#include <support/reference.hpp>
+
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+using namespace tessera;
+using block = block_shape<4, 8>;
+using matrix = block_sparse_matrix<float, block>;
+
+TEST_CASE("block_sparse_matrix: blocks of the pattern are stored, row by row, others are zero") {
+  matrix m(10, 20, band_pattern(3, 3, 0, 0));
+  CHECK(m.rows() == 10);
+  CHECK(m.cols() == 20);
+  CHECK(m.size() == 3 * 32);
+  CHECK(m.size_bytes() == 3 * 32 * sizeof(float));
+  CHECK(m.find(5, 10) == 32 + 1 * 8 + 2);
+  CHECK(m.find(5, 3) == -1);
+  m.at_slot(1)[10] = 7;
+  CHECK(m(5, 10) == 7);
+  CHECK(m(5, 3) == 0);
+}
+
+TEST_CASE("block_sparse_matrix: live values are the stored ones inside the matrix") {
+  for (const double density : {0.0, 0.3, 0.7, 1.0}) {
+    const auto m = support::random_matrix<float, block>(30, 45, density, 1);
+    std::int64_t inside = 0;
+    for (std::int64_t i = 0; i < m.rows(); ++i)
+      for (std::int64_t j = 0; j < m.cols(); ++j) inside += m.find(i, j) >= 0;
+    CHECK(m.live() == inside);
+  }
+  CHECK(matrix(32, 40).live() == 32 * 40);
+  CHECK(matrix().live() == 0);
+}
+
+TEST_CASE("block_sparse_matrix: without a pattern every block is stored") {
+  const matrix m(10, 20);
+  CHECK(m.stored().is_dense());
+  CHECK(m.size() == 3 * 3 * 32);
+  CHECK(matrix(0, 20).size() == 0);
+}
+
+TEST_CASE("block_sparse_matrix: a new pattern keeps the blocks that stay and zeroes new ones") {
+  const auto old = support::random_matrix<float, block>(30, 45, 0.5, 1);
+  const int rows = old.stored().block_rows(), cols = old.stored().block_cols();
+  const pattern patterns[] = {random_pattern(rows, cols, 0.5, random_stream(9, random_purpose::test)),
+                              pattern::dense(rows, cols), old.stored() - old.stored(), old.stored()};
+  for (pattern const& next : patterns) {
+    auto m = old;
+    m.set_pattern(next);
+    CHECK(m.stored() == next);
+    CHECK(m.size() == next.stored() * block::elements);
+    for (std::int64_t i = 0; i < m.rows(); ++i)
+      for (std::int64_t j = 0; j < m.cols(); ++j) CHECK(m(i, j) == (m.find(i, j) >= 0 ? old(i, j) : 0));
+  }
+  auto dense = support::random_matrix<float, block>(30, 45, 1, 2);
+  const auto before = dense;
+  dense.set_pattern(old.stored());
+  for (std::int64_t i = 0; i < dense.rows(); ++i)
+    for (std::int64_t j = 0; j < dense.cols(); ++j)
+      CHECK(dense(i, j) == (old.find(i, j) >= 0 ? before(i, j) : 0));
+}
+
+TEST_CASE("block_sparse_matrix: a pattern of another grid is refused, and changes nothing") {
+  CHECK_THROWS_WITH_AS(
+      matrix(10, 20, pattern::dense(3, 4)),
+      "[block_sparse_matrix] 10 x 20 in blocks of 4 x 8 has 3 x 3 blocks but the pattern has "
+      "3 x 4",
+      shape_error);
+  auto m = support::random_matrix<float, block>(10, 20, 1, 1);
+  CHECK_THROWS_AS(m.set_pattern(pattern::dense(2, 3)), shape_error);
+  CHECK(m.stored() == pattern::dense(3, 3));
+  CHECK(m(9, 19) != 0);
+}
+
+TEST_CASE("block_sparse_matrix: negative and absurd sizes are refused") {
+  CHECK_THROWS_AS(matrix(-1, 4), shape_error);
+  CHECK_THROWS_AS(matrix(4, std::numeric_limits<std::int64_t>::max()), shape_error);
+  CHECK_THROWS_AS(matrix(std::int64_t(1) << 32, std::int64_t(1) << 32), shape_error);
+}

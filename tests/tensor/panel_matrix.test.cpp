@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+#include <limits>
+
+#include <doctest/doctest.h>
+#include <support/reference.hpp>
+
+#include <tessera/tensor/panel_matrix.hpp>
+
+using namespace tessera;
+
+namespace {
+
+/// Stored values beyond the last feature and token that are not zero.
+std::int64_t dirty_padding(panel_matrix<float> const& x) {
+  std::int64_t count = 0;
+  for (std::int64_t p = 0; p < x.panels(); ++p)
+    for (std::int64_t f = 0; f < x.stored_features(); ++f)
+      for (int t = 0; t < panel_tokens; ++t)
+        if (f >= x.features() || p * panel_tokens + t >= x.tokens())
+          count += x.panel(p)[f * panel_tokens + t] != 0;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("panel_matrix: a panel holds 64 tokens, feature by feature") {
+  panel_matrix<float> x(33, 130);
+  CHECK(x.features() == 33);
+  CHECK(x.tokens() == 130);
+  CHECK(x.stored_features() == 48);
+  CHECK(x.panels() == 3);
+  CHECK(x.panel_stride() == 48 * 64);
+  CHECK(x.size_bytes() == 3 * 48 * 64 * sizeof(float));
+  x(5, 70) = 2;
+  CHECK(x.panel(1)[5 * 64 + 6] == 2);
+  CHECK(x.data() + 48 * 64 == x.panel(1));
+}
+
+TEST_CASE("panel_matrix: a new one is zero, a copy is its own") {
+  panel_matrix<float> x(3, 5);
+  CHECK(x(2, 4) == 0);
+  panel_matrix<float> y = x;
+  y(2, 4) = 1;
+  CHECK(x(2, 4) == 0);
+  panel_matrix<float> z;
+  CHECK(z.tokens() == 0);
+  z = std::move(y);
+  CHECK(z(2, 4) == 1);
+}
+
+TEST_CASE("panel_matrix: another number of tokens keeps memory and clears padding") {
+  panel_matrix<float> x(33, 300);
+  support::fill(x, 1);
+  float const* const memory = x.data();
+  for (const std::int64_t tokens : {64, 70, 1, 300, 129}) {
+    x.resize(tokens);
+    CHECK(x.tokens() == tokens);
+    CHECK(x.data() == memory);
+    CHECK(dirty_padding(x) == 0);
+    support::fill(x, 2);
+  }
+  x.resize(0);
+  CHECK(x.panels() == 0);
+  x.resize(400);
+  CHECK(x.panels() == 7);
+  CHECK(dirty_padding(x) == 0);
+}
+
+TEST_CASE("panel_matrix: negative and absurd sizes are refused") {
+  CHECK_THROWS_AS(panel_matrix<float>(-1, 3), shape_error);
+  CHECK_THROWS_AS(panel_matrix<float>(3, -1), shape_error);
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  CHECK_THROWS_AS(panel_matrix<float>(huge, huge), shape_error);
+  CHECK_THROWS_AS(panel_matrix<float>(huge, 1), shape_error);
+  CHECK_NOTHROW(panel_matrix<float>(0, 0));
+}

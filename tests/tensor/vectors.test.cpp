@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <doctest/doctest.h>
+
+#include <tessera/tensor/vectors.hpp>
+
+using namespace tessera;
+
+TEST_CASE("vectors: features are stored in multiples of 16, tokens of 64") {
+  feature_vector<float> b(17);
+  token_vector<float> r(65);
+  CHECK(b.size() == 17);
+  CHECK(b.features() == 17);
+  CHECK(b.size_bytes() == 32 * sizeof(float));
+  CHECK(r.size() == 65);
+  CHECK(r.tokens() == 65);
+  CHECK(r.size_bytes() == 128 * sizeof(float));
+  CHECK(std::all_of(b.begin(), b.end(), [](float v) { return v == 0; }));
+  CHECK(b.end() - b.begin() == 17);
+  static_assert(!std::is_same_v<feature_vector<float>, token_vector<float>>);
+}
+
+TEST_CASE("vectors: another size keeps memory and clears it") {
+  token_vector<double> r(130);
+  for (double& v : r) v = 1;
+  double const* const memory = r.data();
+  for (const std::int64_t size : {70, 1, 130}) {
+    r.resize(size);
+    CHECK(r.size() == size);
+    CHECK(r.data() == memory);
+    CHECK(std::all_of(r.data(), r.data() + 192, [](double v) { return v == 0; }));
+    for (double& v : r) v = 1;
+  }
+  r.resize(300);
+  CHECK(r[299] == 0);
+}
+
+TEST_CASE("vectors: negative and absurd sizes are refused") {
+  CHECK_THROWS_AS(feature_vector<float>{-1}, shape_error);
+  CHECK_THROWS_AS(token_vector<float>{std::numeric_limits<std::int64_t>::max()}, shape_error);
+}
