@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <memory>
+#include <optional>
+
+#include <harness/operands.hpp>
+
+#include <tessera/tessera.hpp>
+
+// y = W·x as users write it.
+
+namespace bench {
+namespace {
+
+template <class Block> struct forward_product {
+  context ctx;
+  block_sparse_matrix<float, Block> w;
+  panel_matrix<float> x, y;
+  explicit forward_product(workload const& what)
+      : ctx(what.threads), w(weights_of<Block>(what)), x(activation(what.k, what.n, 4)), y(what.m, what.n) {}
+};
+
+template <class Block> job forward_job(workload const& what) {
+  auto p = std::make_shared<forward_product<Block>>(what);
+  return {useful_flops(p->w, what.n), [p] { run(p->ctx, p->y = p->w * p->x); }, what.m * what.n,
+          [p, n = what.n](std::int64_t r) {
+            const std::int64_t i = r / n, t = r % n;
+            return beside_sum(
+                p->y(i, t), p->w.cols(), [&](std::int64_t j) { return p->w(i, j); },
+                [&](std::int64_t j) { return p->x(j, t); });
+          }};
+}
+
+std::optional<job> prepare(workload const& what) {
+  return with_block(what.block, [&]<class Block> { return std::optional(forward_job<Block>(what)); });
+}
+
+// A dense matrix is one whose pattern stores every block.
+const registered sparse({"tessera", "forward", prepare});
+const registered dense({"tessera", "dense", prepare});
+
+}  // namespace
+}  // namespace bench

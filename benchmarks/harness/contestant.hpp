@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/core/config.hpp>
+
+namespace bench {
+
+using namespace tessera;
+
+/// What is to be computed. In products m and k are the rows and columns of the weights and n the tokens,
+/// whichever of the three products it is; in training steps hidden size, layers, tokens.
+struct workload {
+  std::string operation;
+  std::int64_t m, k, n;
+  double density = 0.1;
+  int block = 16;  // blocks are block x block
+  int threads = 1;
+  std::string element = "float";
+
+  friend bool operator==(workload const&, workload const&) = default;
+};
+
+/// One number of a result beside what it should be.
+struct checked_value {
+  double value, reference, tolerance;
+};
+
+/// The work of one contestant: operands are made and filled, results can be looked at after a run.
+struct job {
+  double useful_flops;  // of one run: two for each stored weight and token
+  std::function<void()> run;
+  std::int64_t results;
+  std::function<checked_value(std::int64_t)> result;  // 0 … results - 1, after the first run
+};
+
+/// Somebody who can do an operation. `prepare` gives nothing for a workload that is not theirs.
+struct contestant {
+  std::string name;  // ours begin with "tessera"
+  std::string operation;
+  std::function<std::optional<job>(workload const&)> prepare;
+};
+
+inline std::vector<contestant>& contestants() {
+  static std::vector<contestant> all;
+  return all;
+}
+
+/// Enters a contestant before main begins: `const registered here({"name", "operation", prepare});`.
+struct registered {
+  explicit registered(contestant who) { contestants().push_back(std::move(who)); }
+};
+
+/// body.operator()<block_shape<size>>() for the sizes that are timed.
+template <class Body> std::optional<job> with_block(int size, Body&& body) {
+  switch (size) {
+    case 16:
+      return body.template operator()<block_shape<16>>();
+    case 8:
+      return body.template operator()<block_shape<8>>();
+    case 4:
+      return body.template operator()<block_shape<4>>();
+    case 1:
+      return body.template operator()<block_shape<1>>();
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <harness/contestant.hpp>
+
+#include <tessera/core/random.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+// Operands with values in [-1, 1) and fixed seeds, and results beside a sum in double.
+
+namespace bench {
+
+/// The weights of a workload (m, k), blocks chosen at random.
+template <class Block> block_sparse_matrix<float, Block> weights_of(workload const& what) {
+  const int rows = int(ceil_div<std::int64_t>(what.m, Block::rows));
+  const int cols = int(ceil_div<std::int64_t>(what.k, Block::cols));
+  block_sparse_matrix<float, Block> w(
+      what.m, what.k, random_pattern(rows, cols, what.density, random_stream(1, random_purpose::test)));
+  const random_stream random(2, random_purpose::test);
+  std::uint64_t n = 0;
+  w.stored().for_each([&](int i, int j, std::int64_t slot) {
+    for (int r = 0; r < Block::rows; ++r)
+      for (int c = 0; c < Block::cols; ++c)  // what overhangs stays zero
+        if (std::int64_t(i) * Block::rows + r < what.m && std::int64_t(j) * Block::cols + c < what.k)
+          w.at_slot(slot)[std::size_t(r * Block::cols + c)] = float(2 * random.uniform(n++) - 1);
+  });
+  return w;
+}
+
+inline panel_matrix<float> activation(std::int64_t features, std::int64_t tokens, std::uint64_t seed) {
+  panel_matrix<float> x(features, tokens);
+  const random_stream random(seed, random_purpose::test);
+  for (std::int64_t f = 0; f < features; ++f)
+    for (std::int64_t t = 0; t < tokens; ++t)
+      x(f, t) = float(2 * random.uniform(std::uint64_t(f * tokens + t)) - 1);
+  return x;
+}
+
+/// Two for each stored weight and token.
+template <class Matrix> double useful_flops(Matrix const& w, std::int64_t tokens) {
+  return 2.0 * double(w.live()) * double(tokens);
+}
+
+/// `value` beside the sum of left(i)·right(i) for i = 0 … terms - 1. The tolerance is the bound of the
+/// rounding errors of such a sum in float, in any order (Higham 2002, §3.1).
+template <class Left, class Right>
+checked_value beside_sum(float value, std::int64_t terms, Left&& left, Right&& right) {
+  double sum = 0, magnitude = 0;
+  for (std::int64_t i = 0; i < terms; ++i) {
+    const double term = double(left(i)) * double(right(i));
+    sum += term;
+    magnitude += std::abs(term);
+  }
+  return {double(value), sum, double(terms) * std::numeric_limits<float>::epsilon() / 2 * magnitude};
+}
+
+/// The row and column of each stored value inside a matrix: what the results of a sampled product are.
+template <class T, class Block>
+std::vector<std::pair<std::int32_t, std::int32_t>> stored_places(block_sparse_matrix<T, Block> const& g) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> places;
+  g.stored().for_each([&](int i, int j, std::int64_t) {
+    for (int r = i * Block::rows; r < (i + 1) * Block::rows && r < g.rows(); ++r)
+      for (int c = j * Block::cols; c < (j + 1) * Block::cols && c < g.cols(); ++c) places.emplace_back(r, c);
+  });
+  return places;
+}
+
+/// Looks at a sampled product g = dy·xᵀ, which is kept alive by `owner`.
+template <class Owner> job sampled_job(std::shared_ptr<Owner> owner, std::function<void()> run) {
+  auto places = stored_places(owner->g);
+  const auto results = std::int64_t(places.size());
+  return {useful_flops(owner->g, owner->x.tokens()), std::move(run), results,
+          [owner, places = std::move(places)](std::int64_t r) {
+            const auto [i, j] = places[std::size_t(r)];
+            return beside_sum(
+                owner->g(i, j), owner->x.tokens(), [&, i = i](std::int64_t t) { return owner->dy(i, t); },
+                [&, j = j](std::int64_t t) { return owner->x(j, t); });
+          }};
+}
+
+}  // namespace bench

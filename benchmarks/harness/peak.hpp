@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace bench {
+
+using namespace tessera;
+
+inline double now_ns() {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// The rate of multiply-adds on registers alone, in GFLOP/s: what the core can do at this moment, the median
+/// of 64 pieces of about 30 us, so that it is not less while something else interrupts. 24 independent
+/// chains hide the latency of every core so far (4 cycles, 2 a cycle).
+template <class T> [[gnu::noinline]] double peak_of_one_thread() {
+  using arch = simd::native;
+  constexpr int chains = 24, pieces = 64, steps = 10000;
+  simd::reg<T, arch> sum[chains];
+  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = simd::broadcast<arch>(T(i)); });
+  simd::reg<T, arch> factor = simd::broadcast<arch>(T(0.999)), term = simd::broadcast<arch>(T(0.001));
+  simd::pin(factor);
+  simd::pin(term);
+  std::array<double, pieces> elapsed;
+  for (double& piece : elapsed) {
+    const double start = now_ns();
+    for (int step = 0; step < steps; ++step)
+      unroll<chains>([&](auto i)
+                         TESSERA_INLINE_LAMBDA { sum[i] = simd::fma<arch, T>(sum[i], factor, term); });
+    unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { simd::pin(sum[i]); });
+    piece = now_ns() - start;
+  }
+  simd::batch<T> total(T(0));
+  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { total += simd::batch<T>(sum[i]); });
+  [[maybe_unused]] volatile T used = simd::sum_lanes(total);  // or the compiler would leave it all out
+  std::ranges::nth_element(elapsed, elapsed.begin() + pieces / 2);
+  return 2.0 * chains * simd::lanes<T, arch> * steps / elapsed[pieces / 2];
+}
+
+/// The same on so many threads at the same time, summed.
+template <class T> double peak_of(int threads) {
+  if (threads == 1) return peak_of_one_thread<T>();
+  std::atomic<int> arrived{0};
+  std::atomic<double> sum{0};
+  const auto body = [&] {
+    for (++arrived; arrived.load() < threads;) {
+    }
+    sum += peak_of_one_thread<T>();
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(body);
+  body();
+  for (std::thread& other : others) other.join();
+  return sum;
+}
+
+inline double peak_gflops(std::string const& element, int threads) {
+  if (element == "float") return peak_of<float>(threads);
+  if (element == "double") return peak_of<double>(threads);
+  throw option_error("[peak] no peak is known for " + element + ", but for float and double");
+}
+
+}  // namespace bench

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <harness/contestant.hpp>
+#include <harness/timing.hpp>
+
+namespace bench {
+
+/// An entrant beside another one of its group.
+struct comparison {
+  std::string with;
+  double times;  // as fast, or as large a share of the peak
+  double goal;   // 0 for none
+};
+
+/// What one folder of benchmarks finds out.
+struct question {
+  std::string name, asks;
+  std::vector<std::vector<workload>> groups;  // timed in turn, by the contestants for their operations
+  std::array<std::int64_t, 3> small;          // m, k, n at which every result is checked
+  std::function<double(workload const&, std::string const& contestant)> goal;  // share of peak; 0 for none
+  std::function<std::optional<comparison>(entrant const&, std::vector<entrant> const&)> compare;
+  std::string only{};  // this contestant; all if empty
+};
+
+/// All questions, in the order they are asked.
+///   threads   of this run; `scaling` compares with one thread and takes at least two if there are as many
+std::vector<question> questions(int threads);
+
+}  // namespace bench

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <harness/contestant.hpp>
+#include <harness/peak.hpp>
+
+namespace bench {
+
+/// One run's time, averaged over a sample of repeated runs, and the peak measured just before the sample.
+struct sample {
+  double time_ns, peak_gflops;
+};
+
+struct quartiles {
+  double first, median, third;
+};
+
+inline quartiles quartiles_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const auto at = [&](double part) {
+    const double place = part * double(values.size() - 1);
+    const auto below = std::size_t(place);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (place - double(below)) * (values[above] - values[below]);
+  };
+  return {at(0.25), at(0.5), at(0.75)};
+}
+
+/// A contestant at one workload, and how long it took.
+struct entrant {
+  workload what;
+  std::string name;
+  job work;
+  std::vector<sample> samples;
+
+  template <class Of> quartiles over_samples(Of&& of) const {
+    std::vector<double> values;
+    for (sample const& s : samples) values.push_back(of(s));
+    return quartiles_of(std::move(values));
+  }
+  quartiles time_ns() const {
+    return over_samples([](sample const& s) { return s.time_ns; });
+  }
+  quartiles peak() const {
+    return over_samples([](sample const& s) { return s.peak_gflops; });
+  }
+  /// Of the peak of that many threads, round by round.
+  double share_of(sample const& s) const { return work.useful_flops / s.time_ns / s.peak_gflops; }
+  quartiles share() const {
+    return over_samples([&](sample const& s) { return share_of(s); });
+  }
+  double best_share() const {
+    double best = 0;
+    for (sample const& s : samples) best = std::max(best, share_of(s));
+    return best;
+  }
+  bool unsteady() const {
+    const quartiles q = share();
+    return q.third - q.first > 0.1 * q.median;
+  }
+};
+
+/// How long to measure.
+struct effort {
+  int rounds = 7;          // at least
+  double seconds = 0.4;    // for each entrant, at least
+  double sample_ns = 1e7;  // of a sample, at least
+};
+
+/// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike. While
+/// results are unsteady up to three times as many rounds are made. Every job has been run before, so it is
+/// warm.
+inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
+                         std::function<void(int round, int rounds)> const& progress) {
+  std::vector<int> repeats;
+  double round_ns = 0;
+  for (entrant& e : entrants) {
+    const double start = now_ns();
+    e.work.run();
+    const double once = std::max(1.0, now_ns() - start);
+    repeats.push_back(int(std::clamp(std::ceil(most.sample_ns / once), 1.0, 1e6)));
+    round_ns += once * repeats.back();
+  }
+  const double wanted_ns = most.seconds * 1e9 * double(entrants.size());
+  int rounds = std::max(most.rounds, int(std::min(wanted_ns / round_ns, 100.0)));
+  const int limit = most.rounds == 1 ? 1 : 3 * rounds;
+  for (int round = 0; round < rounds; ++round) {
+    progress(round, rounds);
+    for (std::size_t i = 0; i < entrants.size(); ++i) {
+      entrant& e = entrants[i];
+      const double peak = peak_gflops(e.what.element, e.what.threads);
+      const double start = now_ns();
+      for (int r = 0; r < repeats[i]; ++r) e.work.run();
+      e.samples.push_back({(now_ns() - start) / repeats[i], peak});
+    }
+    if (round + 1 == rounds && rounds < limit && round_ns < 2e9 &&
+        std::ranges::any_of(entrants, &entrant::unsteady))
+      ++rounds;
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <harness/check.hpp>
+#include <harness/machine.hpp>
+#include <harness/question.hpp>
+#include <harness/report.hpp>
+#include <harness/timing.hpp>
+#include <unistd.h>
+
+#include <tessera/core/cpu.hpp>
+#include <tessera/io/file.hpp>
+
+namespace bench {
+namespace {
+
+constexpr const char* usage =
+    R"(bench [QUESTION …] [OPTION …]: times the library beside its peers; without arguments asks every question.
+  --json FILE    write machine and records as JSON
+  --threads N    of every contestant (default 1; the question `scaling` compares several with one)
+  --seconds S    measure each contestant at each size for at least this long (default 0.4, and 7 rounds)
+  --quick        small sizes, one round: only shows that everything that is timed is right
+  --help         this text
+Shares are of the multiply-add peak of that many threads, measured beside every sample; medians and quartiles of
+rounds in which all contestants of a group take turns. "unsteady" marks quartiles further apart than a tenth.
+Questions:
+)";
+
+struct settings {
+  std::set<std::string> asked;  // all if empty
+  std::string json_file;
+  int threads = 1;
+  effort measure;
+  bool quick = false, help = false;
+};
+
+template <class Number> Number number_after(std::string const& option, std::string_view text, Number least) {
+  Number value{};
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size() || !(value >= least))
+    throw option_error(
+        message("[bench] ", option, " ", std::string(text), ": it takes a number of at least ", least));
+  return value;
+}
+
+settings parse(std::vector<std::string> arguments) {
+  settings s;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::string name = arguments[i];
+    if (const std::size_t equals = name.find('='); name.starts_with("--") && equals != std::string::npos) {
+      arguments.insert(arguments.begin() + std::ptrdiff_t(i) + 1, name.substr(equals + 1));
+      name.resize(equals);
+    }
+    const auto value = [&] {
+      if (++i == arguments.size()) throw option_error("[bench] " + name + " needs a value");
+      return arguments[i];
+    };
+    if (name == "--json")
+      s.json_file = value();
+    else if (name == "--threads")
+      s.threads = number_after(name, value(), 1);
+    else if (name == "--seconds")
+      s.measure.seconds = number_after(name, value(), 0.0);
+    else if (name == "--quick")
+      s.quick = true;
+    else if (name == "--help" || name == "-h")
+      s.help = true;
+    else if (name.starts_with("-"))
+      throw option_error("[bench] there is no option " + name + "; --help lists them");
+    else
+      s.asked.insert(name);
+  }
+  if (s.threads > exec::available_threads())
+    throw option_error(message("[bench] ", s.threads, " threads asked for, but this process may use ",
+                               exec::available_threads(), " cores"));
+  if (s.quick) s.measure = {1, 0, 0};
+  return s;
+}
+
+workload shrunk(workload what, question const& to) {
+  std::tie(what.m, what.k, what.n) = std::tuple_cat(to.small);
+  return what;
+}
+
+/// The questions to ask; when quick, at small sizes and without goals.
+std::vector<question> chosen(settings const& s) {
+  std::vector<question> all = questions(s.threads);
+  for (std::string const& name : s.asked)
+    if (std::ranges::none_of(all, [&](question const& q) { return q.name == name; })) {
+      std::string known;
+      for (question const& q : all) known += " " + q.name;
+      throw option_error("[bench] there is no question " + name + ", but:" + known);
+    }
+  if (s.quick)
+    for (question& q : all) {
+      q.goal = {};
+      q.compare = {};
+      for (auto& group : q.groups)
+        for (workload& what : group) what = shrunk(what, q);
+      const auto repeated = std::unique(q.groups.begin(), q.groups.end());
+      q.groups.erase(repeated, q.groups.end());
+    }
+  if (!s.asked.empty()) std::erase_if(all, [&](question const& q) { return !s.asked.contains(q.name); });
+  return all;
+}
+
+/// The line that shows how far we are: rewritten in place on a terminal, else not printed.
+class progress_line {
+ public:
+  explicit progress_line(std::size_t groups) : groups_(groups), start_(now_ns()) {}
+  void show(std::size_t group, question const& q, std::string const& doing) const {
+    if (!terminal_) return;
+    const double seconds = (now_ns() - start_) * 1e-9;
+    std::fprintf(stderr, "\r\033[K[%zu/%zu, %d s] %s: %s", group + 1, groups_, int(seconds), q.name.c_str(),
+                 doing.c_str());
+  }
+  void clear() const {
+    if (terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  bool terminal_ = isatty(2) != 0;
+  std::size_t groups_;
+  double start_;
+};
+
+/// The contestants of a group: every result is checked at the small size, and some at the size that is timed.
+std::vector<entrant> prepare(question const& q, std::vector<workload> const& group) {
+  std::vector<entrant> entrants;
+  for (workload const& what : group)
+    for (contestant const& who : contestants()) {
+      if (who.operation != what.operation || (!q.only.empty() && who.name != q.only)) continue;
+      const workload small = shrunk(what, q);
+      auto work = who.prepare(small);
+      if (!work) continue;
+      check(*work, name_of(small, who.name), work->results);
+      if (what != small) {
+        work = who.prepare(what);
+        check(*work, name_of(what, who.name), 100);
+      }
+      entrants.push_back({what, who.name, *std::move(work), {}});
+    }
+  return entrants;
+}
+
+int answer(settings const& s) {
+  const std::vector<question> asked = chosen(s);
+  if (s.help) {
+    std::fputs(usage, stdout);
+    for (question const& q : asked) std::printf("  %-12s %s\n", q.name.c_str(), q.asks.c_str());
+    return 0;
+  }
+  require_compiled_instruction_set();
+  if (std::ranges::none_of(contestants(), [](contestant const& c) { return c.name == "oneDNN"; }))
+    std::printf("oneDNN is left out: it was not found when this was built (Debian: libdnnl-dev)\n");
+  std::ranges::stable_sort(contestants(), [](contestant const& a, contestant const& b) {
+    return std::pair(!a.name.starts_with("tessera"), a.name) <
+           std::pair(!b.name.starts_with("tessera"), b.name);
+  });
+
+  const io::json machine = describe_machine(std::max(s.threads, std::min(2, exec::available_threads())));
+  std::printf("%s, %s, %s, %s\npeaks, GFLOP/s: %s\n", machine.at("name").as_string().c_str(),
+              machine.at("instruction_set").as_string().c_str(), machine.at("compiler").as_string().c_str(),
+              machine.at("flags").as_string().c_str(), io::to_text(*machine.find("measured_peaks")).c_str());
+  std::size_t groups = 0, group = 0;
+  for (question const& q : asked) groups += q.groups.size();
+  const progress_line progress(groups);
+  io::json::array records;
+  score goals;
+  for (question const& q : asked) {
+    print_heading(q);
+    if (q.groups.empty()) std::printf("left out: this process may use one core only\n");
+    for (std::vector<workload> const& workloads : q.groups) {
+      progress.show(group, q, "checking results");
+      std::vector<entrant> entrants = prepare(q, workloads);
+      time_in_turn(entrants, s.measure, [&](int round, int rounds) {
+        progress.show(group, q, message("round ", round + 1, " of ", rounds));
+      });
+      progress.clear();
+      report(q, entrants, goals, records);
+      ++group;
+    }
+  }
+  std::printf("\n%zu results, all right", records.size());
+  std::printf(s.quick ? "\n" : "; %d goals met, %d missed\n", goals.met, goals.missed);
+  if (!s.json_file.empty()) {
+    io::json report;
+    report["machine"] = machine;
+    report["records"] = std::move(records);
+    io::write_atomically(s.json_file, io::to_text(report, 1) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  try {
+    return bench::answer(bench::parse({argv + 1, argv + argc}));
+  } catch (tessera::option_error const& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}

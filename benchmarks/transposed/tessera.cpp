@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <memory>
+#include <optional>
+
+#include <harness/operands.hpp>
+
+#include <tessera/tessera.hpp>
+
+// dx = Wᵀ·dy as users write it, with the same weights in memory as W·x.
+
+namespace bench {
+namespace {
+
+template <class Block> struct transposed_product {
+  context ctx;
+  block_sparse_matrix<float, Block> w;
+  panel_matrix<float> dy, dx;
+  explicit transposed_product(workload const& what)
+      : ctx(what.threads),
+        w(weights_of<Block>(what)),
+        dy(activation(what.m, what.n, 5)),
+        dx(what.k, what.n) {}
+};
+
+template <class Block> job transposed_job(workload const& what) {
+  auto p = std::make_shared<transposed_product<Block>>(what);
+  return {useful_flops(p->w, what.n), [p] { run(p->ctx, p->dx = transposed(p->w) * p->dy); }, what.k * what.n,
+          [p, n = what.n](std::int64_t r) {
+            const std::int64_t j = r / n, t = r % n;
+            return beside_sum(
+                p->dx(j, t), p->w.rows(), [&](std::int64_t i) { return p->w(i, j); },
+                [&](std::int64_t i) { return p->dy(i, t); });
+          }};
+}
+
+const registered here({"tessera", "transposed", [](workload const& what) {
+                         return with_block(what.block, [&]<class Block> {
+                           return std::optional(transposed_job<Block>(what));
+                         });
+                       }});
+
+}  // namespace
+}  // namespace bench
