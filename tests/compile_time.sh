@@ -1,6 +1,7 @@
 #!/bin/bash
 # Compile-time budgets, as multiples of including xsimd alone. usage: compile_time.sh SOURCE_DIR COMPILER FLAGS…
-# Processor time at -O2, the least of five tries that take turns. Exits with 77 where there is nothing to measure.
+# Processor time at -O2, the least of tries that take turns: five, and up to twenty while something is over its budget
+# (other work on the machine only ever adds). Exits with 77 where there is nothing to measure.
 set -eu
 source_dir=$1
 compile=("${@:2}" -O2 -march=native -c -o /dev/null)
@@ -18,21 +19,22 @@ done
 
 declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
 TIMEFORMAT='%3U %3S'
-for _ in 1 2 3 4 5; do
+percent() { echo $((100 * ${least[$1]} / ${least[xsimd]})); }
+for ((try = 1; try <= 20; ++try)); do
+  over=0
   for file in "${files[@]}"; do
     name=$(basename "$file" .cpp)
-    read -r user system < <({ time "${compile[@]}" "$file" 2>"$work/errors"; } 2>&1) 
+    read -r user system < <({ time "${compile[@]}" "$file" 2>"$work/errors"; } 2>&1)
     [ ! -s "$work/errors" ] || { cat "$work/errors"; exit 1; }
     ms=$((10#${user/./} + 10#${system/./}))
     ((ms < ${least[$name]:-1000000})) && least[$name]=$ms
+    (($(percent "$name") <= ${budget[$name]})) || over=1
   done
+  if ((try >= 5 && !over)); then break; fi
 done
 
-status=0
 for file in "${files[@]}"; do
   name=$(basename "$file" .cpp)
-  percent=$((100 * ${least[$name]} / ${least[xsimd]}))
-  echo "$name: ${least[$name]} ms, $percent % of xsimd alone (budget ${budget[$name]} %)"
-  ((percent <= ${budget[$name]})) || status=1
+  echo "$name: ${least[$name]} ms, $(percent "$name") % of xsimd alone (budget ${budget[$name]} %)"
 done
-exit $status
+exit $over

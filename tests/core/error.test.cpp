@@ -12,7 +12,7 @@ TEST_CASE("message: joins strings and numbers") {
   CHECK(message() == "");
   CHECK(message("[W * x] W has ", 48, " columns but ", std::string("x"), " has ", std::size_t{32},
                 " features") == "[W * x] W has 48 columns but x has 32 features");
-  CHECK(message(-1, " ", 2.5) == "-1 2.500000");
+  CHECK(message(-1, " ", 2.5) == "-1 2.5");
 }
 
 TEST_CASE_TEMPLATE("error: every kind is a tessera::error and a std::runtime_error", Kind, shape_error,

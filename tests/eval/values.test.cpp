@@ -79,7 +79,7 @@ TEST_CASE("values: matrices in different blocks or patterns are refused") {
   block_sparse_matrix<float, block_shape<5>> five(15, 15);
   block_sparse_matrix<float, block_shape<6>> six(15, 15);
   CHECK_THROWS_WITH_AS(run(ctx, five = six * 2),
-                       "[=] the destination has blocks of 5 x 5 but the expression of 6 x 6", shape_error);
+                       "[=] the destination has 5 rows in a block but the expression 6", shape_error);
   CHECK_THROWS_AS(run(ctx, five = five + six), shape_error);
   const auto diagonal = block_diagonal_pattern(3, 3, 3);
   block_sparse_matrix<float, block_shape<5>> sparse(15, 15, diagonal);

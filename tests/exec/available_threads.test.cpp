@@ -1,79 +1,87 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <climits>
+#include <filesystem>
+#include <fstream>
 #include <string>
-#include <vector>
 
 #include <doctest/doctest.h>
-#ifdef __linux__
-#include <sched.h>
-#endif
+#include <unistd.h>
 
 #include <tessera/exec/available_threads.hpp>
 
-namespace detail = tessera::exec::detail;
+using namespace tessera::exec;
 
 namespace {
 
-using folders = std::vector<std::string>;
+/// A folder tree as control groups have it, removed at the end.
+struct control_groups {
+  std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("tessera-groups-" + std::to_string(getpid()));
+  ~control_groups() { std::filesystem::remove_all(root); }
+  void put(std::string const& file, std::string const& text) const {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text;
+  }
+};
 
-TEST_CASE("quota_cores: a quota is rounded down to whole cores but not below one") {
-  CHECK(detail::quota_cores("200000", "100000\n") == 2);
-  CHECK(detail::quota_cores("250000\n", "100000\n") == 2);
-  CHECK(detail::quota_cores("50000", "100000") == 1);
-  CHECK(detail::quota_cores("9223372036854775807", "1") == 1 << 20);
+std::string group_of(std::string const& line) {
+  char const* const path = detail::group_path(line.c_str());
+  return path ? path : "none";
 }
-
-TEST_CASE("quota_cores: no quota and no file and nonsense are no limit") {
-  CHECK_FALSE(detail::quota_cores("max", "100000\n"));
-  CHECK_FALSE(detail::quota_cores("-1\n", "100000\n"));
-  CHECK_FALSE(detail::quota_cores("", ""));
-  CHECK_FALSE(detail::quota_cores("200000", "0"));
-  CHECK_FALSE(detail::quota_cores("two", "cores"));
-}
-
-TEST_CASE("quota_folders: version 2 gives the group of the process and all above it") {
-  CHECK(detail::quota_folders(
-            "0::/user.slice/session.scope\n",
-            "24 1 0:21 / /proc rw - proc proc rw\n"
-            "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n") ==
-        folders{"/sys/fs/cgroup/user.slice/session.scope", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"});
-}
-
-TEST_CASE("quota_folders: version 1 gives the hierarchy of the cpu controller alone") {
-  CHECK(
-      detail::quota_folders("5:cpuset:/set\n4:cpu,cpuacct:/work\n3:memory:/m\n",
-                            "32 31 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
-                            "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n") ==
-      folders{"/sys/fs/cgroup/cpu,cpuacct/work", "/sys/fs/cgroup/cpu,cpuacct"});
-}
-
-TEST_CASE("quota_folders: a container that mounts its own group sees the path below it") {
-  const std::string mounts = "33 31 0:30 /docker/0a1b /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
-  CHECK(detail::quota_folders("4:cpu:/docker/0a1b\n", mounts) == folders{"/sys/fs/cgroup/cpu"});
-  CHECK(detail::quota_folders("4:cpu:/docker/0a1b/job\n", mounts) ==
-        folders{"/sys/fs/cgroup/cpu/job", "/sys/fs/cgroup/cpu"});
-  CHECK(detail::quota_folders("4:cpu:/elsewhere\n", mounts) == folders{"/sys/fs/cgroup/cpu"});
-}
-
-TEST_CASE("quota_folders: text of another form gives no folders") {
-  CHECK(detail::quota_folders("", "").empty());
-  CHECK(detail::quota_folders("0::/\n", "cgroup2\n\n - \n").empty());
-}
-
-TEST_CASE("available_threads: there is at least one") { CHECK(tessera::exec::available_threads() >= 1); }
-
-#ifdef __linux__
-TEST_CASE("available_threads: a process tied to one core has one") {
-  cpu_set_t before;
-  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
-  cpu_set_t first;
-  CPU_ZERO(&first);
-  std::size_t cpu = 0;
-  while (!CPU_ISSET(cpu, &before)) ++cpu;
-  CPU_SET(cpu, &first);
-  REQUIRE(sched_setaffinity(0, sizeof first, &first) == 0);
-  CHECK(tessera::exec::available_threads() == 1);
-  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
-}
-#endif
 
 }  // namespace
+
+TEST_CASE("available_threads: at least one and no more than there are cores") {
+  CHECK(available_threads() >= 1);
+  CHECK(available_threads() <= detail::affinity_cores());
+}
+
+TEST_CASE("available_threads: the group is that of version 2 or that of the cpu controller") {
+  CHECK(group_of("0::/user.slice/app") == "/user.slice/app");
+  CHECK(group_of("0::/") == "/");
+  CHECK(group_of("4:cpu,cpuacct:/docker/a:b") == "/docker/a:b");
+  CHECK(group_of("4:cpuacct,cpu:/docker") == "/docker");
+  CHECK(group_of("4:cpuacct,cpuset:/docker") == "none");
+  CHECK(group_of("1:name=systemd:/") == "none");
+  CHECK(group_of("nonsense") == "none");
+  CHECK(group_of("") == "none");
+}
+
+TEST_CASE("available_threads: a quota is whole cores and at least one") {
+  const control_groups groups;
+  const auto cores = [&](std::string const& text) {
+    groups.put("cpu.max", text);
+    return detail::quota_cores(groups.root.string());
+  };
+  CHECK(cores("200000 100000\n") == 2);
+  CHECK(cores("399999 100000\n") == 3);
+  CHECK(cores("50000 100000\n") == 1);
+  CHECK(cores("max 100000\n") == INT_MAX);
+  CHECK(cores("") == INT_MAX);
+  CHECK(cores("0 0\n") == INT_MAX);
+  CHECK(detail::quota_cores("/nowhere") == INT_MAX);
+}
+
+TEST_CASE("available_threads: version 1 has quota and period in two files") {
+  const control_groups groups;
+  groups.put("cpu.cfs_quota_us", "300000\n");
+  CHECK(detail::quota_cores(groups.root.string()) == INT_MAX);
+  groups.put("cpu.cfs_period_us", "100000\n");
+  CHECK(detail::quota_cores(groups.root.string()) == 3);
+  groups.put("cpu.cfs_quota_us", "-1\n");
+  CHECK(detail::quota_cores(groups.root.string()) == INT_MAX);
+}
+
+TEST_CASE("available_threads: the tightest quota on the way up counts") {
+  const control_groups groups;
+  const std::string root = groups.root.string();
+  groups.put("a/b/cpu.max", "800000 100000\n");
+  groups.put("a/cpu.max", "400000 100000\n");
+  CHECK(detail::quota_cores_up_to(root, "/a/b") == 4);
+  CHECK(detail::quota_cores_up_to(root, "/a") == 4);
+  CHECK(detail::quota_cores_up_to(root, "/") == INT_MAX);
+  groups.put("cpu.max", "300000 100000\n");
+  CHECK(detail::quota_cores_up_to(root, "/a/b") == 3);
+  groups.put("a/b/cpu.max", "100000 100000\n");
+  CHECK(detail::quota_cores_up_to(root, "/a/b") == 1);
+}

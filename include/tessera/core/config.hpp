@@ -24,7 +24,8 @@
 /// The same for a lambda: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
 #define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 
-/// For what runs once or fails: compiled for size, which is also quick to compile, and kept out of its callers.
+/// For what runs once or fails: compiled for size, which is also quick to compile, and kept out of its
+/// callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
 
 /// Checks a belief of the library's own, with the reason why it holds; gone in release builds.

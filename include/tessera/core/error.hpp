@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdio>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -42,18 +43,20 @@ class message_part {
  public:
   message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
   message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
-  template <std::integral Integer>
-  message_part(Integer n) : negative_(n < 0), kind_(kind::integer) {
+  template <std::integral Integer> message_part(Integer n) : negative_(n < 0), kind_(kind::integer) {
     magnitude_ = n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n);
   }
   message_part(double number) : number_(number), kind_(kind::real) {}
 
   TESSERA_COLD void append_to(std::string& all) const {
-    switch (kind_) {
-      case kind::text: all.append(text_, size_); break;
-      case kind::integer: all.append(negative_ ? "-" : "").append(std::to_string(magnitude_)); break;
-      case kind::real: all.append(std::to_string(number_)); break;
-    }
+    char digits[40];
+    if (kind_ == kind::text)
+      all.append(text_, size_);
+    else if (kind_ == kind::integer)
+      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
+                                                   magnitude_)));
+    else
+      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.10g", number_)));
   }
 
  private:
@@ -74,8 +77,7 @@ TESSERA_COLD inline std::string message(std::initializer_list<message_part> part
 }
 
 /// Joins texts and numbers to one message.
-template <class... Part>
-std::string message(Part const&... part) {
+template <class... Part> std::string message(Part const&... part) {
   return message(std::initializer_list<message_part>{message_part(part)...});
 }
 

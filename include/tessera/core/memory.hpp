@@ -37,7 +37,7 @@ struct tensor_memory {
 };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
+TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
   std::size_t product = 0;
   if (__builtin_mul_overflow(a, b, &product) ||
       product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
@@ -54,7 +54,7 @@ template <class T> class aligned_array {
   static constexpr std::size_t alignment = 64;
 
   aligned_array() = default;
-  explicit aligned_array(std::size_t size) : size_(size) {
+  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
     if (size == 0) return;
     const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
     data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment}));

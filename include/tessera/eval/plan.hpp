@@ -168,7 +168,7 @@ class plan {
   step const& at(int i) const { return step_[i]; }
 
   /// Cuts the steps into tiles and phases. Throws if they cannot stand in one run.
-  void schedule() {
+  TESSERA_COLD void schedule() {
     split_panels();
     chains_ = phases_ = 0;
     for (int first = 0, last; first < steps_; first = last) {
@@ -178,7 +178,7 @@ class plan {
   }
 
   /// Computes everything. Throws before anything is computed, or not at all.
-  void run() {
+  TESSERA_COLD void run() {
     schedule();
     context_.reserve_scratch(scratch_bytes_);
     if (shared_bytes_ > 0) place_shared(context_.shared_scratch(shared_bytes_));
@@ -222,7 +222,7 @@ class plan {
   }
 
   /// When panels are few, or divide badly among the threads, a panel's features are several tiles.
-  void split_panels() {
+  TESSERA_COLD void split_panels() {
     const int threads = context_.threads();
     if (threads == 1) return;
     for (int i = 0; i < steps_; ++i)
@@ -263,7 +263,7 @@ class plan {
   }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
-  void place(int first, int last) {
+  TESSERA_COLD void place(int first, int last) {
     step const& s = step_[first];
     // A stage in rounds stands alone: its two steps alternate.
     const bool alone = phases_ == 0 || s.rounds > 1 || phase_[phases_ - 1].rounds > 1;
@@ -292,7 +292,7 @@ class plan {
   }
 
   /// What a step reads in the worker's scratch must have been computed by its own chain.
-  void require_scratch_of_own_chain(int first, int last) const {
+  TESSERA_COLD void require_scratch_of_own_chain(int first, int last) const {
     for (int i = first; i < last; ++i)
       for (int o = 1; o < step_[i].operands; ++o) {
         operand const& read = step_[i].operand[o];
@@ -306,7 +306,7 @@ class plan {
       }
   }
 
-  void run_phase(phase const& now, int round) {
+  TESSERA_COLD void run_phase(phase const& now, int round) {
     context_.run(now.tiles, [&](int index, std::byte* scratch) {
       int c = now.last - 1;
       while (chain_[c].first_tile > index) --c;

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
+#include <climits>
 #include <cstdio>
-#include <optional>
+#include <cstring>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <vector>
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -20,80 +17,46 @@ namespace tessera::inline TESSERA_ISA::exec {
 
 namespace detail {
 
-/// Takes the text up to the separator, or all of it if there is none, off the front of `rest`.
-TESSERA_COLD inline std::string_view split_off(std::string_view& rest, char separator) {
-  const std::string_view first = rest.substr(0, rest.find(separator));
-  rest.remove_prefix(std::min(rest.size(), first.size() + 1));
-  return first;
+/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
+TESSERA_COLD inline int read_numbers(std::string const& path, long long (&numbers)[2]) {
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (!file) return 0;
+  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
+  std::fclose(file);
+  return found;
 }
 
-TESSERA_COLD inline bool lists(std::string_view comma_separated, std::string_view word) {
-  while (!comma_separated.empty())
-    if (split_off(comma_separated, ',') == word) return true;
-  return false;
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+TESSERA_COLD inline int quota_cores(std::string const& folder) {
+  long long quota[2] = {}, period[2] = {};
+  if (read_numbers(folder + "/cpu.max", quota) == 2)  // version 2
+    period[0] = quota[1];
+  else if (read_numbers(folder + "/cpu.cfs_quota_us", quota) < 1 ||  // version 1
+           read_numbers(folder + "/cpu.cfs_period_us", period) < 1)
+    return INT_MAX;
+  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
+  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
 }
 
-/// Whole cores in a CPU quota, at least 1; nothing if there is no limit ("max" in version 2 of control
-/// groups, "-1" in version 1). Rounded down: the quota would stop one thread too many in the middle of a run,
-/// and all others would wait for it.
-TESSERA_COLD inline std::optional<int> quota_cores(std::string_view quota, std::string_view period) {
-  long long quota_us = 0, period_us = 0;
-  std::from_chars(quota.data(), quota.data() + quota.size(), quota_us);
-  std::from_chars(period.data(), period.data() + period.size(), period_us);
-  if (quota_us <= 0 || period_us <= 0) return std::nullopt;
-  return static_cast<int>(std::clamp(quota_us / period_us, 1LL, 1LL << 20));
+/// The tightest quota of the control group at root + path and of all above it.
+TESSERA_COLD inline int quota_cores_up_to(std::string const& root, std::string path) {
+  int cores = quota_cores(root);
+  for (; path.size() > 1; path.resize(path.rfind('/'))) cores = std::min(cores, quota_cores(root + path));
+  return cores;
 }
 
-/// The control group of this process: version 2, or the one of version 1 with the cpu controller.
-///   groups   text of /proc/self/cgroup: lines of "number:controllers:path"
-TESSERA_COLD inline std::string_view group_path(std::string_view groups, bool version_2) {
-  while (!groups.empty()) {
-    std::string_view line = split_off(groups, '\n');
-    split_off(line, ':');
-    const std::string_view controllers = split_off(line, ':');
-    if (version_2 ? controllers.empty() : lists(controllers, "cpu")) return line;
-  }
-  return "/";
-}
-
-/// Folders that may hold a CPU quota of this process: its own control group and all above it, as far as
-/// they are mounted here.
-///   groups   text of /proc/self/cgroup
-///   mounts   text of /proc/self/mountinfo: lines of "id parent device root folder options … - type source
-///            options", see proc(5)
-TESSERA_COLD inline std::vector<std::string> quota_folders(std::string_view groups, std::string_view mounts) {
-  std::vector<std::string> folders;
-  while (!mounts.empty()) {
-    std::string_view line = split_off(mounts, '\n');
-    const std::size_t dash = line.find(" - ");
-    if (dash == std::string_view::npos) continue;
-    std::string_view file_system = line.substr(dash + 3);
-    for (int skipped = 0; skipped < 3; ++skipped) split_off(line, ' ');
-    const std::string_view root = split_off(line, ' '), mount = split_off(line, ' ');
-    const std::string_view type = split_off(file_system, ' ');
-    split_off(file_system, ' ');
-    if (type != "cgroup2" && !(type == "cgroup" && lists(file_system, "cpu"))) continue;
-
-    std::string_view path = group_path(groups, type == "cgroup2");
-    if (root != "/") path = path.starts_with(root) ? path.substr(root.size()) : "";
-    std::string folder(mount);
-    folder += path;
-    while (folder.ends_with('/')) folder.pop_back();
-    for (; folder.size() > mount.size(); folder.resize(folder.rfind('/'))) folders.push_back(folder);
-    folders.emplace_back(mount);
-  }
-  return folders;
-}
-
-/// The content of a small file; empty if there is none.
-TESSERA_COLD inline std::string text_of(std::string const& path) {
-  std::string text;
-  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
-    char piece[4096];
-    while (const std::size_t size = std::fread(piece, 1, sizeof piece, file)) text.append(piece, size);
-    std::fclose(file);
-  }
-  return text;
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+TESSERA_COLD inline char const* group_path(char const* line) {
+  char const* const controllers = std::strchr(line, ':');
+  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+  if (!path) return nullptr;
+  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
+    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
+        std::strncmp(word + 1, "cpu:", 4) == 0)
+      return path + 1;
+  return nullptr;
 }
 
 TESSERA_COLD inline int affinity_cores() {
@@ -107,18 +70,18 @@ TESSERA_COLD inline int affinity_cores() {
 }  // namespace detail
 
 /// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
-/// control groups (containers). At least 1.
+/// control groups (containers) where these are mounted as usual. At least 1.
 TESSERA_COLD inline int available_threads() {
   int threads = detail::affinity_cores();
-  for (std::string const& folder :
-       detail::quota_folders(detail::text_of("/proc/self/cgroup"), detail::text_of("/proc/self/mountinfo"))) {
-    const std::string quota_and_period = detail::text_of(folder + "/cpu.max");
-    std::string_view period = quota_and_period;
-    const std::string_view quota = detail::split_off(period, ' ');
-    const auto version_2 = detail::quota_cores(quota, period);
-    const auto version_1 = detail::quota_cores(detail::text_of(folder + "/cpu.cfs_quota_us"),
-                                               detail::text_of(folder + "/cpu.cfs_period_us"));
-    threads = std::min({threads, version_2.value_or(threads), version_1.value_or(threads)});
+  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, groups)) {
+      line[std::strcspn(line, "\n")] = '\0';
+      if (char const* const path = detail::group_path(line))
+        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
+          threads = std::min(threads, detail::quota_cores_up_to(root, path));
+    }
+    std::fclose(groups);
   }
   return std::max(threads, 1);
 }

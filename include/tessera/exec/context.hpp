@@ -104,7 +104,7 @@ class context {
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
   /// an error inside a body.
-  void reserve_scratch(std::size_t bytes) {
+  TESSERA_COLD void reserve_scratch(std::size_t bytes) {
     if (bytes <= scratch_bytes_) return;
     require_idle("reserve_scratch");
     const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
@@ -122,9 +122,12 @@ class context {
   }
 
  private:
-  explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) { pool_ = std::move(pool); }
+  TESSERA_COLD explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) {
+    pool_ = std::move(pool);
+  }
 
-  TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads, oversubscribe more_than_cores) {
+  TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads,
+                                                                  oversubscribe more_than_cores) {
     require_compiled_instruction_set();
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)

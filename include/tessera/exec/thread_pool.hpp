@@ -4,8 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <thread>
-#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -29,8 +29,9 @@ class thread_pool {
         spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
         ranges_(threads) {
     try {
-      workers_.reserve(static_cast<std::size_t>(threads - 1));
-      for (int part = 1; part < threads; ++part) workers_.emplace_back([this, part] { work(part); });
+      workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
+      for (int part = 1; part < threads; ++part)
+        workers_[part - 1] = std::thread([this, part] { work(part); });
     } catch (...) {
       stop();
       throw;
@@ -46,7 +47,7 @@ class thread_pool {
   /// exceptions arrives here, and bodies not yet begun may be left out. While a run is in progress another
   /// one, begun by a body or by another thread, is done in order on the thread that begins it. Allocates
   /// nothing.
-  void run(int count, body_ref body) {
+  TESSERA_COLD void run(int count, body_ref body) {
     const sole_entry entry(running_);
     if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
 
@@ -71,7 +72,7 @@ class thread_pool {
     return threads;
   }
 
-  void work(int part) {
+  TESSERA_COLD void work(int part) {
     for (std::uint32_t seen = 0;;) {
       seen = wait_for_change(runs_, seen);
       if (stopping_.load(std::memory_order_relaxed)) return;
@@ -107,17 +108,18 @@ class thread_pool {
 #endif
   }
 
-  void stop() {
+  TESSERA_COLD void stop() {
     stopping_.store(true, std::memory_order_relaxed);
     runs_.fetch_add(1, std::memory_order_release);
     runs_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (int part = 1; workers_ && part < threads_; ++part)
+      if (workers_[part - 1].joinable()) workers_[part - 1].join();
   }
 
   const int threads_;
   const std::chrono::microseconds spin_time_;
   index_ranges ranges_;
-  std::vector<std::thread> workers_;
+  std::unique_ptr<std::thread[]> workers_;  // one less than threads
   std::atomic<bool> running_{false}, stopping_{false};
 
   // What workers look at between runs, and what they write at the end of one, in cache lines of their own.

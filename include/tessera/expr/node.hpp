@@ -111,7 +111,7 @@ std::int64_t values_in(Node const& node) {
 }
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
-inline extent join(const char* operation, extent const& a, extent const& b) {
+TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
   const auto one = [&](const char* what, std::int64_t left, std::int64_t right) {
     if (left >= 0 && right >= 0 && left != right)
       throw shape_error(message("[", operation, "] the left side has ", left, " ", what,
@@ -151,5 +151,10 @@ template <class First, class... Rest> struct common_value<First, Rest...> {
   using type = std::conditional_t<std::is_void_v<First> || std::is_same_v<First, rest>, rest,
                                   std::conditional_t<std::is_void_v<rest>, First, mixed>>;
 };
+
+template <class T>
+concept activation = expression<T> && held<T>::laid_over == domain::panels;
+template <class T>
+concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
 
 }  // namespace tessera::inline TESSERA_ISA::expr

@@ -69,11 +69,6 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
   return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
 }
 
-template <class T>
-concept activation = expression<T> && held<T>::laid_over == domain::panels;
-template <class T>
-concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
-
 }  // namespace expr
 
 /// Rows and columns exchanged, for use in a product.

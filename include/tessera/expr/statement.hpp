@@ -24,20 +24,17 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
 /// Sizes of destination and value must agree; an expression without a size of its own takes the
 /// destination's.
-template <tensor Destination, class Value>
-void check_statement(Destination const& destination, Value const& value) {
-  const extent to = extent_of(by_reference<Destination>{&destination}), from = extent_of(value);
-  const auto differ = [&](std::int64_t a, std::int64_t b) { return b >= 0 && a != b; };
-  if (differ(to.features, from.features) || differ(to.tokens, from.tokens))
-    throw shape_error(message("[=] the destination is (", to.features, " features, ", to.tokens,
-                              " tokens) but the expression is (", from.features, ", ", from.tokens,
-                              "); -1 is any"));
-  if (differ(to.rows, from.rows) || differ(to.cols, from.cols))
-    throw shape_error(message("[=] the destination is ", to.rows, " x ", to.cols, " but the expression is ",
-                              from.rows, " x ", from.cols));
-  if (differ(to.block_rows, from.block_rows) || differ(to.block_cols, from.block_cols))
-    throw shape_error(message("[=] the destination has blocks of ", to.block_rows, " x ", to.block_cols,
-                              " but the expression of ", from.block_rows, " x ", from.block_cols));
+TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
+  const auto agree = [](const char* what, std::int64_t a, std::int64_t b) {
+    if (b >= 0 && a != b)
+      throw shape_error(message("[=] the destination has ", a, " ", what, " but the expression ", b));
+  };
+  agree("features", to.features, from.features);
+  agree("tokens", to.tokens, from.tokens);
+  agree("rows", to.rows, from.rows);
+  agree("columns", to.cols, from.cols);
+  agree("rows in a block", to.block_rows, from.block_rows);
+  agree("columns in a block", to.block_cols, from.block_cols);
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->stored(),
                               " blocks but the expression ", from.stored->stored(),
@@ -58,7 +55,7 @@ auto make_statement(Destination& destination, Value value) {
       fits && of_matrix(to) == (of_matrix(from) || (from == domain::number && of_matrix(to))),
       "the expression does not have the form of its destination: a matrix takes matrices, an activation "
       "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
-  check_statement(destination, value);
+  check_sizes(extent_of(by_reference<Destination>{&destination}), extent_of(value));
   return statement<Destination, Value, Accumulates>{&destination, std::move(value)};
 }
 

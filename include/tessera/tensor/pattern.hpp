@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -97,7 +96,7 @@ class pattern {
   pattern& operator=(pattern const&) = default;
 
   /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  static pattern dense(int block_rows, int block_cols) {
+  TESSERA_COLD static pattern dense(int block_rows, int block_cols) {
     detail::check_grid("pattern::dense", block_rows, block_cols);
     const std::int64_t stored = std::int64_t{block_rows} * block_cols;
     detail::check_stored("pattern::dense", stored);
@@ -114,6 +113,12 @@ class pattern {
                            std::vector<std::int32_t> cols) {
     detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
                              std::span(row_start), std::span(cols));
+    return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+  }
+
+  /// The same for an index that is right by the way it was made: nothing is checked.
+  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                 std::vector<std::int32_t> cols) {
     const auto stored = static_cast<std::int64_t>(cols.size());
     if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
     data some(block_rows, block_cols, stored);
@@ -212,12 +217,12 @@ class pattern {
 
     /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
     void index_columns() {
-      col_start.assign(static_cast<std::size_t>(block_cols) + 1, 0);
-      rows.resize(cols.size());
-      slots.resize(cols.size());
+      col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+      rows = std::vector<std::int32_t>(cols.size());
+      slots = std::vector<std::int32_t>(cols.size());
       std::int32_t* const start = col_start.data();
       for (const std::int32_t j : cols) ++start[j + 1];
-      std::partial_sum(col_start.begin(), col_start.end(), col_start.begin());
+      for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
       std::vector<std::int32_t> next(col_start);
       for (int i = 0; i < block_rows; ++i)
         for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
@@ -244,7 +249,7 @@ class pattern {
     }
   };
 
-  explicit pattern(data&& content) {
+  TESSERA_COLD explicit pattern(data&& content) {
     content.hash = content.content_hash();
     content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
     data_ = std::make_shared<const data>(std::move(content));

@@ -57,7 +57,7 @@ pattern pattern_by_rows(const char* operation, int block_rows, int block_cols, L
     list(i, cols);
   }
   row_start.push_back(static_cast<std::int32_t>(cols.size()));
-  return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+  return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
 
 inline void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
@@ -104,8 +104,8 @@ inline pattern operator-(pattern const& a, pattern const& b) {
 inline pattern transposed(pattern const& p) {
   if (p.is_dense()) return pattern::dense(p.block_cols(), p.block_rows());
   const auto start = p.col_start(), rows = p.rows();
-  return pattern::from_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
-                            {rows.begin(), rows.end()});
+  return pattern::from_right_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
+                                  {rows.begin(), rows.end()});
 }
 
 /// The same part of a matrix in blocks of another size: a block of the result is stored if it shares an
@@ -157,14 +157,16 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
-  if (a.is_dense() && b.is_dense() && a.block_cols() > 0) return pattern::dense(a.block_rows(), b.block_cols());
+  if (a.is_dense() && b.is_dense() && a.block_cols() > 0)
+    return pattern::dense(a.block_rows(), b.block_cols());
   std::vector<int> seen_in(static_cast<std::size_t>(b.block_cols()), -1);
-  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(), [&](int i, auto& columns) {
-    for (const int k : a.row(i))
-      for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
-    for (int j = 0; j < b.block_cols(); ++j)
-      if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
-  });
+  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(),
+                                 [&](int i, auto& columns) {
+                                   for (const int k : a.row(i))
+                                     for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
+                                   for (int j = 0; j < b.block_cols(); ++j)
+                                     if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
+                                 });
 }
 
 }  // namespace tessera::inline TESSERA_ISA

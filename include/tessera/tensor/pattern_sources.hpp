@@ -184,20 +184,19 @@ inline pattern random_pattern(int block_rows, int block_cols, double density, ra
   if (count >= blocks) return pattern::dense(block_rows, block_cols);
   detail::check_stored(operation, count);
 
-  std::vector<std::int32_t> row_start, cols;
-  row_start.reserve(static_cast<std::size_t>(block_rows) + 1);
-  cols.reserve(static_cast<std::size_t>(count));
+  std::vector<std::int32_t> row_start(static_cast<std::size_t>(block_rows) + 1);
+  std::vector<std::int32_t> cols(static_cast<std::size_t>(count));
+  std::int32_t* next = cols.data();
   auto left = static_cast<std::uint64_t>(blocks), wanted = static_cast<std::uint64_t>(count);
   for (int i = 0; i < block_rows; ++i) {
-    row_start.push_back(static_cast<std::int32_t>(cols.size()));
     for (int j = 0; j < block_cols; ++j, --left)
       if (random.below(left, left) < wanted) {  // what is left also counts the draws
-        cols.push_back(j);
+        *next++ = j;
         --wanted;
       }
+    row_start.data()[i + 1] = static_cast<std::int32_t>(next - cols.data());
   }
-  row_start.push_back(static_cast<std::int32_t>(cols.size()));
-  return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+  return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
 
 /// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,

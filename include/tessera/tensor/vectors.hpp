@@ -24,7 +24,7 @@ template <element Element, domain Axis> class axis_vector {
   static constexpr domain laid_over = Axis;
 
   axis_vector() = default;
-  explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
+  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
   axis_vector(axis_vector const&) = default;
   axis_vector(axis_vector&&) noexcept = default;
   axis_vector& operator=(axis_vector const&) = default;

@@ -100,7 +100,7 @@ inline pattern replaced(pattern const& old, std::span<char const> pruned,
     std::merge(kept.begin(), kept.end(), come.begin(), come.end(), std::back_inserter(cols));
     row_start.push_back(static_cast<std::int32_t>(cols.size()));
   }
-  return pattern::from_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols));
+  return pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols));
 }
 
 }  // namespace tessera::inline TESSERA_ISA::train
