@@ -31,7 +31,7 @@ class thread_pool {
     try {
       workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
       for (int part = 1; part < threads; ++part)
-        workers_[part - 1] = std::thread([this, part] { work(part); });
+        worker(part) = std::thread([this, part] { work(part); });
     } catch (...) {
       stop();
       throw;
@@ -113,8 +113,10 @@ class thread_pool {
     runs_.fetch_add(1, std::memory_order_release);
     runs_.notify_all();
     for (int part = 1; workers_ && part < threads_; ++part)
-      if (workers_[part - 1].joinable()) workers_[part - 1].join();
+      if (worker(part).joinable()) worker(part).join();
   }
+
+  std::thread& worker(int part) const { return workers_[static_cast<std::size_t>(part - 1)]; }
 
   const int threads_;
   const std::chrono::microseconds spin_time_;
