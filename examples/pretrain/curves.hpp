@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -35,9 +38,24 @@ inline table curve_table(std::vector<loss_curve> const& curves) {
   return all;
 }
 
+/// The validation loss of a run when it had reached `x` of some quantity of its points: along lines between
+/// evaluations, and NaN before the first.
+template <class Quantity>
+double loss_at(std::vector<curve_point> const& points, Quantity quantity, double x) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double here = quantity(points[i]);
+    if (here < x) continue;
+    if (here == x) return points[i].validation_loss;
+    if (i == 0) return std::numeric_limits<double>::quiet_NaN();
+    const double before = quantity(points[i - 1]), share = (x - before) / (here - before);
+    return std::lerp(points[i - 1].validation_loss, points[i].validation_loss, share);
+  }
+  return points.empty() ? std::numeric_limits<double>::quiet_NaN() : points.back().validation_loss;
+}
+
 enum class plot_over { time, tokens };
 
-/// Validation losses of all curves, with the floors (the uniform one only says where losses begin).
+/// Validation losses of all curves, with the floors that are not above all of them.
 inline plot loss_plot(std::string const& title, std::vector<loss_curve> const& curves,
                       std::vector<ngram_floor> const& floors, plot_over over) {
   plot p{title,
@@ -45,14 +63,17 @@ inline plot loss_plot(std::string const& title, std::vector<loss_curve> const& c
          "validation loss, nats per token",
          {},
          {}};
+  double highest = 0;
   for (loss_curve const& curve : curves) {
     plot_curve& drawn = p.curves.emplace_back(plot_curve{curve.name, {}, {}});
     for (curve_point const& point : curve.points) {
       drawn.x.push_back(over == plot_over::time ? point.training_time.count() : point.tokens);
       drawn.y.push_back(point.validation_loss);
+      highest = std::max(highest, point.validation_loss);
     }
   }
-  for (ngram_floor const& floor : floors) p.levels.push_back({floor.name, floor.loss});
+  for (ngram_floor const& floor : floors)
+    if (floor.loss <= highest) p.levels.push_back({floor.name, floor.loss});
   return p;
 }
 

@@ -70,6 +70,7 @@ struct plot_axis {
 class plot_drawing {
  public:
   explicit plot_drawing(plot const& p) : right_(p.levels.empty() ? width - 24 : width - 128) {
+    x_.include(0);
     for (plot_curve const& curve : p.curves) {
       for (const double value : curve.x) x_.include(value);
       for (const double value : curve.y) y_.include(value);

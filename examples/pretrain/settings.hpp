@@ -22,7 +22,7 @@ struct settings {
   string_list text;
   std::string level = "char";
 
-  int layers = 4, hidden = 256, heads = 4, context = 128;
+  int layers = 4, hidden = 384, heads = 6, context = 128;
   double dropout = 0;
   std::string precision = "float";
 
@@ -35,7 +35,9 @@ struct settings {
 
   seconds time{90};
   int steps = 0;
-  int batch = 16;
+  double until_loss = 0;
+  std::uint64_t until_tokens = 0;
+  int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
   double weight_decay = 0.1, clip = 1;
   std::uint64_t seed = 1;
@@ -72,13 +74,17 @@ inline option_table<settings> const& settings_table() {
         {"density", &s::density, "(0, 1]",
          "share of the blocks of each weight matrix that the sparse model stores"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
-        {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, evenly spaced"},
+        {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-share", &s::prune_share, "(0, 1]",
          "share of the blocks that the first update replaces; falls to none along a cosine"}}},
       {"Training",
        {{"time", &s::time, "(0, inf)",
          "training time of each model, turned into a number of steps by timing the first ones"},
         {"steps", &s::steps, "[0, inf)", "steps of each model, in place of --time; 0: as many as fit"},
+        {"until-loss", &s::until_loss, "[0, inf)",
+         "end when an evaluation is not above this, in nats; 0: at the last step", session},
+        {"until-tokens", &s::until_tokens, "[0, 9e18]", "end after so many tokens; 0: at the last step",
+         session},
         {"batch", &s::batch, "[1, 65536]", "sequences of a step"},
         {"lr", &s::lr, "(0, inf)", "highest learning rate of the dense model"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
@@ -90,7 +96,7 @@ inline option_table<settings> const& settings_table() {
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
-        {"eval-every", &s::eval_every, "[0, inf)", "steps between evaluations; 0: twenty in a run"},
+        {"eval-every", &s::eval_every, "[0, inf)", "steps between evaluations; 0: twelve in a run"},
         {"checkpoint-every", &s::checkpoint_every, "[0, inf)", "steps between checkpoints; 0: five in a run",
          session},
         {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},

@@ -75,7 +75,7 @@ TEST_CASE("options: a value outside its range is refused with the range") {
 }
 
 TEST_CASE("options: sizes that do not go together are refused with sizes that do") {
-  CHECK(refusal_of({"--hidden=250"}) ==
+  CHECK(refusal_of({"--hidden=250", "--heads=4"}) ==
         "[--hidden] 250 is not a multiple of 4 heads and blocks of 16; 240 and 256 are");
   CHECK(refusal_of({"--hidden=100", "--heads=500"}) ==
         "[--hidden] 100 is not a multiple of 500 heads and blocks of 16; 2000 is");
@@ -169,8 +169,8 @@ TEST_CASE("options: help explains every option with its values and default") {
       const std::size_t at = help.find("\n  --" + std::string(row.name));
       CHECK_MESSAGE(at != help.npos, row.name);
     }
-  CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default 4\n") !=
-        help.npos);
+  CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default " +
+                  std::to_string(settings().layers) + "\n") != help.npos);
   for (std::size_t begin = 0, end = 0; (end = help.find('\n', begin)) != help.npos; begin = end + 1)
     CHECK(text_width(help.substr(begin, end - begin)) <= 100);
 }

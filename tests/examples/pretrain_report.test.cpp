@@ -86,6 +86,19 @@ TEST_CASE("curves: every evaluation is a row of the table and a point of the plo
   CHECK(by_time.levels.at(0).name == "bigram");
 }
 
+TEST_CASE("curves: a loss between two evaluations lies on the line between them") {
+  const std::vector<curve_point> points{{10, 100, seconds(1), 3.1, 3.2, 1e-3},
+                                        {20, 200, seconds(3), 2.9, 3.0, 1e-3}};
+  const auto at = [&](double tokens) {
+    return loss_at(points, [](curve_point const& p) { return p.tokens; }, tokens);
+  };
+  CHECK(at(100) == 3.2);
+  CHECK(at(150) == doctest::Approx(3.1));
+  CHECK(at(200) == 3.0);
+  CHECK(at(300) == 3.0);
+  CHECK(std::isnan(at(99)));
+}
+
 TEST_CASE("plot: ticks are round numbers that cover the axis") {
   const auto axis = [](double low, double high) {
     plot_axis a;
@@ -175,6 +188,7 @@ TEST_CASE("progress: an interrupted terminal line is ended") {
 TEST_CASE("run folder: none is used twice") {
   const scratch_folder folder;
   settings s;
+  s.layers = 4, s.hidden = 256;
   s.out = folder / "deep/runs";
   const std::string first = make_run_folder(s).string(), second = make_run_folder(s).string();
   CHECK(first == s.out + "/char-4x256-both-16x16-0.1-1");

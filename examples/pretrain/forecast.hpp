@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <tessera/tessera.hpp>
+
+#include "report.hpp"
+
+namespace pretrain {
+
+/// FLOPs of a training step: three products for each weight, and attention at three times its forward pass.
+inline double step_flops(settings const& s, nn::model_size const& size) {
+  const double weights = double(size.training_multiply_adds()) * s.context;
+  const double attention = 3.0 * double(size.attention_multiply_adds_of(s.context, tessera::mask::causal));
+  return 2.0 * s.batch * (weights + attention);
+}
+
+/// Bytes of all tensors of a training.
+inline double training_bytes(settings const& s, nn::model_size const& size) {
+  const std::int64_t tokens = std::int64_t{s.batch} * s.context;
+  return double(size.weight_bytes()) + double(size.gradient_bytes()) + double(size.moment_bytes()) +
+         double(size.saved_bytes(tokens)) + double(size.room_bytes(tokens));
+}
+
+/// Throws option_error if a variant does not fit the memory of this machine.
+inline void require_memory(settings const& s, int symbols) {
+  const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
+  for (variant const& v : variants_of(s)) {
+    const double bytes = training_bytes(s, size_of(description_of(s, v, symbols)));
+    if (bytes > memory)
+      refuse("memory", "the " + v.name + " model needs " + quantity(bytes) + "B, but this machine has " +
+                           quantity(memory) + "B; make --hidden, --layers, --batch or --context smaller");
+  }
+}
+
+/// FLOPs per second of a dense product here, the best of some.
+inline double product_speed(tessera::context& ctx) {
+  using clock = std::chrono::steady_clock;
+  constexpr int n = 512;
+  tessera::dense_matrix<float> w(n, n);
+  tessera::panel_matrix<float> x(n, 4 * n), y(n, 4 * n);
+  double best = 0;
+  for (const auto start = clock::now(); clock::now() - start < seconds(0.3);) {
+    const auto begin = clock::now();
+    run(ctx, y = w * x);
+    best = std::max(best, 2.0 * n * n * 4 * n / seconds(clock::now() - begin).count());
+  }
+  return best;
+}
+
+/// The table of --dry-run.
+inline std::string forecast(settings const& s, int symbols, tessera::context& ctx) {
+  // A step's share of the speed of a product, measured with the default settings on two Zen 5 cores.
+  constexpr double dense_share = 0.7, sparse_share = 0.45;
+  const double speed = product_speed(ctx);
+  const std::int64_t tokens = std::int64_t{s.batch} * s.context;
+  table t{{""}, {}};
+  std::vector<table_row> rows(10);
+  const char* const names[] = {"parameters, were it dense",
+                               "live parameters",
+                               "multiply-adds per token",
+                               "FLOPs of a step",
+                               "bytes of weights",
+                               "  gradients and moments",
+                               "  activations",
+                               "  all",
+                               "steps, about",
+                               "expected time, about"};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(names[i]);
+  for (variant const& v : variants_of(s)) {
+    const nn::model_size size = size_of(description_of(s, v, symbols));
+    const double step = step_flops(s, size) / (speed * (v.density < 1 ? sparse_share : dense_share));
+    const double steps = s.steps > 0 ? s.steps : std::max(1.0, s.time.count() / step);
+    const auto bytes = [](auto n) { return quantity(double(n)) + "B"; };
+    const std::string cells[] = {
+        quantity(double(size.parameters)),
+        quantity(double(size.live)),
+        quantity(double(size.multiply_adds)),
+        quantity(step_flops(s, size)),
+        bytes(size.weight_bytes()),
+        bytes(size.gradient_bytes() + size.moment_bytes()),
+        bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),
+        bytes(training_bytes(s, size)),
+        quantity(steps),
+        duration_text(s.steps > 0 ? seconds(steps * step) : std::max(s.time, seconds(step)))};
+    t.header.push_back(v.name);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cells[i]);
+  }
+  t.rows = rows;
+  return aligned(t) + "\nTimes without evaluations, from the " + quantity(speed) +
+         "FLOP/s that a dense product reaches here.\n";
+}
+
+}  // namespace pretrain

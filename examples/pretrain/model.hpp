@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tessera/exec/context.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/transformer_config.hpp>
+#include <tessera/tensor/sequences.hpp>
+#include <tessera/train/checkpoint.hpp>
+#include <tessera/train/loop.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+
+#include "vocabulary.hpp"
+
+// The programs know a model by one narrow interface. Behind it stands model_of<Element, Block>, compiled once
+// for each combination in a source file of its own in models/.
+
+namespace pretrain {
+
+namespace nn = tessera::nn;
+namespace train = tessera::train;
+
+/// All that makes a model.
+struct model_description {
+  nn::transformer_config shape;
+  std::string precision = "float";
+  int block = 16;  ///< rows and columns of a block
+  std::uint64_t seed = 1;
+};
+
+/// Tokens of some sequences, and the token that follows each.
+struct examples {
+  tessera::sequences const& windows;
+  std::span<token const> inputs, targets;
+};
+
+/// What a training asks of the program: train::trainable, for models of any type.
+class training_program {
+ public:
+  virtual train::token_loss accumulate(std::int64_t step, int micro_batch) = 0;
+  virtual train::token_loss evaluate() = 0;
+  virtual void stepped(train::step_report const& report) = 0;
+  virtual void evaluated(double loss) = 0;
+  virtual void save() = 0;
+  virtual bool interrupted() = 0;
+
+ protected:
+  ~training_program() = default;
+};
+
+/// How a model is trained.
+struct training_settings {
+  train::loop_settings loop;
+  train::warmed_up<train::cosine> rates;
+  train::evolving_pattern patterns;
+};
+
+class model {
+ public:
+  virtual ~model() = default;
+
+  /// Reads the weights and patterns of a checkpoint. Throws io_error if it is not one of such a model.
+  virtual void load(train::checkpoint const& from) = 0;
+  /// The logits of the token that follows the last of `inputs`, which are at most as many as the context.
+  virtual std::vector<float> logits(std::span<token const> inputs) = 0;
+  /// The sum of all losses, in nats.
+  virtual double evaluate(examples const& shown) = 0;
+
+  /// Makes gradients and moments; what follows needs them.
+  virtual void begin_training(train::adamw const& optimizer) = 0;
+  /// As evaluate, and adds the gradients.
+  virtual double learn(examples const& shown, std::int64_t step) = 0;
+  virtual std::int64_t steps_within(double seconds, training_program& program) = 0;
+  virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;
+  virtual void save(std::string const& folder, tessera::io::json program) const = 0;
+  virtual void resume(train::checkpoint const& from) = 0;
+  virtual train::progress const& so_far() const = 0;
+  /// The share of all blocks that were ever stored.
+  virtual double explored() const = 0;
+};
+
+/// A new model. Throws option_error, before anything is allocated, for one that makes no sense. `ctx` must
+/// live as long as the model.
+std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx);
+
+/// The same for one combination of types, from models/.
+template <class Element, class Block>
+std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx);
+
+}  // namespace pretrain

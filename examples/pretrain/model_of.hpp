@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/nn/gpt.hpp>
+#include <tessera/train/training.hpp>
+
+#include "model.hpp"
+
+namespace pretrain {
+
+template <class Element, class Block> class model_of final : public model {
+ public:
+  model_of(model_description const& what, tessera::context& ctx)
+      : ctx_(ctx), seed_(what.seed), network_(what.shape, what.seed) {}
+
+  void load(train::checkpoint const& from) override { from.load(network_); }
+
+  std::vector<float> logits(std::span<token const> inputs) override {
+    const auto window = tessera::sequences::of_equal_length(1, std::ssize(inputs));
+    const std::array last{static_cast<std::int32_t>(inputs.size() - 1)};
+    network_.predict(inputs, last, logits_, saved_, pass(window, nn::purpose::evaluation));
+    std::vector<float> all;
+    for (std::int64_t i = 0; i < logits_.features(); ++i) all.push_back(static_cast<float>(logits_(i, 0)));
+    return all;
+  }
+
+  double evaluate(examples const& shown) override {
+    return network_.forward(shown.inputs, shown.targets, saved_, pass(shown.windows, nn::purpose::evaluation),
+                            1);
+  }
+
+  void begin_training(train::adamw const& optimizer) override { training_.emplace(network_, optimizer); }
+
+  double learn(examples const& shown, std::int64_t step) override {
+    const auto p = pass(shown.windows, nn::purpose::training, step);
+    const double loss = network_.forward(shown.inputs, shown.targets, saved_, p, 1);
+    network_.backward(shown.inputs, saved_, training_->gradients, p);
+    return loss;
+  }
+
+  std::int64_t steps_within(double seconds, training_program& program) override {
+    return train::steps_within(seconds, ctx_, *training_, 1, [&](int i) { return program.accumulate(0, i); });
+  }
+
+  train::stop_reason train(training_settings const& how, training_program& program) override {
+    training_->policy = how.patterns;
+    return train::run_training(ctx_, *training_, how.loop, how.rates, program);
+  }
+
+  void save(std::string const& folder, tessera::io::json program) const override {
+    train::save(*training_, folder, std::move(program));
+  }
+  void resume(train::checkpoint const& from) override { train::resume(*training_, from); }
+  train::progress const& so_far() const override { return training_->so_far; }
+  double explored() const override { return training_->explored.share(); }
+
+ private:
+  using network = nn::gpt<Element, Block>;
+
+  nn::pass<Element> pass(tessera::sequences const& windows, nn::purpose why, std::int64_t step = 0) {
+    return {ctx_, windows, room_, why, seed_, static_cast<std::uint64_t>(step)};
+  }
+
+  tessera::context& ctx_;
+  std::uint64_t seed_;
+  network network_;
+  typename network::saved saved_;
+  nn::workspace<Element> room_;
+  tessera::panel_matrix<Element> logits_;
+  std::optional<train::training<network, train::adamw>> training_;
+};
+
+template <class Element, class Block>
+std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx) {
+  return std::make_unique<model_of<Element, Block>>(what, ctx);
+}
+
+}  // namespace pretrain

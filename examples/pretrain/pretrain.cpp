@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Trains a small GPT on text, dense and block-sparse, for the same time each, and compares them.
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/exec/available_threads.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json_parser.hpp>
+
+#include "forecast.hpp"
+#include "guarded_main.hpp"
+#include "options_help.hpp"
+#include "run_folder.hpp"
+#include "sampling.hpp"
+#include "training_run.hpp"
+
+namespace pretrain {
+namespace {
+
+void print(std::string const& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+/// The settings of the run in a folder, with the arguments over them.
+settings settings_to_resume(string_list const& arguments, std::string const& folder) {
+  const std::string path = folder + "/settings.json";
+  if (!std::filesystem::exists(path))
+    refuse("--resume", folder + " is not the folder of a run: it has no settings.json");
+  return resumed_settings(stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path),
+                          arguments);
+}
+
+token_text read_text(settings const& s) {
+  const corpus text = s.text.empty() ? read_repository(TESSERA_SOURCE_DIR) : read_files(s.text, level_of(s));
+  token_text tokens = tokenize(text, level_of(s), s.context);
+  print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
+        " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +
+        std::to_string(tokens.symbols.size()) + " symbols\n");
+  return tokens;
+}
+
+/// Throws option_error unless a checkpoint belongs to this run and text.
+void require_same_run(run_origin const& now, run_origin const& stored, std::string const& checkpoint) {
+  require_unchanged(settings_table(), stored.asked, now.asked);
+  if (stored.text_hash != now.text_hash || stored.symbols != now.symbols)
+    refuse("--resume", checkpoint + " was trained on another text; its hash is " +
+                           std::to_string(stored.text_hash) + ", that of this text " +
+                           std::to_string(now.text_hash) +
+                           "; go on with the text as it was, which --text FILE may name");
+}
+
+/// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it.
+std::optional<run_record> train_variant(run_origin const& origin, variant const& v, token_text const& text,
+                                        std::filesystem::path const& run, tessera::context& ctx,
+                                        train::interrupt_guard const& signals) {
+  const std::string folder = (run / v.name).string();
+  std::optional<train::checkpoint> from;
+  run_record earlier;
+  if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
+    const std::string newest = train::checkpoint_folder(folder, steps.back());
+    from.emplace(newest);
+    const auto program = train::program_state(*from);
+    require_same_run(origin, read_origin(program, newest), newest);
+    earlier = read_record(program.at("record"));
+    if (const std::string note = from->other_arithmetic(); !note.empty())
+      std::fprintf(stderr, "note: %s: %s\n", newest.c_str(), note.c_str());
+  }
+
+  training_run training(origin, v, text, folder, ctx, signals);
+  if (from)
+    training.resume(*from, earlier);
+  else
+    training.begin();
+  from.reset();
+  if (training.train() == train::stop_reason::interrupted) {
+    const std::string step = std::to_string(training.record().reached.step);
+    print(padded(v.name, 9) + "interrupted after step " + step +
+          ", which is saved; go on with\n  pretrain --resume " + run.string() + "\n");
+    return {};
+  }
+  std::vector<token> sampled;
+  sample(training.trained(), line_break(origin.symbols), origin.asked.context, 500, {}, origin.asked.seed,
+         [&](token t) { sampled.push_back(t); });
+  tessera::io::write_atomically(folder + "/sample.txt", origin.symbols.decode(sampled) + "\n");
+  return training.record();
+}
+
+/// Writes what all variants came to, and prints it.
+void conclude(run_origin const& origin, token_text const& text, std::filesystem::path const& run,
+              std::vector<run_record> const& records) {
+  using tessera::io::write_atomically;
+  const std::vector<ngram_floor> floors = ngram_floors(text.training, text.validation, text.symbols.size());
+  std::vector<loss_curve> curves;
+  for (run_record const& r : records) curves.push_back({r.variant, r.points});
+  const std::string title = "Pre-training " + run.filename().string();
+  write_atomically((run / "loss.csv").string(), csv(curve_table(curves)));
+  write_atomically((run / "loss_by_time.svg").string(),
+                   svg(loss_plot(title, curves, floors, plot_over::time)));
+  write_atomically((run / "loss_by_tokens.svg").string(),
+                   svg(loss_plot(title, curves, floors, plot_over::tokens)));
+  const std::string table = report(origin.asked, records, text, floors);
+  write_atomically((run / "table.txt").string(), table);
+  for (run_record const& r : records) {
+    const std::string path = (run / r.variant / "sample.txt").string();
+    print("\n---- what the " + r.variant + " model writes\n" + tessera::io::read_file(path));
+  }
+  print("\n" + table + "\nin " + run.string() +
+        ": table.txt, loss.csv, loss_by_time.svg, loss_by_tokens.svg, checkpoints and samples\n");
+}
+
+int command(string_list const& arguments) {
+  settings s = new_settings(arguments);
+  if (s.help) {
+    print("pretrain: trains a small GPT on text, dense and block-sparse, and compares them\n" +
+          help_text(settings_table()));
+    return 0;
+  }
+  const std::string resumed = s.resume;
+  if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
+  check(s, tessera::exec::available_threads());
+  for (variant const& v : variants_of(s)) description_of(s, v, 256).shape.check();
+
+  const token_text text = read_text(s);
+  const run_origin origin{s, text.symbols, text.hash};
+  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  if (s.dry_run) {
+    print("\n" + forecast(s, text.symbols.size(), ctx));
+    return 0;
+  }
+  require_memory(s, text.symbols.size());
+  const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : std::filesystem::path(resumed);
+  print("run      " + run.string() + "\n\n");
+  if (resumed.empty())
+    tessera::io::write_atomically((run / "settings.json").string(),
+                                  tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+
+  const train::interrupt_guard signals;
+  std::vector<run_record> records;
+  for (variant const& v : variants_of(s)) {
+    const auto record = train_variant(origin, v, text, run, ctx, signals);
+    if (!record) return 128 + signals.signal();
+    records.push_back(*record);
+  }
+  conclude(origin, text, run, records);
+  return 0;
+}
+
+}  // namespace
+}  // namespace pretrain
+
+int main(int count, char** arguments) {
+  return pretrain::guarded_main("pretrain", count, arguments, pretrain::command);
+}

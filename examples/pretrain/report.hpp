@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "run_record.hpp"
+
+namespace pretrain {
+
+inline std::string time_text(double time) {
+  return time < 60 ? number(time, 3) + "s" : duration_text(seconds(time));
+}
+
+inline double bits_per_byte(double nats_per_token, token_text const& text) {
+  return nats_per_token / std::log(2) / text.bytes_per_token;
+}
+
+/// A row of the table for all variants: `cell(record)` for each.
+template <class Cell> table_row row(std::string const& name, std::vector<run_record> const& runs, Cell cell) {
+  table_row cells{name};
+  for (run_record const& r : runs) cells.push_back(cell(r));
+  return cells;
+}
+
+/// Sparse beside dense; every variant has been evaluated at least once.
+inline table comparison(settings const& s, std::vector<run_record> const& runs, token_text const& text) {
+  const auto time = [](curve_point const& p) { return p.training_time.count(); };
+  const auto tokens = [](curve_point const& p) { return p.tokens; };
+  const auto least = [&](auto quantity) {
+    double all = std::numeric_limits<double>::infinity();
+    for (run_record const& r : runs) all = std::min(all, quantity(r.points.back()));
+    return all;
+  };
+  const auto size = [&](run_record const& r) {
+    for (variant const& v : variants_of(s))
+      if (v.name == r.variant) return size_of(description_of(s, v, text.symbols.size()));
+    return nn::model_size{};
+  };
+  table t{{""}, {}};
+  for (run_record const& r : runs) t.header.push_back(r.variant);
+  const auto add = [&](std::string const& name, auto cell) { t.rows.push_back(row(name, runs, cell)); };
+  const auto add_loss = [&](std::string const& when, auto loss) {
+    const auto shown = [](double value) { return std::isnan(value) ? std::string("–") : fixed(value, 3); };
+    add("validation loss at " + when, [&](run_record const& r) { return shown(loss(r)); });
+    add("  bits per byte", [&](run_record const& r) { return shown(bits_per_byte(loss(r), text)); });
+  };
+  add("parameters, were it dense", [&](run_record const& r) { return quantity(double(size(r).parameters)); });
+  add("live parameters", [&](run_record const& r) { return quantity(double(size(r).live)); });
+  add("blocks ever stored", [](run_record const& r) { return fixed(100 * r.explored, 0) + " %"; });
+  add("multiply-adds per token",
+      [&](run_record const& r) { return quantity(double(size(r).multiply_adds)); });
+  add("peak memory of tensors", [](run_record const& r) { return quantity(double(r.peak_bytes)) + "B"; });
+  add("steps", [](run_record const& r) { return std::to_string(r.reached.step); });
+  add("training time", [](run_record const& r) { return time_text(r.reached.seconds); });
+  add("training tokens", [](run_record const& r) { return quantity(double(r.reached.tokens)); });
+  add("tokens per second",
+      [](run_record const& r) { return quantity(double(r.reached.tokens) / r.reached.seconds); });
+  add_loss("the end", [](run_record const& r) { return r.points.back().validation_loss; });
+  if (runs.size() > 1) {
+    const double at_time = least(time), at_tokens = least(tokens);
+    add_loss(time_text(at_time), [&](run_record const& r) { return loss_at(r.points, time, at_time); });
+    add_loss(quantity(at_tokens) + " tokens",
+             [&](run_record const& r) { return loss_at(r.points, tokens, at_tokens); });
+  }
+  return t;
+}
+
+inline table floor_table(std::vector<ngram_floor> const& floors, token_text const& text) {
+  table t{{"without a network", "validation loss", "bits per byte"}, {}};
+  for (ngram_floor const& f : floors)
+    t.rows.push_back({f.name, fixed(f.loss, 3), fixed(bits_per_byte(f.loss, text), 3)});
+  return t;
+}
+
+/// What the table shows, for people.
+inline std::string report(settings const& s, std::vector<run_record> const& runs, token_text const& text,
+                          std::vector<ngram_floor> const& floors) {
+  std::string all = aligned(comparison(s, runs, text));
+  all += "\nLosses in nats per " + std::string(s.level == "byte" ? "byte" : "character") +
+         ", over the whole validation text. Multiply-adds of the weights, forward.\n";
+  if (runs.size() > 1)
+    all +=
+        "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
+        "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
+  return all + "\n" + aligned(floor_table(floors, text));
+}
+
+}  // namespace pretrain

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tessera/io/json.hpp>
+#include <tessera/train/checkpoint.hpp>
+#include <tessera/train/checkpoint_folders.hpp>
+#include <tessera/train/training.hpp>
+
+#include "curves.hpp"
+#include "model.hpp"
+#include "settings.hpp"
+#include "text.hpp"
+
+// A run trains one or two models, called variants. Its folder holds
+//   settings.json     what was asked for
+//   dense/, sparse/   checkpoints of each, step-N, and a sample of what it writes
+//   and in the end the table and the curves.
+
+namespace pretrain {
+
+/// One of the models of a run.
+struct variant {
+  std::string name;  ///< "dense", "sparse"
+  int block;
+  double density, lr;
+};
+
+/// Dense is the model of 16x16 blocks that stores them all.
+inline std::vector<variant> variants_of(settings const& s) {
+  std::vector<variant> all;
+  if (s.only != "sparse") all.push_back({"dense", 16, 1, s.lr});
+  if (s.only != "dense") all.push_back({"sparse", s.block, s.density, s.sparse_lr});
+  return all;
+}
+
+inline model_description description_of(settings const& s, variant const& v, int symbols) {
+  model_description what;
+  what.shape.layers = s.layers;
+  what.shape.hidden = s.hidden;
+  what.shape.heads = s.heads;
+  what.shape.context = s.context;
+  what.shape.vocabulary = symbols;
+  what.shape.dropout = s.dropout;
+  what.shape.density = v.density;
+  what.precision = s.precision;
+  what.block = v.block;
+  what.seed = s.seed;
+  return what;
+}
+
+inline nn::model_size size_of(model_description const& what) {
+  return nn::gpt_size(what.shape, {what.block, what.block}, sizeof(float));
+}
+
+/// How the training of a variant went so far: what a checkpoint holds besides the model.
+struct run_record {
+  std::string variant;
+  std::int64_t steps = 0;  ///< of the whole training
+  std::vector<curve_point> points;
+  train::token_loss recent;     ///< of the steps since the last evaluation
+  std::int64_t peak_bytes = 0;  ///< of tensors
+  double explored = 0;          ///< share of the blocks that were ever stored
+  train::progress reached;      ///< not written: the checkpoint itself has it
+};
+
+inline tessera::io::json to_json(run_record const& r) {
+  using tessera::io::json;
+  json::array points;
+  for (curve_point const& p : r.points)
+    points.push_back(json::array{p.step, p.tokens, p.training_time.count(), p.training_loss,
+                                 p.validation_loss, p.learning_rate});
+  return json::object{{"variant", r.variant},
+                      {"steps", r.steps},
+                      {"points", std::move(points)},
+                      {"recent_loss", r.recent.sum},
+                      {"recent_tokens", r.recent.tokens},
+                      {"peak_bytes", r.peak_bytes},
+                      {"explored", r.explored}};
+}
+
+inline run_record read_record(tessera::io::json_place const& at) {
+  run_record r;
+  r.variant = at.at("variant").as_string();
+  r.steps = at.at("steps").as_integer();
+  const auto points = at.at("points");
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto p = points.at(i);
+    const auto n = [&](std::size_t k) { return p.at(k).as_number(); };
+    r.points.push_back({p.at(0).as_integer<int>(), n(1), seconds(n(2)), n(3), n(4), n(5)});
+  }
+  r.recent = {at.at("recent_loss").as_number(), at.at("recent_tokens").as_integer()};
+  r.peak_bytes = at.at("peak_bytes").as_integer();
+  r.explored = at.at("explored").as_number();
+  return r;
+}
+
+/// What a checkpoint says besides the model and its record: enough to sample without the text.
+struct run_origin {
+  settings asked;
+  vocabulary symbols;
+  std::uint64_t text_hash;
+};
+
+inline tessera::io::json to_json(run_origin const& o) {
+  const bool bytes = o.symbols.level() == text_level::byte;
+  return tessera::io::json::object{{"settings", to_json(settings_table(), o.asked)},
+                                   {"symbols", bytes ? "" : o.symbols.symbols()},
+                                   {"text_hash", o.text_hash}};
+}
+
+inline text_level level_of(settings const& s) {
+  return s.level == "byte" ? text_level::byte : text_level::character;
+}
+
+inline run_origin read_origin(tessera::io::json_place const& at, std::string const& document) {
+  const settings asked = stored_settings(at.at("settings").value(), document);
+  return {asked, vocabulary(level_of(asked), at.at("symbols").as_string()),
+          at.at("text_hash").as_integer<std::uint64_t>()};
+}
+
+}  // namespace pretrain

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/memory.hpp>
+#include <tessera/train/interrupt.hpp>
+
+#include "progress.hpp"
+#include "run_record.hpp"
+#include "windows.hpp"
+
+namespace pretrain {
+
+/// The training of one variant: feeds the model, and writes down what becomes of it.
+class training_run final : public training_program {
+ public:
+  training_run(run_origin const& origin, variant const& v, token_text const& text, std::string folder,
+               tessera::context& ctx, train::interrupt_guard const& signals)
+      : origin_(origin),
+        variant_(v),
+        text_(text),
+        folder_(std::move(folder)),
+        signals_(signals),
+        windows_(tessera::sequences::of_equal_length(asked().batch, asked().context)),
+        inputs_(static_cast<std::size_t>(windows_.tokens())),
+        targets_(inputs_.size()),
+        progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
+    tessera::tensor_memory::reset_peak();
+    model_ = make_model(description_of(asked(), v, text.symbols.size()), ctx);
+    model_->begin_training({.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay});
+    record_.variant = v.name;
+  }
+
+  /// The beginning of a new training: finds out how many steps it has.
+  void begin() {
+    record_.steps = asked().steps > 0 ? asked().steps : model_->steps_within(asked().time.count(), *this);
+  }
+  /// Goes on from a checkpoint.
+  void resume(train::checkpoint const& from, run_record record) {
+    model_->resume(from);
+    record_ = std::move(record);
+  }
+
+  train::stop_reason train() {
+    settings const& s = asked();
+    record_.reached = model_->so_far();
+    if (s.until_loss > 0 && record_.reached.best_loss <= s.until_loss) return train::stop_reason::loss;
+    const std::int64_t steps = record_.steps;
+    const auto share = [&](int count) { return tessera::ceil_div<std::int64_t>(steps, count); };
+    training_settings how;
+    how.loop.steps = steps;
+    how.loop.tokens = static_cast<std::int64_t>(s.until_tokens);
+    how.loop.loss = s.until_loss;
+    how.loop.clip = s.clip;
+    how.loop.evaluate_every = s.eval_every > 0 ? s.eval_every : share(evaluations);
+    how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
+    how.rates = rates();
+    if (variant_.density < 1 && !s.static_pattern && s.updates > 0)
+      how.patterns = {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
+    const train::stop_reason why = model_->train(how, *this);
+    record_.reached = model_->so_far();
+    return why;
+  }
+
+  run_record const& record() const { return record_; }
+  model& trained() { return *model_; }
+
+  train::token_loss accumulate(std::int64_t step, int) override {
+    sample_batch(text_.training, asked().context, asked().seed, static_cast<std::uint64_t>(step), inputs_,
+                 targets_);
+    return {model_->learn({windows_, inputs_, targets_}, step), windows_.tokens()};
+  }
+
+  train::token_loss evaluate() override {
+    const std::span<token const> text = text_.validation;
+    const std::size_t count = window_count(text, asked().context);
+    train::token_loss all;
+    for (std::size_t first = 0; first < count; first += static_cast<std::size_t>(asked().batch)) {
+      std::vector<std::int64_t> lengths;
+      for (std::size_t i = first; i < std::min(count, first + static_cast<std::size_t>(asked().batch)); ++i)
+        lengths.push_back(std::ssize(window_at(text, asked().context, i).inputs));
+      const auto windows = tessera::sequences::from_lengths(lengths);
+      const auto begin = static_cast<std::size_t>(all.tokens),
+                 size = static_cast<std::size_t>(windows.tokens());
+      all += {model_->evaluate({windows, text.subspan(begin, size), text.subspan(begin + 1, size)}),
+              windows.tokens()};
+    }
+    return all;
+  }
+
+  void stepped(train::step_report const& report) override {
+    record_.recent += {report.loss * static_cast<double>(windows_.tokens()), windows_.tokens()};
+    train::progress const& now = model_->so_far();
+    progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
+                    static_cast<double>(now.tokens), seconds(now.seconds), report.loss,
+                    report.learning_rate});
+  }
+
+  void evaluated(double loss) override {
+    train::progress const& now = model_->so_far();
+    record_.points.push_back({static_cast<int>(now.step), static_cast<double>(now.tokens),
+                              seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1)});
+    record_.recent = {};
+  }
+
+  void save() override {
+    train::progress const& now = model_->so_far();
+    record_.peak_bytes =
+        std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
+    record_.explored = model_->explored();
+    tessera::io::json program = to_json(origin_);
+    program["record"] = to_json(record_);
+    model_->save(train::checkpoint_folder(folder_, now.step), std::move(program));
+    train::keep_checkpoints(folder_, asked().keep, now.best_step);
+  }
+
+  bool interrupted() override { return signals_.signal() != 0; }
+
+ private:
+  static constexpr int evaluations = 12, checkpoints = 5;  // in a run, unless asked otherwise
+
+  settings const& asked() const { return origin_.asked; }
+
+  train::warmed_up<train::cosine> rates() const {
+    const auto warmup = static_cast<std::int64_t>(asked().warmup * static_cast<double>(record_.steps));
+    return {warmup,
+            {variant_.lr, variant_.lr * asked().final_lr, std::max<std::int64_t>(1, record_.steps - warmup)}};
+  }
+
+  run_origin const& origin_;
+  variant variant_;
+  token_text const& text_;
+  std::string folder_;
+  train::interrupt_guard const& signals_;
+  tessera::sequences windows_;
+  std::vector<token> inputs_, targets_;
+  progress progress_;
+  run_record record_;
+  std::unique_ptr<model> model_;
+};
+
+}  // namespace pretrain

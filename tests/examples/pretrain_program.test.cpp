@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <tessera/io/safetensors.hpp>
+
+#include "../io/scratch_folder.hpp"
+
+// The built programs, run as a user runs them.
+#if defined(PRETRAIN) && defined(GENERATE)
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct outcome {
+  int code;
+  std::string output;  // stdout and stderr
+};
+
+outcome shell(std::string const& script) {
+  std::FILE* const pipe = popen(("exec 2>&1; " + script).c_str(), "r");
+  REQUIRE(pipe);
+  outcome result;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+bool contains(outcome const& result, std::string const& part) {
+  const bool found = result.output.find(part) != std::string::npos;
+  if (!found) MESSAGE(result.output);
+  return found;
+}
+
+std::string contents(std::string const& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A folder with a text to learn and runs of a small model on it.
+class workplace {
+ public:
+  explicit workplace(std::string const& word = "square") {
+    std::string text;
+    for (int i = 0; i < 500; ++i)
+      text += "of " + std::to_string(i) + " the " + word + " is " + std::to_string(i * i) + ".\n";
+    put(folder / "text", text);
+  }
+
+  std::string in(std::string const& name) const { return folder / name; }
+
+  /// The command that trains a small model, in the run of that name.
+  std::string pretrain(std::string const& run, std::string const& more = "") const {
+    return PRETRAIN " --text " + in("text") + " --out " + in("runs") + " --name " + run +
+           " --layers 2 --hidden 32 --heads 2 --context 16 --batch 4 --steps 60 --updates 59 --density 0.25"
+           " --quiet " +
+           more;
+  }
+  std::string resume(std::string const& run, std::string const& more = "") const {
+    return PRETRAIN " --resume " + in("runs/" + run) + " " + more;
+  }
+  std::string generate(std::string const& of, std::string const& more = "") const {
+    return GENERATE " --checkpoint " + in("runs/" + of) + " --tokens 40 " + more;
+  }
+  /// All that lies in a run.
+  std::set<std::string> files(std::string const& run) const {
+    std::set<std::string> all;
+    for (auto const& entry : fs::recursive_directory_iterator(in("runs/" + run)))
+      all.insert(entry.path().lexically_relative(in("runs/" + run)).string());
+    return all;
+  }
+
+ private:
+  scratch_folder folder;
+};
+
+/// Runs `command`, and sends SIGTERM once there is a file that matches `awaited`. The output ends with the
+/// exit code.
+outcome terminate(std::string const& command, std::string const& awaited) {
+  return shell(command + " & pid=$!; until ls " + awaited +
+               " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -TERM $pid; wait $pid");
+}
+
+/// Whether two checkpoints hold the same bits; their metadata may differ, since they say how long it took.
+bool same_tensors(std::string const& a, std::string const& b) {
+  const tessera::io::safetensors_file x(a + "/tensors.safetensors"), y(b + "/tensors.safetensors");
+  if (x.tensors().size() != y.tensors().size()) return false;
+  for (auto const& [name, tensor] : x.tensors()) {
+    auto const& other = y.at(name);
+    if (tensor.dtype != other.dtype || tensor.shape != other.shape ||
+        !std::equal(tensor.bytes.begin(), tensor.bytes.end(), other.bytes.begin(), other.bytes.end()))
+      return false;
+  }
+  return !x.tensors().empty();
+}
+
+}  // namespace
+
+TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples") {
+  const workplace here;
+  const outcome run = shell(here.pretrain("a"));
+  CHECK(run.code == 0);
+  for (const char* part : {"live parameters", "multiply-adds per token", "peak memory of tensors",
+                           "tokens per second", "bits per byte", "4-gram"})
+    CHECK(contains(run, part));
+  const std::set<std::string> files = here.files("a");
+  for (const char* file : {"settings.json", "table.txt", "loss.csv", "loss_by_time.svg", "loss_by_tokens.svg",
+                           "dense/sample.txt", "sparse/sample.txt", "dense/step-00000060/tensors.safetensors",
+                           "sparse/step-00000060/state.json"})
+    CHECK_MESSAGE(files.contains(file), file);
+  CHECK(contains(run, contents(here.in("runs/a/table.txt"))));
+
+  const outcome again = shell(here.pretrain("a"));
+  CHECK(again.code == 2);
+  CHECK(contains(again, "exists already"));
+  CHECK(here.files("a") == files);
+  CHECK(shell(here.pretrain("b", "--config " + here.in("runs/a/settings.json"))).code == 0);
+  CHECK(same_tensors(here.in("runs/a/sparse/step-00000060"), here.in("runs/b/sparse/step-00000060")));
+}
+
+TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any number of threads") {
+  const workplace here;
+  CHECK(shell(here.pretrain("whole")).code == 0);
+  const std::string often = "--checkpoint-every 1";  // there is an update of the patterns in every step
+  const outcome first = terminate(here.pretrain("parts", often), here.in("runs/parts/dense/step-*"));
+  CHECK(first.code == 128 + SIGTERM);
+  CHECK(contains(first, "pretrain --resume " + here.in("runs/parts")));
+  CHECK(!here.files("parts").contains("dense/step-00000060"));
+  const outcome second = terminate(here.resume("parts", "--threads 1"), here.in("runs/parts/sparse/step-*"));
+  CHECK(second.code == 128 + SIGTERM);
+  CHECK(!here.files("parts").contains("sparse/step-00000060"));
+  CHECK(shell(here.resume("parts")).code == 0);
+  for (const char* last : {"/dense/step-00000060", "/sparse/step-00000060"})
+    CHECK(same_tensors(here.in("runs/whole") + last, here.in("runs/parts") + last));
+
+  const std::set<std::string> files = here.files("parts");
+  CHECK(shell(here.resume("parts")).code == 0);  // there is nothing left to do
+  CHECK(here.files("parts") == files);
+}
+
+TEST_CASE("pretrain: every block size trains") {
+  const workplace here;
+  for (const std::string block : {"1", "4", "8"}) {
+    CHECK(shell(here.pretrain("b" + block, "--only sparse --steps 3 --block " + block)).code == 0);
+    CHECK(here.files("b" + block).contains("sparse/step-00000003/state.json"));
+  }
+}
+
+TEST_CASE("pretrain: what makes no sense is refused with code 2 before anything is written") {
+  const workplace here;
+  const struct {
+    std::string options, message;
+  } wrong[] = {
+      {"--densty 0.5", "did you mean --density?"},
+      {"--density 0", "'0' is not a number in (0, 1]"},
+      {"--block 5", "one of 1|4|8|16"},
+      {"--hidden 40", "32 and 48 are"},
+      {"--threads 4000", "is more than the"},
+      {"--context 20000", "needs at least 20001"},
+      {"--hidden 65536 --heads 1 --layers 1000", "this machine has"},
+      {"--hidden", "needs a value"},
+  };
+  for (auto const& [options, message] : wrong) {
+    const outcome refused = shell(here.pretrain("a", options));
+    CHECK(refused.code == 2);
+    CHECK(contains(refused, message));
+  }
+  put(here.in("settings.json"), "{\"layers\": 0}");
+  const outcome refused = shell(here.pretrain("a", "--config " + here.in("settings.json")));
+  CHECK(refused.code == 2);
+  CHECK(contains(refused, "settings.json: layers] '0' is not a whole number in [1, 1000]"));
+  CHECK(!fs::exists(here.in("runs")));
+}
+
+TEST_CASE("pretrain: a text that cannot be used ends in code 1") {
+  const workplace here;
+  put(here.in("empty"), "");
+  put(here.in("binary"), std::string("a\0b", 3));
+  put(here.in("latin"), "a text as na\xefve as this");
+  const auto refused = [&](std::string const& file, std::string const& message) {
+    const outcome result = shell(PRETRAIN " --out " + here.in("runs") + " --text " + here.in(file));
+    CHECK(result.code == 1);
+    CHECK(contains(result, message));
+  };
+  refused("empty", "is empty");
+  refused("binary", "is binary");
+  refused("latin", "use --level byte");
+  refused("missing", "No such file");
+  CHECK(!fs::exists(here.in("runs")));
+}
+
+TEST_CASE("pretrain: a dry run prints sizes and writes nothing") {
+  const workplace here;
+  const outcome dry = shell(here.pretrain("a", "--dry-run"));
+  CHECK(dry.code == 0);
+  CHECK(contains(dry, "FLOPs of a step"));
+  CHECK(contains(dry, "expected time"));
+  CHECK(!fs::exists(here.in("runs")));
+}
+
+TEST_CASE("pretrain: only the same run on the same text is resumed") {
+  const workplace here, elsewhere("cube");
+  const std::string stop = "--until-tokens 640";  // after ten of the steps
+  CHECK(shell(here.pretrain("a", stop)).code == 0);
+  CHECK(shell(elsewhere.pretrain("a", stop)).code == 0);
+  const std::set<std::string> files = here.files("a");
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+    CHECK(here.files("a") == files);
+  };
+  refused(here.resume("a", "--lr 0.5"), 2, "in the run to be resumed, not 0.5");
+  refused(here.resume("a", "--text " + elsewhere.in("text")), 2, "was trained on another text");
+  refused(here.resume("nothing"), 2, "is not the folder of a run");
+
+  const std::string tensors = "runs/a/dense/step-00000010/tensors.safetensors";
+  const std::string state = "runs/a/dense/step-00000010/state.json";
+  const std::string good = contents(here.in(tensors)), good_state = contents(here.in(state));
+  put(here.in(tensors), good.substr(0, good.size() / 2));
+  refused(here.resume("a"), 1, here.in(tensors));
+  put(here.in(tensors), contents(elsewhere.in(tensors)));
+  refused(here.resume("a"), 1, "one of them was changed or replaced");
+  put(here.in(tensors), good);
+  put(here.in(state), "{\"format\": \"tessera.checkpoint\", \"version\": 99}");
+  refused(here.resume("a"), 1, "versions 1 to 1 can be read");
+  put(here.in(state), good_state);
+  CHECK(shell(here.resume("a", "--until-tokens 0")).code == 0);
+  CHECK(here.files("a").contains("dense/step-00000060/state.json"));
+}
+
+TEST_CASE("pretrain: a full disk ends in code 1 and leaves earlier checkpoints alone") {
+  const workplace here;
+  terminate(here.pretrain("a", "--only sparse --checkpoint-every 1"), here.in("runs/a/sparse/step-*"));
+  const std::set<std::string> files = here.files("a");
+  const outcome full = shell("trap '' XFSZ; ulimit -f 8; " + here.resume("a"));
+  CHECK(full.code == 1);
+  CHECK(contains(full, "File too large"));
+  CHECK(here.files("a") == files);
+  CHECK(shell(here.resume("a")).code == 0);
+}
+
+TEST_CASE("pretrain: a loss that is no number ends the run and names the step") {
+  const workplace here;
+  const outcome run = shell(here.pretrain("a", "--lr 1e30 --clip 0 --warmup 0 --only dense"));
+  CHECK(run.code == 1);
+  CHECK(contains(run, "[train] step "));
+}
+
+TEST_CASE("generate: a sample depends on the seed alone") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a")).code == 0);
+  const outcome sparse = shell(here.generate("a", "--prompt 'of 12'"));
+  CHECK(sparse.code == 0);
+  CHECK(contains(sparse, "of 12"));
+  CHECK(contains(sparse, "runs/a/sparse/step-"));
+  CHECK(shell(here.generate("a", "--prompt 'of 12' --threads 1")).output == sparse.output);
+  CHECK(shell(here.generate("a", "--prompt 'of 12' --seed 2")).output != sparse.output);
+  const outcome likeliest = shell(here.generate("a/dense", "--temperature 0"));
+  CHECK(contains(likeliest, "runs/a/dense/step-"));
+  CHECK(shell(here.generate("a/dense", "--top-k 1 --seed 3")).output == likeliest.output);
+}
+
+TEST_CASE("generate: mistakes of use end in code 2 and failures in 1") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--only dense --steps 1")).code == 0);
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(GENERATE, 2, "[--checkpoint] is missing");
+  refused(here.generate("a", "--prompt 'ä'"), 2, "is not among the");
+  refused(here.generate("a", "--temperature -1"), 2, "is not a number in [0, inf)");
+  refused(here.generate("b"), 1, "holds no checkpoint");
+  put(here.in("runs/a/dense/step-00000001/tensors.safetensors"), "12345678");
+  refused(here.generate("a"), 1, "tensors.safetensors");
+}
+
+#endif
