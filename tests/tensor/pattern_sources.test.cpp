@@ -209,7 +209,7 @@ TEST_CASE("pattern sources: a density of zero or above one or not a number is an
   for (const double density : {0.0, -0.5, 1.0001, double(NAN), double(INFINITY)})
     CHECK_THROWS_AS((void)random_pattern(4, 4, density, random), option_error);
   CHECK_THROWS_WITH_AS((void)random_pattern(4, 4, 1.5, random),
-                       "[random_pattern] density 1.500000 is outside (0, 1]", option_error);
+                       "[random_pattern] density 1.5 is outside (0, 1]", option_error);
   CHECK_THROWS_AS((void)random_pattern(-4, 4, 0.5, random), shape_error);
   CHECK_THROWS_AS((void)random_pattern(2147483647, 2147483647, 0.5, random), shape_error);
 }

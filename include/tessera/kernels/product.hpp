@@ -101,10 +101,10 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
     unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
       unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { acc[r][c] = simd::zero<Arch, T>(); });
     });
-    T const* const weights = a.weights + (Transposed ? row : row * Shape::cols);
     T const* const x = a.x + token;
     for (std::int64_t b = 0; b < count; ++b) {
-      T const* w = weights + (Transposed ? slot + slots[b] : slot + b) * Shape::elements;
+      T const* w = a.weights + (Transposed ? slot + slots[b] : slot + b) * Shape::elements +
+                   (Transposed ? row : row * Shape::cols);
       T const* block_x = x + std::int64_t(other[b]) * (block_depth * panel_tokens);
       for (std::ptrdiff_t l = 0; l < next.lines_a_block && next.at < next.end; ++l, next.at += 64)
         simd::prefetch<2>(next.at);
