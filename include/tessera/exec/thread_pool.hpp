@@ -30,8 +30,7 @@ class thread_pool {
         ranges_(threads) {
     try {
       workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (int part = 1; part < threads; ++part)
-        worker(part) = std::thread([this, part] { work(part); });
+      for (int part = 1; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
     } catch (...) {
       stop();
       throw;

@@ -42,8 +42,8 @@ inline double largest_difference(weight_and_bias const& a, weight_and_bias const
   return worst;
 }
 
-/// What rounding may do in 1000 steps: errors of at most u = 2^-24 each, which add up like a random walk, to four
-/// deviations.
+/// What rounding may do in 1000 steps: errors of at most u = 2^-24 each, which add up like a random walk, to
+/// four deviations.
 inline const double rounding_of_1000_steps = 4 * std::sqrt(1000.0) * 0x1p-24;
 
 /// The largest difference from what PyTorch recorded, of parameters and moments.
