@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/allocations.hpp>
 
 using namespace tessera;
 using support::farthest;
@@ -172,37 +170,8 @@ TEST_CASE("run: more statements than a plan holds are refused") {
   CHECK_THROWS_AS(many(std::make_index_sequence<41>{}), error);
 }
 
-// Sanitizers bring operators of their own, which cannot be replaced everywhere.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#endif
-#if !defined(SANITIZED) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-// The allocations of the whole program are counted: these replace the operators of every file linked with
-// this one.
-namespace {
-std::atomic<long> allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
-  if (void* memory = std::aligned_alloc(alignment, whole ? whole : alignment)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-
-TEST_CASE("run: the second run of the same statements allocates nothing") {
+TEST_CASE("run: the second run of the same statements allocates nothing" *
+          doctest::skip(!support::counts_allocations)) {
   const auto w = random_matrix<float, block_shape<8>>(40, 33, 0.5, 1);
   const auto v = random_matrix<float, block_shape<1>>(33, 40, 0.5, 2);
   auto g = w, m = w;
@@ -220,10 +189,8 @@ TEST_CASE("run: the second run of the same statements allocates nothing") {
       return total(ctx, square(m));
     };
     step();
-    const long before = allocations;
+    const long before = support::allocations();
     step();
-    CHECK(allocations == before);
+    CHECK(support::allocations() == before);
   }
 }
-
-#endif
