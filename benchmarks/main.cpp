@@ -164,7 +164,7 @@ int answer(settings const& s) {
   require_compiled_instruction_set();
   if (std::ranges::none_of(contestants(), [](contestant const& c) { return c.name == "oneDNN"; }))
     std::printf("oneDNN is left out: it was not found when this was built (Debian: libdnnl-dev)\n");
-  std::ranges::stable_sort(contestants(), [](contestant const& a, contestant const& b) {
+  std::ranges::sort(contestants(), [](contestant const& a, contestant const& b) {
     return std::pair(!a.name.starts_with("tessera"), a.name) <
            std::pair(!b.name.starts_with("tessera"), b.name);
   });
