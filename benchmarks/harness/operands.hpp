@@ -81,10 +81,11 @@ template <class Owner> job sampled_job(std::shared_ptr<Owner> owner, std::functi
   const auto results = std::int64_t(places.size());
   return {useful_flops(owner->g, owner->x.tokens()), std::move(run), results,
           [owner, places = std::move(places)](std::int64_t r) {
-            const auto [i, j] = places[std::size_t(r)];
+            const std::pair<std::int32_t, std::int32_t> at = places[std::size_t(r)];
             return beside_sum(
-                owner->g(i, j), owner->x.tokens(), [&, i = i](std::int64_t t) { return owner->dy(i, t); },
-                [&, j = j](std::int64_t t) { return owner->x(j, t); });
+                owner->g(at.first, at.second), owner->x.tokens(),
+                [&](std::int64_t t) { return owner->dy(at.first, t); },
+                [&](std::int64_t t) { return owner->x(at.second, t); });
           }};
 }
 
