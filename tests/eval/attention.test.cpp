@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
 #include <support/reference.hpp>
 
 #include <tessera/eval/attention.hpp>
@@ -17,7 +17,9 @@
 
 using namespace tessera;
 using support::fill;
+using support::padding_is_zero;
 using support::reference;
+using support::same_bits;
 using support::to_reference;
 
 namespace {
@@ -174,20 +176,6 @@ template <class T> struct problem {
     return {to_reference(qkv), to_reference(dy), rows, heads, seen, std::numeric_limits<T>::epsilon() / 2};
   }
 };
-
-template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
-  for (std::int64_t p = 0; p < x.panels(); ++p)
-    for (std::int64_t f = 0; f < x.stored_features(); ++f)
-      for (int t = 0; t < panel_tokens; ++t)
-        if ((f >= x.features() || p * panel_tokens + t >= x.tokens()) &&
-            x.panel(p)[f * panel_tokens + t] != 0)
-          return false;
-  return true;
-}
-
-template <class T> bool same_bits(panel_matrix<T> const& a, panel_matrix<T> const& b) {
-  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
 
 struct size {
   int heads, head_size;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
@@ -16,6 +17,7 @@ using support::bound;
 using support::fill;
 using support::magnitudes;
 using support::multiply;
+using support::padding_is_zero;
 using support::random_matrix;
 using support::reference;
 using support::to_reference;
@@ -36,17 +38,6 @@ double excess(reference const& got, reference const& exact, reference const& mag
   for (std::size_t i = 0; i < exact.values.size(); ++i)
     worst = std::max(worst, std::abs(got.values[i] - exact.values[i]) / bound<T>(terms, magnitude.values[i]));
   return worst;
-}
-
-/// True if everything stored beyond the last feature and token is zero.
-template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
-  for (std::int64_t p = 0; p < x.panels(); ++p)
-    for (std::int64_t f = 0; f < x.stored_features(); ++f)
-      for (int t = 0; t < panel_tokens; ++t)
-        if ((f >= x.features() || p * panel_tokens + t >= x.tokens()) &&
-            x.panel(p)[f * panel_tokens + t] != 0)
-          return false;
-  return true;
 }
 
 }  // namespace

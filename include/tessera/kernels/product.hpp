@@ -38,6 +38,20 @@ template <class T> struct product_arguments {
   T* sums;   // block rows × 64: scratch for a costly tree
 };
 
+/// Applies the tree to one register of sums and stores it. Only the last register of a ragged panel may be
+/// Partial: its lanes beyond the last token become zero.
+template <class Arch, class Tree, bool Partial, class T>
+TESSERA_INLINE void finish_register(product_arguments<T> const& a, simd::batch<T, Arch> sum,
+                                    std::int64_t feature, int token) {
+  place at = a.at;
+  at.feature = feature;
+  at.token = token;
+  simd::batch<T, Arch> value = Tree::value(at, sum);
+  if constexpr (Partial)
+    if (token + simd::lanes<T, Arch> > a.tokens) value = simd::first_lanes(value, a.tokens - token);
+  value.store_unaligned(a.y + feature * panel_tokens + token);
+}
+
 /// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
 /// by, so y is written exactly once. Weights are only ever broadcast: W and Wᵀ cost the same.
 template <class Arch, class T, class Shape, bool Transposed, class Tree> struct product_panel {
@@ -144,7 +158,7 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
       if constexpr (Tree::costly)
         simd::store<Arch>(a.sums + row * panel_tokens + t, acc[c]);
       else
-        finish<C>(a, batch(acc[c]), feature, t);
+        finish_register<Arch, Tree, C == 1>(a, batch(acc[c]), feature, t);
     });
   }
 
@@ -157,22 +171,10 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
       if (feature >= a.rows) return;
       for (int c = 0; c < C; ++c) {
         const int t = token + c * lanes;
-        finish<C>(a, batch::load_unaligned(a.sums + row * panel_tokens + t), feature, t);
+        finish_register<Arch, Tree, C == 1>(a, batch::load_unaligned(a.sums + row * panel_tokens + t),
+                                            feature, t);
       }
     }
-  }
-
-  /// Applies the tree and stores; lanes beyond the last token become zero (C is 1 there).
-  template <int C>
-  TESSERA_INLINE static void finish(product_arguments<T> const& a, batch sum, std::int64_t feature,
-                                    int token) {
-    place at = a.at;
-    at.feature = feature;
-    at.token = token;
-    batch value = Tree::value(at, sum);
-    if constexpr (C == 1)
-      if (token + lanes > a.tokens) value = simd::first_lanes(value, a.tokens - token);
-    value.store_unaligned(a.y + feature * panel_tokens + token);
   }
 };
 

@@ -117,7 +117,7 @@ struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
         if (!Last || Tree::costly)
           total.store_unaligned(sums + i * lanes);
         else
-          finish<C>(a, total, a.first_line + l, token + i * lanes);
+          finish_register<Arch, Tree, C == 1>(a, total, a.first_line + l, token + i * lanes);
       });
       if constexpr (Last && Tree::costly) finish_line<C>(a, sums, a.first_line + l, token);
     }
@@ -127,18 +127,8 @@ struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
   [[gnu::noinline]] static void finish_line(product_arguments<T> const& a, T const* sums, std::int64_t line,
                                             int token) {
     for (int i = 0; i < C; ++i)
-      finish<C>(a, batch::load_unaligned(sums + i * lanes), line, token + i * lanes);
-  }
-
-  template <int C>
-  TESSERA_INLINE static void finish(product_arguments<T> const& a, batch sum, std::int64_t line, int token) {
-    place at = a.at;
-    at.feature = line;
-    at.token = token;
-    batch value = Tree::value(at, sum);
-    if constexpr (C == 1)
-      if (token + lanes > a.tokens) value = simd::first_lanes(value, a.tokens - token);
-    value.store_unaligned(a.y + line * panel_tokens + token);
+      finish_register<Arch, Tree, C == 1>(a, batch::load_unaligned(sums + i * lanes), line,
+                                          token + i * lanes);
   }
 };
 

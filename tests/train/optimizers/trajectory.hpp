@@ -42,10 +42,6 @@ inline double largest_difference(weight_and_bias const& a, weight_and_bias const
   return worst;
 }
 
-/// What rounding may do in 1000 steps: errors of at most u = 2^-24 each, which add up like a random walk, to
-/// four deviations.
-inline const double rounding_of_1000_steps = 4 * std::sqrt(1000.0) * 0x1p-24;
-
 /// The largest difference from what PyTorch recorded, of parameters and moments.
 template <class Optimizer> double distance_from_torch(std::string const& name, Optimizer const& optimizer) {
   const golden_tensors torch("optimizers.safetensors");
