@@ -28,8 +28,9 @@ struct size {
   std::int64_t rows, cols, tokens;
   double density;
 };
-const std::vector<size> sizes = {{64, 48, 64, 0.4}, {80, 33, 130, 0.3},  {17, 100, 15, 0.5}, {1, 1, 1, 1},
-                                 {50, 70, 97, 0.0}, {40, 300, 200, 0.2}, {48, 64, 31, 1.0}};
+const std::vector<size> sizes = {
+    {64, 48, 64, 0.4},   {80, 33, 130, 0.3}, {17, 100, 15, 0.5},  {1, 1, 1, 1},        {50, 70, 97, 0.0},
+    {40, 300, 200, 0.2}, {48, 64, 31, 1.0},  {20, 2100, 70, 0.2}, {2100, 20, 70, 0.2}, {18, 1300, 65, 1.0}};
 
 /// The largest error of `got` as a multiple of what the sums' lengths and magnitudes allow.
 template <class T>
@@ -59,6 +60,21 @@ TEST_CASE_TEMPLATE_DEFINE("product: W * x equals the triple loop", Types, forwar
   }
 }
 TEST_CASE_TEMPLATE_APPLY(forward, support::element_and_block);
+
+TEST_CASE_TEMPLATE_DEFINE("product: a deep activation, walked in chunks, ends in a costly epilogue too",
+                          Types, deep) {
+  using T = typename Types::element;
+  context ctx(2, oversubscribe::allowed);
+  const auto w = random_matrix<T, typename Types::block>(37, 2100, 0.2, 1);
+  panel_matrix<T> x(2100, 70), y(37, 70), z(37, 70), expected(37, 70);
+  feature_vector<T> b(37);
+  fill(x, 2);
+  fill(b, 3);
+  run(ctx, y = tanh(w * x + b), z = w * x);
+  run(ctx, expected = tanh(z + b));
+  CHECK(std::equal(y.data(), y.data() + y.size_bytes() / sizeof(T), expected.data()));
+}
+TEST_CASE_TEMPLATE_APPLY(deep, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("product: transposed(W) * y equals the triple loop", Types, backward) {
   using T = typename Types::element;

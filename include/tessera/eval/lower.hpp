@@ -245,7 +245,7 @@ void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_
     lowered::bind(p, s, node);
     if (overlap(s.operand[0], s.operand[1]))
       throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-    s.sums = p.scratch(product_step::sums_bytes(s.lines));
+    s.sums = p.scratch(product_step::kernel::sums_bytes(s.index, s.depth));
     s.compute = product_step::compute;
   }
   p.add(s);

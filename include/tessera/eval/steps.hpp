@@ -74,14 +74,6 @@ template <class T> void clear_overhang(step const& s, T* values, std::int64_t fi
 
 template <class Arch, class T, class Block, bool Transposed, class Tree> struct product_step {
   using kernel = kernels::product_panel<Arch, T, Block, Transposed, Tree>;
-  static constexpr std::size_t fetched_ahead = std::size_t(1) << 20;  // two panels should fit the L2
-
-  static std::size_t sums_bytes(std::int64_t lines) {
-    if constexpr (requires { kernel::sums_bytes(lines); })
-      return kernel::sums_bytes(lines);
-    else
-      return Tree::costly ? kernel::line_rows * panel_tokens * sizeof(T) : 0;
-  }
 
   static void compute(step const& s, tile const& t) noexcept {
     const std::int64_t panel = t.index / s.parts;
@@ -98,8 +90,7 @@ template <class Arch, class T, class Block, bool Transposed, class Tree> struct 
     a.depth = s.depth;
     a.tokens = s.tokens_of(panel);
     const std::size_t panel_bytes = std::size_t(s.depth) * panel_tokens * sizeof(T);
-    if (s.parts == 1 && s.operand[1].owner == memory::user && panel + 1 < s.panels() &&
-        panel_bytes < fetched_ahead) {
+    if (s.parts == 1 && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
       a.next = s.address(1, panel + 1, t.scratch);
       a.next_bytes = panel_bytes;
     }

@@ -22,8 +22,8 @@ struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
   static constexpr int chunk = register_block<T, Arch>::chunk_features;
 
   /// Bytes of product_arguments::sums for this many lines: sums, and how far each line has been walked.
-  static std::size_t sums_bytes(std::int64_t lines) {
-    return std::size_t(lines) * (panel_tokens * sizeof(T) + sizeof(std::int32_t));
+  static std::size_t sums_bytes(line_index const& index, std::int64_t) {
+    return std::size_t(index.lines) * (panel_tokens * sizeof(T) + sizeof(std::int32_t));
   }
 
   static void run(product_arguments<T> const& a) noexcept {

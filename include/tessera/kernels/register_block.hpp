@@ -13,6 +13,9 @@ template <class T, class Arch> struct register_block {
   static constexpr int rows = 4;
   static constexpr int registers = wide ? 4 : 2;
   static constexpr int chunk_features = 192;  // of a panel, for block rows too low to reuse what they load
+  // What a product uses of an activation at a time: a whole panel, or else a chunk of it, and of that one
+  // line.
+  static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
   static constexpr const char* name = wide ? "4x4" : "4x2";
 };
 
