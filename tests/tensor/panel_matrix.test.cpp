@@ -12,13 +12,13 @@ using namespace tessera;
 namespace {
 
 /// Stored values beyond the last feature and token that are not zero.
-std::int64_t dirty_padding(panel_matrix<float> const& x) {
+template <class T> std::int64_t dirty_padding(panel_matrix<T> const& x) {
   std::int64_t count = 0;
   for (std::int64_t p = 0; p < x.panels(); ++p)
     for (std::int64_t f = 0; f < x.stored_features(); ++f)
       for (int t = 0; t < panel_tokens; ++t)
         if (f >= x.features() || p * panel_tokens + t >= x.tokens())
-          count += x.panel(p)[f * panel_tokens + t] != 0;
+          count += x.panel(p)[place_in_panel<T>(f, t)] != 0;
   return count;
 }
 
@@ -37,6 +37,17 @@ TEST_CASE("panel_matrix: a panel holds 64 tokens, feature by feature") {
   CHECK(x.data() + 48 * 64 == x.panel(1));
 }
 
+TEST_CASE("panel_matrix: in bfloat16 two features of a token stand together") {
+  panel_matrix<bfloat16> x(33, 130);
+  CHECK(x.panel_stride() == 48 * 64);
+  CHECK(x.size_bytes() == 3 * 48 * 64 * 2);
+  x(4, 70) = bfloat16(1);
+  x(5, 70) = bfloat16(2);
+  CHECK(x.panel(1)[2 * 128 + 6 * 2] == 1);
+  CHECK(x.panel(1)[2 * 128 + 6 * 2 + 1] == 2);
+  CHECK(x.data() + 48 * 64 == x.panel(1));
+}
+
 TEST_CASE("panel_matrix: a new one is zero, a copy is its own") {
   panel_matrix<float> x(3, 5);
   CHECK(x(2, 4) == 0);
@@ -49,10 +60,11 @@ TEST_CASE("panel_matrix: a new one is zero, a copy is its own") {
   CHECK(z(2, 4) == 1);
 }
 
-TEST_CASE("panel_matrix: another number of tokens keeps memory and clears padding") {
-  panel_matrix<float> x(33, 300);
+TEST_CASE_TEMPLATE("panel_matrix: another number of tokens keeps memory and clears padding", T, float,
+                   bfloat16) {
+  panel_matrix<T> x(33, 300);
   support::fill(x, 1);
-  float const* const memory = x.data();
+  T const* const memory = x.data();
   for (const std::int64_t tokens : {64, 70, 1, 300, 129}) {
     x.resize(tokens);
     CHECK(x.tokens() == tokens);

@@ -3,7 +3,9 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
 
 namespace tessera::inline TESSERA_ISA {
@@ -11,8 +13,7 @@ namespace tessera::inline TESSERA_ISA {
 /// What the library needs to know about a number it stores.
 ///   accumulator      the type its sums are kept in
 ///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
-///   or
-///                    one double)
+///                    or one double)
 ///   name             as in a safetensors file
 template <class T> struct element_traits;
 
@@ -28,12 +29,30 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
+template <> struct element_traits<bfloat16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "BF16";
+};
+
 /// A number that tensors can hold.
 template <class T>
 concept element = requires { typename element_traits<T>::accumulator; };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
 
-static_assert(element<float> && element<double> && !element<std::int32_t>);
+static_assert(element<float> && element<double> && element<bfloat16> && !element<std::int32_t>);
+
+/// The largest relative error of a number rounded to T.
+template <element T>
+inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+
+/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
+/// share a lane, which stand together.
+template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
+  constexpr int group = element_traits<T>::features_a_lane;
+  if constexpr (group == 1) return feature * panel_tokens + token;
+  return feature / group * (group * panel_tokens) + token * group + feature % group;
+}
 
 }  // namespace tessera::inline TESSERA_ISA

@@ -98,6 +98,9 @@ auto stored_values(Matrix&& matrix) {
   return expr::values_of<expr::held<Matrix>>{expr::hold(std::forward<Matrix>(matrix))};
 }
 
+/// A tensor as an expression: `y = converted(x)` brings its values to the element type of y.
+template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
+
 /// 0, 1, 2, … along the features.
 inline expr::number_of_feature feature_number() { return {}; }
 

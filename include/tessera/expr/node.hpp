@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -141,15 +142,23 @@ constexpr bool combine(domain a, domain b) {
   return a == domain::number || b == domain::number || of_matrix(a) == of_matrix(b);
 }
 
-/// The element type operands share; `void` is a number's. `mixed` if there are two.
+/// The type that an operation on these elements computes in: the accumulator they share. `void` is a
+/// number's; `mixed` if there are two.
 struct mixed {};
+template <class T> struct computed_in {
+  using type = T;
+};
+template <element T> struct computed_in<T> {
+  using type = accumulator_t<T>;
+};
 template <class...> struct common_value {
   using type = void;
 };
-template <class First, class... Rest> struct common_value<First, Rest...> {
+template <class Head, class... Rest> struct common_value<Head, Rest...> {
+  using first = typename computed_in<Head>::type;
   using rest = typename common_value<Rest...>::type;
-  using type = std::conditional_t<std::is_void_v<First> || std::is_same_v<First, rest>, rest,
-                                  std::conditional_t<std::is_void_v<rest>, First, mixed>>;
+  using type = std::conditional_t<std::is_void_v<first> || std::is_same_v<first, rest>, rest,
+                                  std::conditional_t<std::is_void_v<rest>, first, mixed>>;
 };
 
 template <class T>

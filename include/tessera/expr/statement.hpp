@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/expr/map.hpp>
 #include <tessera/expr/node.hpp>
@@ -59,6 +61,15 @@ auto make_statement(Destination& destination, Value value) {
   return statement<Destination, Value, Accumulates>{&destination, std::move(value)};
 }
 
+/// What `stochastic` makes of the value of a statement. Not a node: it is no part of an expression.
+template <class Value> struct stochastic_value {
+  using value_type = typename Value::value_type;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  std::uint64_t key;
+  extent size() const { return extent_of(value); }
+};
+
 }  // namespace expr
 
 // What `destination = expression` means: found by argument-dependent lookup from the tensors.
@@ -71,6 +82,23 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<true>(destination, expr::hold(std::forward<Value>(value)));
   else
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
+}
+
+/// The same statement with its results rounded at random, so that their mean is the exact one
+/// (round_stochastically): a function of the key, see random_stream, and of the place alone.
+/// `run(ctx, stochastic(w = w - 0.1 * g, key))`
+template <tensor Destination, class Value>
+auto stochastic(expr::statement<Destination, Value, false> statement, std::uint64_t key) {
+  using E = typename Destination::value_type;
+  constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
+                        !expr::sums_by_itself<Value>;
+  static_assert(
+      fits,
+      "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
+      "feature_vector in bfloat16: others are not rounded");
+  using value = expr::stochastic_value<Value>;
+  return expr::statement<Destination, value, false>{statement.destination,
+                                                    value{std::move(statement.value), key}};
 }
 
 }  // namespace tessera::inline TESSERA_ISA

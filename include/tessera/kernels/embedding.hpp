@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/simd/simd.hpp>
 
 // Moves between the rows of a dense table in blocks and the tokens of panels. Lines are block columns of the
 // table: `Block::cols` features of the panel, so that what a line touches of both fits the L1.
@@ -25,6 +26,7 @@ template <class T, class Block> struct embedding {
       const int height = int(std::min<std::int64_t>(Block::cols, features - line * Block::cols));
       for (int t = 0; t < tokens; ++t) {
         T const* const from = row(table, lines, line, ids[t]);
+        if (line + 1 < last) simd::prefetch<1>(from + Block::elements);  // the same row of the next line
         for (int f = 0; f < height; ++f)
           to[f * panel_tokens + t] = (adds ? to[f * panel_tokens + t] : T(0)) + from[f];
       }

@@ -7,6 +7,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -22,8 +23,8 @@ struct place {
 };
 
 /// What a kernel computes from its operands, by operand number: the tree of an expression without its
-/// tensors, so that expressions of one form share one kernel. `value` computes one register; `sum` is the
-/// product's.
+/// tensors, so that expressions of one form share one kernel. `value` computes one register, in the
+/// accumulator type of all its elements E, which are widened where they are loaded; `sum` is the product's.
 namespace tree {
 
 /// The finished sums of the product that the tree is the epilogue of.
@@ -33,36 +34,35 @@ struct sum {
 };
 
 /// An activation, at its own feature and tokens.
-template <int I> struct panel {
+template <int I, class E> struct panel {
   static constexpr bool costly = false;
   template <class Batch> static Batch value(place const& at, Batch) {
-    using T = typename Batch::value_type;
-    return Batch::load_unaligned(static_cast<T const*>(at.operands[I]) + at.feature * panel_tokens +
-                                 at.token);
+    return simd::load_feature<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]), at.feature,
+                                                         at.token);
   }
 };
 
 /// A number for each feature, the same for all tokens.
-template <int I> struct feature {
+template <int I, class E> struct feature {
   static constexpr bool costly = false;
   template <class Batch> static Batch value(place const& at, Batch) {
-    return Batch(static_cast<typename Batch::value_type const*>(at.operands[I])[at.feature]);
+    return Batch(accumulator_t<E>(static_cast<E const*>(at.operands[I])[at.feature]));
   }
 };
 
 /// A number for each token, the same for all features.
-template <int I> struct token {
+template <int I, class E> struct token {
   static constexpr bool costly = false;
   template <class Batch> static Batch value(place const& at, Batch) {
-    return Batch::load_unaligned(static_cast<typename Batch::value_type const*>(at.operands[I]) + at.token);
+    return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.token);
   }
 };
 
 /// Values of a matrix or vector, one after the other.
-template <int I> struct values {
+template <int I, class E> struct values {
   static constexpr bool costly = false;
   template <class Batch> static Batch value(place const& at, Batch) {
-    return Batch::load_unaligned(static_cast<typename Batch::value_type const*>(at.operands[I]) + at.feature);
+    return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.feature);
   }
 };
 
@@ -93,25 +93,56 @@ struct value_number {
   }
 };
 
-/// A random number in [0, 1), in steps of 2^-24, that is a function of a key, the feature and the token
-/// alone. The key's bits stand in scalar S. Finaliser: C. Wellons, "lowbias32".
+/// 32 random bits for each column of a row, a function of a key, the row and the column alone. The key's bits
+/// stand in a scalar. Finaliser: C. Wellons, "lowbias32".
+struct random_row {
+  std::uint32_t bits;
+  random_row(double scalar, std::int64_t row) {
+    const auto key =
+        std::bit_cast<std::uint64_t>(scalar) + static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15u;
+    bits = static_cast<std::uint32_t>((key ^ (key >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
+  }
+  /// Of one column, or of a register of them.
+  template <class Columns> TESSERA_INLINE Columns operator()(Columns column) const {
+    Columns h = (column * Columns(0x9e3779b9u)) ^ Columns(bits);
+    h = (h ^ (h >> 16)) * Columns(0x7feb352du);
+    h = (h ^ (h >> 15)) * Columns(0x846ca68bu);
+    return h ^ (h >> 16);
+  }
+  /// Of a register of columns from `first` on.
+  template <class Arch> TESSERA_INLINE simd::batch<std::uint32_t, Arch> from(std::uint32_t first) const {
+    using columns = simd::batch<std::uint32_t, Arch>;
+    return (*this)(columns(first) + simd::lane_numbers<std::uint32_t, Arch>());
+  }
+};
+
+/// A random number in [0, 1), in steps of 2^-24, for each feature and token. Scalar S is the key.
 template <int S> struct uniform {
   static constexpr bool costly = true;
   template <class Batch> static Batch value(place const& at, Batch) {
     using T = typename Batch::value_type;
-    const auto key = std::bit_cast<std::uint64_t>(at.scalars[S]) +
-                     static_cast<std::uint64_t>(at.feature) * 0x9e3779b97f4a7c15u;
-    const auto row = static_cast<std::uint32_t>((key ^ (key >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
+    const random_row row(at.scalars[S], at.feature);
     const auto first = static_cast<std::uint32_t>(at.first + at.token);
-    alignas(64) T lane[Batch::size];
-    for (std::uint32_t i = 0; i < Batch::size; ++i) {
-      std::uint32_t h = (first + i) * 0x9e3779b9u ^ row;
-      h = (h ^ (h >> 16)) * 0x7feb352du;
-      h = (h ^ (h >> 15)) * 0x846ca68bu;
-      h ^= h >> 16;
-      lane[i] = static_cast<T>(static_cast<std::int32_t>(h >> 8)) * T(0x1p-24);
+    if constexpr (sizeof(T) == sizeof(first)) {
+      const auto bits = row.template from<typename Batch::arch_type>(first) >> 8;
+      return to_float(bitwise_cast<std::int32_t>(bits)) * Batch(T(0x1p-24));
+    } else {
+      alignas(64) T lane[Batch::size];
+      for (std::uint32_t i = 0; i < Batch::size; ++i)
+        lane[i] = static_cast<T>(static_cast<std::int32_t>(row(first + i) >> 8)) * T(0x1p-24);
+      return Batch::load_unaligned(lane);
     }
-    return Batch::load_unaligned(lane);
+  }
+};
+
+/// A tree, and the random bits by which it is rounded where it is stored: scalar S is their key.
+template <int S, class Tree> struct stochastic {
+  static constexpr bool costly = true;
+  template <class Batch> static Batch value(place const& at, Batch sum) { return Tree::value(at, sum); }
+  template <class Arch>
+  static simd::pairs<Arch> bits(place const& at, std::int64_t number, std::int64_t first) {
+    const random_row row(at.scalars[S], number);
+    return row.template from<Arch>(static_cast<std::uint32_t>(first));
   }
 };
 

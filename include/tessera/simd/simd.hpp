@@ -56,8 +56,8 @@ TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) 
   return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
 }
 
-/// The first `count` lanes of `value`, zero in the others; 0 ≤ count ≤ lanes.
-template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T, Arch> value, int count) {
+/// 0, 1, 2, …
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> lane_numbers() {
   alignas(64) static constexpr auto numbers = [] {
     struct {
       T lane[static_cast<unsigned>(lanes<T, Arch>)];
@@ -65,8 +65,12 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T
     for (int i = 0; i < lanes<T, Arch>; ++i) table.lane[i] = T(i);
     return table;
   }();
-  return xsimd::select(batch<T, Arch>::load_unaligned(numbers.lane) < batch<T, Arch>(T(count)), value,
-                       batch<T, Arch>(T(0)));
+  return batch<T, Arch>::load_unaligned(numbers.lane);
+}
+
+/// The first `count` lanes of `value`, zero in the others; none if count ≤ 0.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T, Arch> value, int count) {
+  return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), value, batch<T, Arch>(T(0)));
 }
 
 /// The sum of all lanes.
@@ -82,6 +86,31 @@ template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& val
 #elif defined(__SSE2__)
   asm("" : "+x"(value));
 #endif
+}
+
+/// Four consecutive values, each in all lanes of a register of its own; with a single load where registers
+/// have shuffles for it.
+template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from, reg<T, Arch> (&to)[4]) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(reg<T, Arch>) == 64 && sizeof(T) == 4) {
+    __m512 four = _mm512_broadcast_f32x4(_mm_loadu_ps(from));
+    pin(four);
+    to[0] = _mm512_permute_ps(four, 0x00);
+    to[1] = _mm512_permute_ps(four, 0x55);
+    to[2] = _mm512_permute_ps(four, 0xaa);
+    to[3] = _mm512_permute_ps(four, 0xff);
+    return;
+  } else if constexpr (sizeof(reg<T, Arch>) == 64 && sizeof(T) == 8) {
+    __m512d four = _mm512_broadcast_f64x4(_mm256_loadu_pd(from));
+    pin(four);
+    to[0] = _mm512_permutex_pd(four, 0x00);
+    to[1] = _mm512_permutex_pd(four, 0x55);
+    to[2] = _mm512_permutex_pd(four, 0xaa);
+    to[3] = _mm512_permutex_pd(four, 0xff);
+    return;
+  }
+#endif
+  for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
 /// Asks for the cache line at `address`, into the L2 or the L1.

@@ -36,41 +36,48 @@ template <class T> matrix_view<T> transposed(matrix_view<T> view) {
 }
 
 namespace detail {
-inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, std::int64_t view_rows,
-                          std::int64_t view_cols) {
-  if (rows != view_rows || cols != view_cols)
-    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the view is ", view_rows,
-                              " x ", view_cols));
+inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, const char* other,
+                          std::int64_t other_rows, std::int64_t other_cols) {
+  if (rows != other_rows || cols != other_cols)
+    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the ", other, " is ",
+                              other_rows, " x ", other_cols));
 }
 
 /// Calls visit(feature, token, offset in data) for each element of an activation, panel by panel.
 template <class Panels, class Visit> void for_each_element(Panels& x, Visit&& visit) {
+  using T = typename Panels::value_type;
   for (std::int64_t p = 0; p < x.panels(); ++p) {
     const std::int64_t first = p * panel_tokens,
                        count = std::min<std::int64_t>(panel_tokens, x.tokens() - first);
     for (std::int64_t f = 0; f < x.features(); ++f)
-      for (std::int64_t t = 0; t < count; ++t) visit(f, first + t, x.panel(p)[f * panel_tokens + t]);
+      for (std::int64_t t = 0; t < count; ++t) visit(f, first + t, x.panel(p)[place_in_panel<T>(f, t)]);
   }
 }
 }  // namespace detail
 
 /// Fills `to` (features, tokens) from a view of the same shape.
 template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<Element>& to) {
-  detail::require_shape("panel_matrix", to.features(), to.tokens(), from.rows, from.cols);
+  detail::require_shape("panel_matrix", to.features(), to.tokens(), "view", from.rows, from.cols);
   detail::for_each_element(to,
                            [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); });
 }
 
 /// Writes `from` (features, tokens) to a view of the same shape.
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
-  detail::require_shape("panel_matrix", from.features(), from.tokens(), to.rows, to.cols);
+  detail::require_shape("panel_matrix", from.features(), from.tokens(), "view", to.rows, to.cols);
   detail::for_each_element(from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); });
+}
+
+/// The same values in another element type.
+template <element From, element To> void copy(panel_matrix<From> const& from, panel_matrix<To>& to) {
+  detail::require_shape("panel_matrix", to.features(), to.tokens(), "source", from.features(), from.tokens());
+  detail::for_each_element(to, [&](auto f, auto t, To& value) { value = static_cast<To>(from(f, t)); });
 }
 
 /// Fills the stored blocks of `to` from a view of the whole matrix; what is not stored is left out.
 template <class T, element Element, class Block>
 void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
-  detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), from.rows, from.cols);
+  detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), "view", from.rows, from.cols);
   to.stored().for_each([&](int i, int j, std::int64_t slot) {
     Element* value = to.data() + slot * Block::elements;
     for (std::int64_t r = std::int64_t(i) * Block::rows; r < std::int64_t(i + 1) * Block::rows; ++r)
@@ -83,7 +90,7 @@ void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
 /// Writes `from` to a view of the whole matrix, zeros where nothing is stored.
 template <class T, element Element, class Block>
 void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
-  detail::require_shape("block_sparse_matrix", from.rows(), from.cols(), to.rows, to.cols);
+  detail::require_shape("block_sparse_matrix", from.rows(), from.cols(), "view", to.rows, to.cols);
   for (std::int64_t i = 0; i < to.rows; ++i)
     for (std::int64_t j = 0; j < to.cols; ++j) to(i, j) = T{};
   from.stored().for_each([&](int i, int j, std::int64_t slot) {

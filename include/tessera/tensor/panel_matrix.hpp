@@ -13,9 +13,10 @@
 
 namespace tessera::inline TESSERA_ISA {
 
-/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature,
-/// so that the tokens of one feature are whole SIMD registers. Features are stored in multiples of 16; what
-/// is stored beyond the last feature or token is always zero.
+/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
+/// (those that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
+/// registers. Features are stored in multiples of 16; what is stored beyond the last feature or token is
+/// always zero.
 template <element Element> class panel_matrix {
  public:
   using tensor_tag = void;
@@ -78,7 +79,8 @@ template <element Element> class panel_matrix {
   std::size_t place(std::int64_t feature, std::int64_t token) const {
     TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
                    "indices are in range");
-    return std::size_t(token / panel_tokens * panel_stride() + feature * panel_tokens + token % panel_tokens);
+    return std::size_t(token / panel_tokens * panel_stride() +
+                       place_in_panel<Element>(feature, token % panel_tokens));
   }
 
   std::int64_t features_ = 0, tokens_ = 0;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/core/config.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
+/// comparisons are a float's, which it becomes without being asked; the way back rounds and must be said.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
+///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class bfloat16 {
+ public:
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
+  explicit constexpr bfloat16(double value) : bits_(nearest(float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
+
+  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
+
+ private:
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  /// A float on the same side of every bfloat16, and of every middle between two, as the double: inexact
+  /// ones end in a one (Boldo, Melquiond 2008, "round to odd").
+  static constexpr float float_to_odd(double value) {
+    const auto rounded = static_cast<float>(value);
+    const double back = static_cast<double>(rounded);
+    if (back == value || value != value) return rounded;
+    const bool away_from_zero = value < 0 ? back < value : back > value;
+    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
+  }
+
+  std::uint16_t bits_;
+};
+
+/// One of the two neighbours of a value, by the lower 16 of some random bits: the one above it in absolute
+/// value as often as the value is nearer to it, so that the mean is the value itself. What is exact,
+/// infinite or not a number is not moved.
+constexpr bfloat16 round_stochastically(float value, std::uint32_t random) {
+  if (value != value) return bfloat16(value);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
+  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
+}
+
+}  // namespace tessera::inline TESSERA_ISA
+
+/// The exponents are a float's.
+template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
+  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
+  }
+
+ public:
+  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr bool is_iec559 = false;
+  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
+  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
+  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
+  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
+  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
+  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
+  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
+  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
+  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
+};

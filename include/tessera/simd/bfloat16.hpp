@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Elements of any type to registers of their accumulator and back. Every instruction set gives the bits of a
+// single bfloat16: rounding is integer arithmetic, and what the instruction for it, where there is one, would
+// take for zero is left to that.
+
+namespace tessera::inline TESSERA_ISA::simd {
+
+/// A register of bfloat16 pairs: in each lane an even feature of a token and, above it, the next feature.
+template <class Arch> using pairs = batch<std::uint32_t, Arch>;
+
+template <class Arch> TESSERA_INLINE pairs<Arch> load_pairs(bfloat16 const* from) {
+  reg<std::uint32_t, Arch> lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+template <class Arch> TESSERA_INLINE void store_pairs(bfloat16* to, pairs<Arch> value) {
+  std::memcpy(static_cast<void*>(to), &value.data, sizeof value.data);
+}
+
+template <class Arch> TESSERA_INLINE batch<float, Arch> even_feature(pairs<Arch> both) {
+  return xsimd::bitwise_cast<float>(both << 16);
+}
+template <class Arch> TESSERA_INLINE batch<float, Arch> odd_feature(pairs<Arch> both) {
+  return xsimd::bitwise_cast<float>(both & pairs<Arch>(0xffff0000u));
+}
+
+/// Two values that stand side by side, in every lane.
+template <class Arch> TESSERA_INLINE pairs<Arch> broadcast_pair(bfloat16 const* from) {
+  std::uint32_t both;
+  std::memcpy(&both, from, sizeof both);
+  return pairs<Arch>(both);
+}
+
+/// Of each two rows of a block the two values of a column in one lane.
+template <int Rows, int Cols, class Arch>
+TESSERA_INLINE void interleave_rows(bfloat16 const* __restrict block, std::uint32_t* __restrict to) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  if constexpr (Cols <= 16 && 16 % Cols == 0 && Rows % 2 == 0 && Rows * Cols % 16 == 0) {
+    constexpr int at_once = Rows * Cols % 32 == 0 ? 32 : 16;
+    alignas(64) static constexpr auto order = [] {
+      struct {
+        std::uint16_t lane[32];
+      } table{};
+      for (int i = 0; i < 32; ++i) {
+        const int two_rows = i / (2 * Cols), within = i % (2 * Cols);
+        table.lane[i] = std::uint16_t((2 * two_rows + within % 2) * Cols + within / 2);
+      }
+      return table;
+    }();
+    for (int i = 0; i < Rows * Cols; i += at_once)
+      if constexpr (at_once == 32)
+        _mm512_storeu_si512(to + i / 2, _mm512_permutexvar_epi16(_mm512_load_si512(order.lane),
+                                                                 _mm512_loadu_si512(block + i)));
+      else
+        _mm256_storeu_si256(
+            reinterpret_cast<__m256i*>(to + i / 2),
+            _mm256_permutexvar_epi16(_mm256_load_si256(reinterpret_cast<__m256i const*>(order.lane)),
+                                     _mm256_loadu_si256(reinterpret_cast<__m256i const*>(block + i))));
+    return;
+  }
+#endif
+  for (int k = 0; k + 1 < Rows; k += 2)
+    for (int c = 0; c < Cols; ++c) {
+      std::uint16_t first, second;
+      std::memcpy(&first, block + k * Cols + c, 2);
+      std::memcpy(&second, block + (k + 1) * Cols + c, 2);
+      to[k / 2 * Cols + c] = std::uint32_t(first) | std::uint32_t(second) << 16;
+    }
+}
+
+/// sum + even · even + odd · odd in each lane; subnormal values count as zero
+/// where there is an instruction for it.
+template <class Arch>
+TESSERA_INLINE reg<float, Arch> add_dot(reg<float, Arch> sum, pairs<Arch> a, pairs<Arch> b) {
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(sum) == 64) return _mm512_dpbf16_ps(sum, (__m512bh)a.data, (__m512bh)b.data);
+#endif
+  const auto even = fma<Arch, float>(even_feature<Arch>(a).data, even_feature<Arch>(b).data, sum);
+  return fma<Arch, float>(odd_feature<Arch>(a).data, odd_feature<Arch>(b).data, even);
+}
+
+namespace detail {
+/// The bits of which the upper half is the rounded value: `added` makes them carry into it or not.
+template <class Arch>
+TESSERA_INLINE pairs<Arch> rounded(batch<float, Arch> value, pairs<Arch> bits, pairs<Arch> added) {
+  const auto quiet = xsimd::bitwise_cast<float>(bits | pairs<Arch>(0x400000u));
+  return xsimd::bitwise_cast<std::uint32_t>(
+      xsimd::select(value != value, quiet, xsimd::bitwise_cast<float>(bits + added)));
+}
+template <class Arch> TESSERA_INLINE pairs<Arch> nearest(batch<float, Arch> value) {
+  const auto bits = xsimd::bitwise_cast<std::uint32_t>(value);
+  return rounded(value, bits, ((bits >> 16) & pairs<Arch>(1u)) + pairs<Arch>(0x7fffu));
+}
+template <class Arch> TESSERA_INLINE pairs<Arch> stochastic(batch<float, Arch> value, pairs<Arch> added) {
+  return rounded(value, xsimd::bitwise_cast<std::uint32_t>(value), added);
+}
+template <class Arch> TESSERA_INLINE pairs<Arch> upper_halves(pairs<Arch> even, pairs<Arch> odd) {
+  return (even >> 16) | (odd & pairs<Arch>(0xffff0000u));
+}
+
+/// The compiler's own vectors, which it knows how to widen and to narrow.
+template <int Lanes, class Integer> struct integers {
+  typedef Integer type __attribute__((vector_size(Lanes * sizeof(Integer))));
+};
+
+template <class Arch> TESSERA_INLINE void store_upper_halves(bfloat16* to, pairs<Arch> bits) {
+  constexpr int n = lanes<float, Arch>;
+  const auto wide = std::bit_cast<typename integers<n, std::uint32_t>::type>((bits >> 16).data);
+  const auto halves = __builtin_convertvector(wide, typename integers<n, std::uint16_t>::type);
+  std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
+}
+
+template <class Arch>
+TESSERA_COLD pairs<Arch> pack_integers(batch<float, Arch> even, batch<float, Arch> odd) {
+  return upper_halves(nearest(even), nearest(odd));
+}
+#ifdef __AVX512BF16__
+/// Lanes 0, 16, 1, 17, … of 32.
+TESSERA_INLINE __m512i interleaved(__m512i halves) {
+  alignas(64) static constexpr auto order = [] {
+    struct {
+      std::uint16_t lane[32];
+    } table{};
+    for (int i = 0; i < 32; ++i) table.lane[i] = std::uint16_t(i / 2 + i % 2 * 16);
+    return table;
+  }();
+  return _mm512_permutexvar_epi16(_mm512_load_si512(order.lane), halves);
+}
+#endif
+}  // namespace detail
+
+/// Two features of some tokens, each rounded to nearest.
+template <class Arch> TESSERA_INLINE pairs<Arch> pack(batch<float, Arch> even, batch<float, Arch> odd) {
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(reg<float, Arch>) == 64) {
+    constexpr int subnormal = 0x20;  // which the instruction takes for zero, and our threads do not compute
+    if (__builtin_expect(
+            (_mm512_fpclass_ps_mask(even.data, subnormal) | _mm512_fpclass_ps_mask(odd.data, subnormal)) != 0,
+            false))
+      return detail::pack_integers(even, odd);
+    return detail::interleaved(std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(odd.data, even.data)));
+  }
+#endif
+  return detail::upper_halves(detail::nearest(even), detail::nearest(odd));
+}
+
+/// The same by round_stochastically: the even feature by the lower half of the random bits, the odd one by
+/// the upper half.
+template <class Arch>
+TESSERA_INLINE pairs<Arch> pack_stochastically(batch<float, Arch> even, batch<float, Arch> odd,
+                                               pairs<Arch> random) {
+  return detail::upper_halves(detail::stochastic(even, random & pairs<Arch>(0xffffu)),
+                              detail::stochastic(odd, random >> 16));
+}
+
+/// Values that stand one after the other in memory.
+template <class Arch, class T> TESSERA_INLINE batch<accumulator_t<T>, Arch> load_values(T const* from) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    constexpr int n = lanes<float, Arch>;
+    typename detail::integers<n, std::uint16_t>::type bits;
+    std::memcpy(&bits, from, sizeof bits);
+    const auto wide = __builtin_convertvector(bits, typename detail::integers<n, std::uint32_t>::type);
+    return batch<float, Arch>(std::bit_cast<reg<float, Arch>>(wide << 16));
+  } else {
+    return batch<T, Arch>::load_unaligned(from);
+  }
+}
+template <class Arch, class T>
+TESSERA_INLINE void store_values(T* to, batch<accumulator_t<T>, Arch> const& value) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    detail::store_upper_halves(to, detail::nearest(value));
+  else
+    value.store_unaligned(to);
+}
+template <class Arch>
+TESSERA_INLINE void store_values_stochastically(bfloat16* to, batch<float, Arch> value, pairs<Arch> random) {
+  detail::store_upper_halves(to, detail::stochastic(value, random & pairs<Arch>(0xffffu)));
+}
+
+/// One feature of a panel, from some token on.
+template <class Arch, class T>
+TESSERA_INLINE batch<accumulator_t<T>, Arch> load_feature(T const* panel, std::int64_t feature, int token) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    const int odd = int(feature & 1);
+    const auto both = load_pairs<Arch>(panel + place_in_panel<T>(feature - odd, token));
+    return odd_feature<Arch>(both << (odd ? 0 : 16));  // without a branch
+  } else {
+    return batch<T, Arch>::load_unaligned(panel + place_in_panel<T>(feature, token));
+  }
+}
+
+}  // namespace tessera::inline TESSERA_ISA::simd
