@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 
 #include <harness/operands.hpp>
 
+#include <tessera/eval/run.hpp>
 #include <tessera/eval/steps.hpp>
 #include <tessera/kernels/sampled_product.hpp>
+#include <tessera/kernels/sampled_product_1x1.hpp>
 
 // g += dy·xᵀ by the kernel alone: x has been regrouped before, as if for another gradient that uses it too.
 
@@ -20,38 +22,36 @@ template <class Block> struct product_only {
 
   block_sparse_matrix<float, Block> g;
   panel_matrix<float> dy, x, grouped;
+  aligned_array<std::byte> scratch;
 
   explicit product_only(workload const& what)
       : g(what.m, what.k, weights_of<Block>(what).stored()),
         dy(activation(what.m, what.n, 5)),
         x(activation(what.k, what.n, 4)),
-        grouped(x) {
+        grouped(x),
+        scratch(step::scratch_bytes(index(), x.stored_features())) {
     if constexpr (kernel::regroups)
       for (std::int64_t p = 0; p < x.panels(); ++p)
         kernel::regroup(x.panel(p), grouped.panel(p), x.stored_features());
   }
 
+  kernels::line_index index() const { return eval::rows_of(g.stored()); }
+
   void run() {
-    const pattern& stored = g.stored();
     kernels::sampled_arguments<float> a{};
-    a.index = {stored.is_dense() ? nullptr : stored.row_start().data(), stored.cols().data(), nullptr,
-               stored.block_rows(), stored.block_cols()};
+    a.index = index();
     a.a_stride = dy.panel_stride();
     a.b_stride = x.panel_stride();
     a.rows = dy.stored_features();
     a.cols = x.stored_features();
     a.values = g.data();
     a.first_line = 0;
-    a.last_line = stored.block_rows();
-    const auto panel_bytes = std::size_t(a.b_stride) * sizeof(float);
-    const auto chunk =
-        std::int64_t(std::clamp<std::size_t>(step::chunk_bytes / panel_bytes, 1, step::most_panels_a_chunk));
-    for (std::int64_t p = 0; p < x.panels(); p += chunk) {
-      a.panels = int(std::min(chunk, x.panels() - p));
-      a.a = dy.panel(p);
-      a.grouped_b = grouped.panel(p);
-      kernel::run(a);
-    }
+    a.last_line = g.stored().block_rows();
+    a.panels = int(x.panels());
+    a.a = dy.data();
+    a.grouped_b = grouped.data();
+    a.scratch = scratch.data();
+    kernel::run(a);
   }
 };
 

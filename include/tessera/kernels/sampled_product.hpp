@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/core/block_shape.hpp>
@@ -23,6 +24,8 @@ template <class T> struct sampled_arguments {
   std::int64_t rows, cols;          // stored features of a and b: multiples of the granule
   T* values;
   int first_line, last_line, panels;
+  int panels_after;    // of a, which the next call will read: fetched ahead
+  std::byte* scratch;  // for a kernel that has scratch_bytes
 };
 
 /// The sampled product (SDDMM). A register holds a few columns of a block times a few consecutive tokens,
@@ -40,60 +43,99 @@ template <class Arch, class T, class Shape> struct sampled_product {
   /// Rows of a register block that covers `Blocks` blocks of a line.
   template <int Blocks>
   static constexpr int rows_for = power_of_two_divisor(std::max(1, accumulators / Blocks), Shape::rows);
-  /// As many blocks side by side as give square register blocks, or for low blocks full ones.
-  static constexpr int side_by_side = std::min(accumulators, std::max(4, accumulators / Shape::rows));
+  /// As few blocks as leave register blocks of eight rows (or two): what is read of b then stays in the L1
+  /// for the other rows of the blocks.
+  static constexpr int side_by_side =
+      accumulators / power_of_two_divisor(register_block<T, Arch>::wide ? 8 : 2, Shape::rows);
+  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
+  static constexpr int most_panels_a_chunk = 2;
+
+  /// Panels that are carried through all lines together.
+  static int panels_a_chunk(std::int64_t b_stride) {
+    const std::size_t bytes = std::max<std::size_t>(1, std::size_t(b_stride) * sizeof(T));
+    return int(std::clamp<std::size_t>(chunk_bytes / bytes, 1, most_panels_a_chunk));
+  }
 
   /// One panel of b (stored features × 64) in the form that `run` reads.
   static void regroup(T const* panel, T* grouped, std::int64_t features) noexcept {
-    for (std::int64_t f = 0; f < features; f += columns)
-      simd::regroup<columns, Arch>(panel + f * panel_tokens, grouped + f * panel_tokens);
+    // The rows that are loaded side by side hide from the hardware that all is read in order.
+    constexpr int step = 64 / sizeof(T), ahead = 8192 / sizeof(T);
+    const std::int64_t end = features * panel_tokens;
+    for (std::int64_t at = 0; at < end; at += columns * panel_tokens) {
+      if (at + ahead < end)
+        for (int i = 0; i < columns * panel_tokens; i += step) simd::prefetch<1>(panel + at + ahead + i);
+      simd::regroup<columns, Arch>(panel + at, grouped + at);
+    }
   }
 
   static void run(sampled_arguments<T> const& a) noexcept {
+    const int chunk = panels_a_chunk(a.b_stride);
+    for (int first = 0; first < a.panels; first += chunk) {
+      sampled_arguments<T> now = a;
+      now.a += first * a.a_stride;
+      now.grouped_b += first * a.b_stride;
+      now.panels = std::min(chunk, a.panels - first);
+      now.panels_after = a.panels + a.panels_after - first - now.panels;
+      run_chunk(now);
+    }
+  }
+
+ private:
+  /// Rows of a that will be read soon, asked for in equal shares while others are multiplied: in one burst
+  /// they would fill the queue of the L1's misses.
+  struct ahead {
+    static constexpr int step = 64 / sizeof(T);
+    T const* rows;
+    int at, share, count;  // in cache lines of each panel
+
+    ahead(sampled_arguments<T> const& a, int line, std::int64_t blocks)
+        : rows(a.a), at(0), share(0), count(0) {
+      constexpr int lines_ahead = std::max(1, 2 * granule / Shape::rows);
+      std::int64_t next = std::int64_t(line) + lines_ahead;
+      if (next >= a.last_line) {
+        if (a.panels_after < a.panels) return;
+        rows += a.panels * a.a_stride;
+        next = std::min<std::int64_t>(next - a.last_line + a.first_line, a.last_line - 1);
+      }
+      rows += next * Shape::rows * panel_tokens;
+      count = int(std::min<std::int64_t>(Shape::rows, a.rows - next * Shape::rows)) * panel_tokens / step;
+      constexpr int visits_a_block = Shape::rows / rows_for<side_by_side> * (Shape::cols / columns);
+      share =
+          ceil_div(count, std::max(1, int(ceil_div<std::int64_t>(blocks, side_by_side)) * visits_a_block));
+    }
+  };
+
+  static void run_chunk(sampled_arguments<T> const& a) {
     for (int line = a.first_line; line < a.last_line; ++line) {
       const bool dense = a.index.start == nullptr;
       const std::int64_t first = dense ? 0 : a.index.start[line];
       const std::int64_t count = dense ? a.index.blocks_a_line : a.index.start[line + 1] - first;
       std::int32_t const* cols = a.index.other + first;
       T* values = a.values + (dense ? line * count : first) * Shape::elements;
-      fetch_next(a, line, values, count);
+      ahead next(a, line, count);
       std::int64_t b = 0;
-      run_blocks<side_by_side>(a, line, cols, values, b, count);
-      if constexpr (side_by_side > 4) run_blocks<4>(a, line, cols, values, b, count);
-      if constexpr (side_by_side > 2) run_blocks<2>(a, line, cols, values, b, count);
-      run_blocks<1>(a, line, cols, values, b, count);
+      run_blocks<side_by_side>(a, line, cols, values, b, count, next);
+      if constexpr (side_by_side > 4) run_blocks<4>(a, line, cols, values, b, count, next);
+      if constexpr (side_by_side > 2) run_blocks<2>(a, line, cols, values, b, count, next);
+      run_blocks<1>(a, line, cols, values, b, count, next);
     }
-  }
-
- private:
-  /// Asks for what the next line will touch: its rows of a, and the sums that stand behind those of this
-  /// line.
-  TESSERA_INLINE static void fetch_next(sampled_arguments<T> const& a, int line, T const* values,
-                                        std::int64_t count) {
-    if (line + 1 >= a.last_line) return;
-    constexpr int step = 64 / sizeof(T);
-    T const* rows = a.a + (std::int64_t(line) + 1) * Shape::rows * panel_tokens;
-    for (int panel = 0; panel < a.panels; ++panel, rows += a.a_stride)
-      for (int i = 0; i < Shape::rows * panel_tokens; i += step) simd::prefetch<2>(rows + i);
-    values += count * Shape::elements;
-    for (std::int64_t i = 0; i < count * Shape::elements; i += step) simd::prefetch<2>(values + i);
   }
 
   template <int Blocks>
   static void run_blocks(sampled_arguments<T> const& a, int line, std::int32_t const* cols, T* values,
-                         std::int64_t& b, std::int64_t count) {
+                         std::int64_t& b, std::int64_t count, ahead& next) {
     constexpr int rows = rows_for<Blocks>;
     for (; b + Blocks <= count; b += Blocks)
       for (int row = 0; row < Shape::rows; row += rows)
         for (int column = 0; column < Shape::cols; column += columns) {
           if (std::int64_t(line) * Shape::rows + row >= a.rows) continue;  // a block that overhangs
-          compute<Blocks>(a, line, row, column, cols + b, values + b * Shape::elements);
+          compute<Blocks>(a, line, row, column, cols + b, values + b * Shape::elements, next);
         }
   }
 
   template <int Blocks>
   static void compute(sampled_arguments<T> const& a, int line, int row, int column, std::int32_t const* cols,
-                      T* values) {
+                      T* values, ahead& next) {
     constexpr int rows = rows_for<Blocks>;
     reg acc[Blocks * rows];
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = simd::zero<Arch, T>(); });
@@ -104,7 +146,10 @@ template <class Arch, class T, class Shape> struct sampled_product {
       // An overhanging column reads some other one; its sums are not stored.
       right[p] = a.grouped_b + (feature < a.cols ? feature : 0) * panel_tokens;
     });
-    for (int panel = 0; panel < a.panels; ++panel) {
+    const int fetched = std::min(next.at + next.share, next.count);
+    T const* soon = next.rows;
+    for (int panel = 0; panel < a.panels; ++panel, soon += a.a_stride) {
+      for (int i = next.at; i < fetched; ++i) simd::prefetch<2>(soon + i * ahead::step);
       for (int t = 0; t < panel_tokens; t += tokens) {
         reg xs[Blocks];
         unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
@@ -122,6 +167,7 @@ template <class Arch, class T, class Shape> struct sampled_product {
       left += a.a_stride;
       unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { right[p] += a.b_stride; });
     }
+    next.at = fetched;
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % tokens == 0);
     if constexpr (contiguous && Blocks * rows % tokens == 0) {

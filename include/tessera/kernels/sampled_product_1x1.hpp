@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/kernels/sampled_product.hpp>
+#include <tessera/simd/regroup.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+/// For blocks of one element, which share no loads: what is shared is a row of a, in registers, by a few
+/// columns of b, in the L1. Stored elements are listed once, range of columns by range of columns, in groups
+/// of `width` of a row; the lists then serve all panels, without a branch that depends on the pattern, and
+/// keep the sums.
+template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>> {
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int width = std::min(4, lanes);
+  static constexpr int together = lanes / width;  // groups whose sums fill a register
+  static constexpr bool regroups = false;
+
+  /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
+  static std::size_t scratch_bytes(line_index const& index, std::int64_t cols) {
+    const ranges r(index, cols);
+    std::int64_t all = 0, longest = 0;
+    for (int line = 0; line < index.lines; ++line) {
+      const std::int64_t groups = r.groups(stored(index, line));
+      all += groups;
+      longest = std::max(longest, groups);
+    }
+    const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * together;
+    return std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
+           std::size_t(r.count + 1 + std::min(index.lines, most_rows)) * sizeof(std::int32_t);
+  }
+
+  static void run(sampled_arguments<T> const& a) noexcept {
+    const ranges r(a.index, a.cols);
+    std::int64_t all = 0;
+    for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(stored(a.index, line));
+    if (all == 0) return;
+    const std::int64_t target = ceil_div(all, ceil_div(all, groups_a_slice));  // slices of about one size
+    for (int first = a.first_line, last; first < a.last_line; first = last) {
+      std::int64_t groups = 0;
+      for (last = first; last < a.last_line && last - first < most_rows && groups < target; ++last)
+        groups += r.groups(stored(a.index, last));
+      lists l = list(a, r, first, last, groups + r.count * together);
+      for (int panel = 0; panel < a.panels; ++panel)
+        for (int range = 0; range < r.count; ++range) multiply(a, r, l, first, panel, range);
+      add(a, l);
+    }
+  }
+
+ private:
+  static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(T));
+  static constexpr std::int64_t groups_a_slice = 16384;  // with a's rows and the sums they should fit the L2
+  static constexpr int most_rows = 4096;
+
+  struct group {
+    std::int32_t slot;
+    std::uint16_t row;  // of the slice
+    std::uint16_t count;
+    std::uint16_t column[width];  // of the range
+  };
+
+  static std::int64_t stored(line_index const& index, int line) {
+    return index.start ? index.start[line + 1] - index.start[line] : index.blocks_a_line;
+  }
+
+  /// Columns of b in ranges that fit the L1, or in wider ones if there are so few stored elements that most
+  /// groups would not be full.
+  struct ranges {
+    int columns, count;
+    ranges(line_index const& index, std::int64_t cols) {
+      const std::int64_t all = index.start ? index.start[index.lines] - index.start[0]
+                                           : std::int64_t(index.lines) * index.blocks_a_line;
+      const std::int64_t few = 2 * width * cols * index.lines / std::max<std::int64_t>(1, all);
+      columns = int(std::clamp<std::int64_t>(round_up<std::int64_t>(few, granule), columns_in_l1,
+                                             std::numeric_limits<std::uint16_t>::max()));
+      count = int(ceil_div<std::int64_t>(cols, columns));
+    }
+    std::int64_t groups(std::int64_t elements) const {
+      return elements / width + std::min<std::int64_t>(count, elements);
+    }
+  };
+
+  struct lists {
+    T* sums;
+    group* groups;
+    std::int32_t* start;  // of each range, in groups
+    int count;
+  };
+
+  /// Memory to be asked for in equal shares, into the L2.
+  struct stream {
+    static constexpr int step = 64 / sizeof(T);
+    T const *at, *end;
+    std::int64_t share;
+    stream(T const* from, std::int64_t count, int shares)
+        : at(from),
+          end(from + count),
+          share(ceil_div<std::int64_t>(count, std::int64_t(shares) * step) * step) {}
+    TESSERA_INLINE void fetch() {
+      T const* const to = std::min(at + share, end);
+      for (; at < to; at += step) simd::prefetch<2>(at);
+    }
+  };
+
+  /// Lists what lines [first, last) store, in at most `most` groups; those that only fill a register up have
+  /// no elements.
+  static lists list(sampled_arguments<T> const& a, ranges const& r, int first, int last, std::int64_t most) {
+    lists l;
+    l.sums = reinterpret_cast<T*>(a.scratch);
+    l.groups = reinterpret_cast<group*>(l.sums + most * width);
+    l.start = reinterpret_cast<std::int32_t*>(l.groups + most);
+    l.count = 0;
+    std::int32_t* const walked = l.start + r.count + 1;
+    for (int line = first; line < last; ++line)
+      walked[line - first] = a.index.start ? a.index.start[line] : 0;
+    for (int range = 0; range < r.count; ++range) {
+      l.start[range] = l.count;
+      for (int line = first; line < last; ++line)
+        list_row(a.index, line, range * r.columns, r.columns, std::uint16_t(line - first),
+                 walked[line - first], l);
+      while (l.count % together != 0) l.groups[l.count++] = {};
+    }
+    l.start[r.count] = l.count;
+    std::fill_n(l.sums, std::int64_t(l.count) * width, T(0));
+    return l;
+  }
+
+  /// The stored elements of a line in `columns` columns from `from` on; the line has been walked up to `at`.
+  static void list_row(line_index const& index, int line, std::int32_t from, std::int32_t columns,
+                       std::uint16_t row, std::int32_t& at, lists& l) {
+    const std::int32_t end = index.start ? index.start[line + 1] : index.blocks_a_line;
+    const std::int32_t slot = index.start ? 0 : line * index.blocks_a_line;
+    while (at < end && index.other[at] - from < columns) {
+      group& g = l.groups[l.count++];
+      g = {slot + at, row, 0, {}};
+      for (int i = 0; i < width; ++i) {
+        const std::int32_t column = index.other[std::min(at + i, end - 1)] - from;
+        const bool here = at + i < end && column < columns;
+        g.column[i] = std::uint16_t(here ? column : 0);
+        g.count = std::uint16_t(g.count + here);
+      }
+      at += g.count;
+    }
+  }
+
+  static void multiply(sampled_arguments<T> const& a, ranges const& r, lists const& l, int first, int panel,
+                       int range) {
+    T const* const left = a.a + panel * a.a_stride + std::int64_t(first) * panel_tokens;
+    T const* const right = a.grouped_b + panel * a.b_stride + std::int64_t(range) * r.columns * panel_tokens;
+    const int end = l.start[range + 1];
+    const int batches = std::max(1, (end - l.start[range]) / together);
+    const bool last = range + 1 == r.count, more = panel + 1 < a.panels;
+    const std::int64_t next_range = last ? 0 : range + 1, next_panel = panel + (last && more);
+    stream next_b(a.grouped_b + next_panel * a.b_stride + next_range * r.columns * panel_tokens,
+                  std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns) * panel_tokens, batches);
+    for (int g = l.start[range]; g < end; g += together) {
+      next_b.fetch();
+      reg partial[together];
+      unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
+        group const& now = l.groups[g + j];
+        T const* const y = left + now.row * panel_tokens;
+        T const* x[width];
+        reg acc[width];
+        unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
+          x[i] = right + now.column[i] * panel_tokens;
+          acc[i] = simd::zero<Arch, T>();
+        });
+        // Four registers a panel where they are wide.
+        unroll<4>([&](auto quarter) TESSERA_INLINE_LAMBDA {
+          for (int t = quarter * panel_tokens / 4; t < (quarter + 1) * panel_tokens / 4; t += lanes) {
+            reg ys = simd::load<Arch>(y + t);
+            simd::pin(ys);
+            unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
+              acc[i] = simd::fma<Arch, T>(ys, simd::load<Arch>(x[i] + t), acc[i]);
+            });
+          }
+        });
+        partial[j] = simd::sum_groups<width, T, Arch>(acc);
+      });
+      T* const sums = l.sums + std::int64_t(g) * width;
+      (batch::load_unaligned(sums) + batch(simd::sum_groups<together, T, Arch>(partial)))
+          .store_unaligned(sums);
+    }
+  }
+
+  static void add(sampled_arguments<T> const& a, lists const& l) {
+    for (int g = 0; g < l.count; ++g)
+      for (int i = 0; i < l.groups[g].count; ++i) a.values[l.groups[g].slot + i] += l.sums[g * width + i];
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::kernels
