@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <tessera/core/expression.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pattern_moves.hpp>
 
 namespace tessera::inline TESSERA_ISA {
 
@@ -35,13 +37,8 @@ template <element Element, class Block> class block_sparse_matrix {
   /// Zeros at the blocks of `stored`. Throws shape_error if its grid is not that of the matrix.
   TESSERA_COLD block_sparse_matrix(std::int64_t rows, std::int64_t cols, pattern stored)
       : rows_(rows), cols_(cols), pattern_(stored) {
-    const int block_rows = blocks(rows, Block::rows), block_cols = blocks(cols, Block::cols);
-    if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
-      throw shape_error(message("[block_sparse_matrix] ", rows, " x ", cols, " in blocks of ", Block::rows,
-                                " x ", Block::cols, " has ", block_rows, " x ", block_cols,
-                                " blocks but the pattern has ", stored.block_rows(), " x ",
-                                stored.block_cols()));
-    values_ = aligned_array<Element>(checked_multiply(std::size_t(stored.stored()), Block::elements));
+    check_grid(stored);
+    values_ = aligned_array<Element>(elements_of(stored));
   }
   block_sparse_matrix(block_sparse_matrix const&) = default;
   block_sparse_matrix(block_sparse_matrix&&) noexcept = default;
@@ -94,18 +91,29 @@ template <element Element, class Block> class block_sparse_matrix {
 
   /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
   void set_pattern(pattern const& stored) {
-    block_sparse_matrix moved(rows_, cols_, stored);
-    for (int i = 0; i < stored.block_rows(); ++i) {
-      const auto from = pattern_.row(i), to = stored.row(i);
-      std::size_t f = 0;
-      for (std::size_t t = 0; t < to.size(); ++t) {
-        while (f < from.size() && from[f] < to[t]) ++f;
-        if (f < from.size() && from[f] == to[t])
-          std::ranges::copy(at_slot(pattern_.first_slot(i) + std::int64_t(f)),
-                            moved.at_slot(stored.first_slot(i) + std::int64_t(t)).begin());
-      }
-    }
-    *this = std::move(moved);
+    check_grid(stored);
+    set_pattern(stored, pattern_moves(pattern_, stored));
+  }
+  /// The same, with the moves from the present pattern to that one. Moves within the array, unless the number
+  /// of blocks changes.
+  void set_pattern(pattern const& stored, pattern_moves const& moves) {
+    check_grid(stored);
+    TESSERA_ASSERT(std::ssize(moves.kept()) + std::ssize(moves.added()) == stored.stored(),
+                   "the moves lead to this pattern");
+    aligned_array<Element> other;
+    const bool within = stored.stored() == pattern_.stored();
+    if (!within) other = aligned_array<Element>(elements_of(stored));
+    Element* const from = values_.data();
+    Element* const to = within ? from : other.data();
+    for (auto const& m : moves.kept())
+      std::copy_n(from + std::int64_t{m.from} * Block::elements, Block::elements,
+                  to + std::int64_t{m.to} * Block::elements);
+    if (within)
+      for (const std::int32_t slot : moves.added())
+        std::fill_n(to + std::int64_t{slot} * Block::elements, Block::elements, Element{});
+    else
+      values_ = std::move(other);
+    pattern_ = stored;
   }
 
   template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
@@ -114,6 +122,17 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
  private:
+  void check_grid(pattern const& stored) const {
+    const int block_rows = blocks(rows_, Block::rows), block_cols = blocks(cols_, Block::cols);
+    if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
+      throw shape_error(message("[block_sparse_matrix] ", rows_, " x ", cols_, " in blocks of ", Block::rows,
+                                " x ", Block::cols, " has ", block_rows, " x ", block_cols,
+                                " blocks but the pattern has ", stored.block_rows(), " x ",
+                                stored.block_cols()));
+  }
+  static std::size_t elements_of(pattern const& stored) {
+    return checked_multiply(std::size_t(stored.stored()), Block::elements);
+  }
   static int blocks(std::int64_t size, int block) {
     if (size < 0 || size / block >= std::numeric_limits<int>::max())
       throw shape_error(message("[block_sparse_matrix] ", size, " rows or columns in blocks of ", block,

@@ -188,8 +188,21 @@ class pattern {
 
   /// Unlike that of any other pattern of this process except copies of this one; never 0.
   std::uint64_t serial() const { return data_->serial; }
-  /// A function of the content alone, the same on all machines.
-  std::uint64_t hash() const { return data_->hash; }
+  /// A function of the content alone, the same on all machines: of the grid and, unless dense, the index by
+  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
+  TESSERA_COLD std::uint64_t hash() const {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    const auto add = [&h](std::int32_t n) {
+      h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+      h ^= h >> 32;
+    };
+    add(block_rows());
+    add(block_cols());
+    if (is_dense()) return h;
+    for (const std::int32_t n : row_start()) add(n);
+    for (const std::int32_t n : cols()) add(n);
+    return h;
+  }
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
@@ -199,7 +212,7 @@ class pattern {
   /// By content.
   friend bool operator==(pattern const& a, pattern const& b) {
     if (a.data_ == b.data_) return true;
-    return a.hash() == b.hash() && a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
+    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
            a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
   }
 
@@ -211,7 +224,7 @@ class pattern {
     int block_rows, block_cols;
     std::int64_t stored;
     std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
-    std::uint64_t serial = 0, hash = 0;
+    std::uint64_t serial = 0;
 
     bool is_dense() const { return row_start.empty(); }
 
@@ -231,26 +244,9 @@ class pattern {
           slots.data()[at] = slot;
         }
     }
-
-    /// The grid and, unless dense, the index by rows; FNV-1a on 32-bit words, with a shift that lets high
-    /// bits reach low ones.
-    std::uint64_t content_hash() const {
-      std::uint64_t h = 0xcbf29ce484222325u;
-      const auto add = [&h](std::int32_t n) {
-        h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-        h ^= h >> 32;
-      };
-      add(block_rows);
-      add(block_cols);
-      if (is_dense()) return h;
-      for (const std::int32_t n : row_start) add(n);
-      for (const std::int32_t n : cols) add(n);
-      return h;
-    }
   };
 
   TESSERA_COLD explicit pattern(data&& content) {
-    content.hash = content.content_hash();
     content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
     data_ = std::make_shared<const data>(std::move(content));
   }

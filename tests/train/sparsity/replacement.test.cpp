@@ -53,6 +53,37 @@ TEST_CASE("replacement: the least norms are chosen and ties go to the lower slot
   CHECK(chosen(7) == std::vector<char>{1, 1, 1, 1, 1, 1, 1});
 }
 
+TEST_CASE_TEMPLATE("replacement: the least of norms of any size are those that sorting puts first", T, float,
+                   double) {
+  const auto numbers = [](std::uint64_t seed, int kind) {
+    const random_stream random(seed, random_purpose::test);
+    std::vector<T> norms(std::size_t(1 + random.below(0, 3000)));
+    std::uint64_t n = 0;
+    for (T& norm : norms) {
+      const double x = random.uniform(++n), y = random.uniform(++n);
+      norm = T(kind == 0   ? 5 + x                              // of one size
+               : kind == 1 ? std::exp2(-140 + 260 * x)          // of all sizes, subnormal ones too
+               : kind == 2 ? (y < 0.4 ? 0 : std::floor(4 * x))  // many equal ones
+                           : x);
+      if (y > 0.9 && kind == 3) norm = std::numeric_limits<T>::infinity();
+    }
+    return norms;
+  };
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const auto norms = numbers(seed, int(seed % 4));
+    std::vector<std::size_t> order(norms.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t x, std::size_t y) { return std::pair(norms[x], x) < std::pair(norms[y], y); });
+    for (const double share : {0.0, 0.001, 0.3, 0.5, 0.95, 1.0}) {
+      const auto count = std::size_t(share * double(norms.size()));
+      std::vector<char> expected(norms.size(), 0);
+      for (std::size_t i = 0; i < count; ++i) expected[order[i]] = 1;
+      REQUIRE(train::least(std::span(norms), std::int64_t(count)) == expected);
+    }
+  }
+}
+
 TEST_CASE("replacement: a random choice is a set of the right size and every number is as likely") {
   std::vector<int> hits(70, 0);
   const int trials = 7000;
@@ -97,8 +128,21 @@ TEST_CASE("replacement: the new pattern is the old one without the pruned and wi
     });
     for (const std::int64_t n : grown) expected.insert(absent_cells[std::size_t(n)]);
 
-    const pattern changed = train::replaced(old, pruned, grown);
+    const auto [changed, moves] = train::replaced(old, pruned, grown);
     REQUIRE(changed.stored() == old.stored());
     REQUIRE(cells(changed) == expected);
+    std::set<cell> kept;
+    for (auto const& m : moves.kept()) {
+      REQUIRE(!pruned[std::size_t(m.from)]);
+      kept.insert({m.from, m.to});
+    }
+    std::set<int> added(moves.added().begin(), moves.added().end());
+    old.for_each([&](int i, int j, std::int64_t slot) {
+      REQUIRE(kept.contains({int(slot), int(changed.find(i, j))}) == !pruned[std::size_t(slot)]);
+    });
+    for (const std::int64_t n : grown)
+      REQUIRE(added.erase(int(changed.find(absent_cells[std::size_t(n)].first,
+                                           absent_cells[std::size_t(n)].second))) == 1);
+    REQUIRE(added.empty());
   }
 }

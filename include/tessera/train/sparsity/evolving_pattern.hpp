@@ -74,13 +74,13 @@ pattern_change evolve(evolving_pattern const& policy, std::int64_t done, explore
           const std::int64_t count = policy.count(old, done);
           const std::int64_t absent = std::int64_t{old.block_rows()} * old.block_cols() - old.stored();
           const auto norms = block_norms(w);
-          const pattern changed =
+          const auto [changed, moves] =
               replaced(old, least(std::span(norms), count), random_choice(absent, count, random));
           all.replaced += count;
           all.stored += changed.stored();
           explored.mark(name.text(), changed);
-          w.set_pattern(changed);
-          (belonging.set_pattern(changed), ...);
+          w.set_pattern(changed, moves);
+          (belonging.set_pattern(changed, moves), ...);
         }
       },
       alike...);

@@ -9,43 +9,74 @@
 #include <iterator>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pattern_moves.hpp>
 
 // Which blocks of one matrix go, and which come instead.
 
 namespace tessera::inline TESSERA_ISA::train {
 
 /// The sum of absolute values of each stored block, by slot; infinite for a block that holds not-a-number.
-template <class T, class Block> std::vector<T> block_norms(block_sparse_matrix<T, Block> const& w) {
+template <class T, class Block>
+std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
+  using sum_type = accumulator_t<T>;
   constexpr int lanes = Block::elements % 16 == 0 ? 16 : 1;  // sums side by side, for the vector unit
-  std::vector<T> norms(static_cast<std::size_t>(w.stored().stored()));
+  std::vector<sum_type> norms(static_cast<std::size_t>(w.stored().stored()));
   T const* value = w.data();
-  for (T& norm : norms) {
-    T sums[lanes] = {};
+  for (sum_type& norm : norms) {
+    sum_type sums[lanes] = {};
     for (int i = 0; i < Block::elements; i += lanes, value += lanes)
-      for (int lane = 0; lane < lanes; ++lane) sums[lane] += std::abs(value[lane]);
-    for (const T sum : sums) norm += sum;
-    if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
+      for (int lane = 0; lane < lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
+    for (const sum_type sum : sums) norm += sum;
+    if (std::isnan(norm)) norm = std::numeric_limits<sum_type>::infinity();
   }
   return norms;
 }
 
-/// For each slot whether it is among the `count` of least norm, ties to the lower slot; count ≤ slots.
+/// For each slot whether it is among the `count` of least norm, ties to the lower slot; norms are not
+/// negative, count ≤ slots.
+///   Finds the greatest norm chosen: of the norms counted by exponent and 4 bits more, only the class that
+///   holds it is selected from. That is 4 to 6 times as quick as to partition all pairs of norm and slot.
 template <class T> std::vector<char> least(std::span<T const> norms, std::int64_t count) {
-  std::vector<std::pair<T, std::int32_t>> ranked(norms.size());
+  std::vector<char> chosen(norms.size());
+  if (count == 0) return chosen;
+  using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
+  const auto class_of = [](T norm) {
+    return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
+  };
+  std::vector<std::int32_t> sizes(16 * exponents);
+  for (const T norm : norms) ++sizes.data()[class_of(norm)];
+  std::int64_t rank = count - 1;
+  word chosen_class = 0;
+  for (; rank >= sizes[chosen_class]; ++chosen_class) rank -= sizes[chosen_class];
+
+  std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
+  std::size_t found = 0;
+  for (const T norm : norms) {  // without a branch: the last place is for those that are not wanted
+    candidates.data()[found] = norm;
+    found += class_of(norm) == chosen_class;
+  }
+  std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
+  const T greatest = candidates[static_cast<std::size_t>(rank)];
+
+  std::int64_t below = 0;
   for (std::size_t slot = 0; slot < norms.size(); ++slot)
-    ranked[slot] = {norms[slot], static_cast<std::int32_t>(slot)};
-  std::nth_element(ranked.begin(), ranked.begin() + count, ranked.end());
-  std::vector<char> chosen(norms.size(), 0);
-  for (std::int64_t i = 0; i < count; ++i)
-    chosen[static_cast<std::size_t>(ranked[static_cast<std::size_t>(i)].second)] = 1;
+    below += chosen.data()[slot] = norms.data()[slot] < greatest;
+  for (std::size_t slot = 0; below < count; ++slot)
+    if (norms[slot] == greatest) {
+      chosen[slot] = 1;
+      ++below;
+    }
   return chosen;
 }
 
@@ -71,36 +102,48 @@ inline std::vector<std::int64_t> random_choice(std::int64_t below, std::int64_t 
   return chosen;
 }
 
+/// A pattern, and how to get there.
+struct replacement {
+  pattern changed;
+  pattern_moves moves;
+};
+
 /// Without the slots that `pruned` marks, and with the absent blocks of the numbers in `grown`: absent blocks
 /// are counted row by row, and the numbers ascend. A pruned block does not count as absent.
-inline pattern replaced(pattern const& old, std::span<char const> pruned,
-                        std::span<std::int64_t const> grown) {
-  std::vector<std::int32_t> row_start{0}, cols, kept, come;
-  row_start.reserve(static_cast<std::size_t>(old.block_rows()) + 1);
-  cols.reserve(static_cast<std::size_t>(old.stored()));
+inline replacement replaced(pattern const& old, std::span<char const> pruned,
+                            std::span<std::int64_t const> grown) {
+  std::vector<std::int32_t> row_start(static_cast<std::size_t>(old.block_rows()) + 1);
+  std::vector<std::int32_t> cols(static_cast<std::size_t>(old.stored()) + grown.size() + 1);
+  pattern_moves moves(old.stored(), std::ssize(grown));
+  std::int32_t slot = 0, to = 0;  // next in the old pattern, in the new one
   std::int64_t absent_above = 0;
   auto next = grown.begin();
   for (int i = 0; i < old.block_rows(); ++i) {
     const std::span<std::int32_t const> row = old.row(i);
-    const std::int64_t absent = old.block_cols() - static_cast<std::int64_t>(row.size());
-    kept.clear();
-    come.clear();
-    char const* gone = pruned.data() + old.first_slot(i);
-    for (const std::int32_t j : row)
-      if (!*gone++) kept.push_back(j);
-    std::int64_t stored_before = 0;  // in this row
+    const auto first = static_cast<std::int32_t>(old.first_slot(i)),
+               last = first + static_cast<std::int32_t>(row.size());
+    const std::int32_t* const col_of = row.data() - first;
+    const auto pass = [&] {  // whether blocks are pruned is not to be foreseen, so nothing branches on it
+      const bool stays = !pruned.data()[slot];
+      cols.data()[to] = col_of[slot];
+      moves.keep(slot++, to, stays);
+      to += stays;
+    };
+    const std::int64_t absent = old.block_cols() - std::ssize(row);
     for (; next != grown.end() && *next < absent_above + absent; ++next) {
-      const std::int64_t among_absent = *next - absent_above;
-      while (stored_before < std::ssize(row) &&
-             row[static_cast<std::size_t>(stored_before)] <= among_absent + stored_before)
-        ++stored_before;
-      come.push_back(static_cast<std::int32_t>(among_absent + stored_before));
+      const auto among_absent = static_cast<std::int32_t>(*next - absent_above);
+      while (slot < last && col_of[slot] <= among_absent + slot - first) pass();
+      cols.data()[to] = among_absent + slot - first;
+      moves.come(to++);
     }
+    while (slot < last) pass();
     absent_above += absent;
-    std::merge(kept.begin(), kept.end(), come.begin(), come.end(), std::back_inserter(cols));
-    row_start.push_back(static_cast<std::int32_t>(cols.size()));
+    row_start.data()[i + 1] = to;
   }
-  return pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols));
+  cols.resize(static_cast<std::size_t>(to));
+  moves.finish();
+  return {pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols)),
+          std::move(moves)};
 }
 
 }  // namespace tessera::inline TESSERA_ISA::train

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <harness/operands.hpp>
+
+#include <tessera/nn/parameter.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+
+// A whole update of a pattern as a training makes it: 30 % of the blocks are pruned by norm, as many grow at
+// random, and weights, gradient, both moments and both indexes follow.
+
+namespace bench {
+namespace {
+
+template <class Block> struct weights {
+  block_sparse_matrix<float, Block> w;
+  using gradients = weights;
+
+  template <class Visit, class... Of>
+  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
+    visit(name.child("w"), of.w...);
+  }
+};
+
+template <class Block> struct evolving_weights {
+  train::evolving_pattern policy{.interval = 1, .steps = 1'000'000'000, .share = 0.3, .seed = 5};
+  weights<Block> first, model, gradient, mean, square;
+  train::explored_blocks explored;
+  std::vector<char> stays;  // by slot of `first`
+  std::int64_t done = 0;
+
+  explicit evolving_weights(workload const& what)
+      : first{weights_of<Block>(what)},
+        model(first),
+        gradient(first),
+        mean(first),
+        square(first),
+        explored(train::explore(model)),
+        stays(remaining()) {}
+
+  void update() { train::evolve(policy, done++, explored, model, gradient, mean, square); }
+
+  /// What the first update leaves, by sorting.
+  std::vector<char> remaining() const {
+    const pattern& stored = first.w.stored();
+    std::vector<std::pair<double, std::int64_t>> norms;
+    for (std::int64_t slot = 0; slot < stored.stored(); ++slot) {
+      const auto block = first.w.at_slot(slot);
+      norms.emplace_back(std::accumulate(block.begin(), block.end(), 0.0,
+                                         [](double sum, float v) { return sum + std::abs(double(v)); }),
+                         slot);
+    }
+    std::ranges::sort(norms);
+    std::vector<char> all(norms.size(), 1);
+    for (std::int64_t i = 0; i < policy.count(stored, 0); ++i)
+      all[std::size_t(norms[std::size_t(i)].second)] = 0;
+    return all;
+  }
+
+  /// An element of all four arrays together after the first update; grown blocks are zero.
+  checked_value element(std::int64_t i, std::int64_t j) const {
+    const std::int64_t slot = first.w.stored().find(int(i / Block::rows), int(j / Block::cols));
+    double sum = 0;
+    for (auto const* of : {&model, &gradient, &mean, &square}) sum += double(of->w(i, j));
+    return {sum, slot >= 0 && stays[std::size_t(slot)] ? 4 * double(first.w(i, j)) : 0, 0};
+  }
+};
+
+template <class Block> job update_job(workload const& what) {
+  auto p = std::make_shared<evolving_weights<Block>>(what);
+  return {0, [p] { p->update(); }, what.m * what.k + 1,
+          [p, what](std::int64_t r) {
+            if (r < what.m * what.k) return p->element(r / what.k, r % what.k);
+            return checked_value{double(p->model.w.stored().stored()), double(p->first.w.stored().stored()),
+                                 0};
+          }};
+}
+
+const registered here({"tessera", "pattern", [](workload const& what) {
+                         return with_block(
+                             what.block, [&]<class Block> { return std::optional(update_job<Block>(what)); });
+                       }});
+
+}  // namespace
+}  // namespace bench
