@@ -76,7 +76,8 @@ class model {
   virtual void begin_training(train::adamw const& optimizer) = 0;
   /// As evaluate, and adds the gradients.
   virtual double learn(examples const& shown, std::int64_t step) = 0;
-  virtual std::int64_t steps_within(double seconds, training_program& program) = 0;
+  virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
+                                    training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;
   virtual void save(std::string const& folder, tessera::io::json program) const = 0;
   virtual void resume(train::checkpoint const& from) = 0;

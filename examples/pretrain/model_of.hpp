@@ -47,8 +47,10 @@ template <class Element, class Block> class model_of final : public model {
     return loss;
   }
 
-  std::int64_t steps_within(double seconds, training_program& program) override {
-    return train::steps_within(seconds, ctx_, *training_, 1, [&](int i) { return program.accumulate(0, i); });
+  std::int64_t steps_within(double seconds, train::planned_run const& planned,
+                            training_program& program) override {
+    return train::steps_within(seconds, ctx_, *training_, planned,
+                               [&](int i) { return program.accumulate(0, i); });
   }
 
   train::stop_reason train(training_settings const& how, training_program& program) override {

@@ -40,7 +40,12 @@ class training_run final : public training_program {
 
   /// The beginning of a new training: finds out how many steps it has.
   void begin() {
-    record_.steps = asked().steps > 0 ? asked().steps : model_->steps_within(asked().time.count(), *this);
+    settings const& s = asked();
+    record_.steps = s.steps;
+    if (s.steps > 0) return;
+    const train::planned_run planned{1, s.clip, variant_.lr, evolves() ? s.updates : 0, s.prune_share};
+    record_.steps = model_->steps_within(s.time.count(), planned, *this);
+    tessera::tensor_memory::reset_peak();
   }
   /// Goes on from a checkpoint.
   void resume(train::checkpoint const& from, run_record record) {
@@ -62,7 +67,7 @@ class training_run final : public training_program {
     how.loop.evaluate_every = s.eval_every > 0 ? s.eval_every : share(evaluations);
     how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
     how.rates = rates();
-    if (variant_.density < 1 && !s.static_pattern && s.updates > 0)
+    if (evolves())
       how.patterns = {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
     const train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->so_far();
@@ -127,6 +132,7 @@ class training_run final : public training_program {
   static constexpr int evaluations = 12, checkpoints = 5;  // in a run, unless asked otherwise
 
   settings const& asked() const { return origin_.asked; }
+  bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 
   train::warmed_up<train::cosine> rates() const {
     const auto warmup = static_cast<std::int64_t>(asked().warmup * static_cast<double>(record_.steps));

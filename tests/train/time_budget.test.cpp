@@ -18,20 +18,42 @@ struct fake_clock {
 
 }  // namespace
 
-TEST_CASE("time budget: steps are the budget divided by the median time of a step") {
+TEST_CASE("time budget: steps are the budget divided by the mean time of the later ones of the first steps") {
   context ctx(1);
   toy::model<float> m;
   train::training<toy::model<float>, train::adamw> t(m, {});
   double time = 100;
   int calls = 0;
   const auto slow_at_first = [&](int) {
-    time += calls++ < 4 ? 5.0 : 0.25;  // the first two steps, of two micro-batches each
+    time += calls++ < 8 ? 5.0 : 0.25;  // the first four steps, of two micro-batches each
     return train::token_loss{1, 1};
   };
-  CHECK(train::steps_within(1000, ctx, t, 2, slow_at_first, fake_clock{&time}) == 2000);
-  CHECK(calls == 18);
-  CHECK(train::steps_within(0.1, ctx, t, 2, slow_at_first, fake_clock{&time}) == 1);
-  CHECK(calls == 18 + 10);  // too little time for more than three steps that count
+  const fake_clock clock{&time};
+  CHECK(train::steps_within(1000, ctx, t, {.micro_batches = 2}, slow_at_first, clock) == 2000);
+  CHECK(calls == 2 * (4 + 20));  // until a twentieth of the time is spent: 40 seconds, and 20 steps
+  calls = 0;
+  CHECK(train::steps_within(1, ctx, t, {.micro_batches = 2}, slow_at_first, clock) == 2);
+  CHECK(calls == 2 * 8);  // at least so many steps, however little time there is
+  CHECK(train::steps_within(0.1, ctx, t, {.micro_batches = 2}, slow_at_first, clock) == 1);
+}
+
+TEST_CASE("time budget: updates of the pattern take their part of it") {
+  context ctx(1);
+  toy::model<float> m;
+  train::training<toy::model<float>, train::adamw> t(m, {});
+  // Asked before and after each step and each of two updates: here an update takes as long as a step.
+  struct ticking {
+    double* time;
+    double operator()() const { return ++*time; }
+  };
+  const auto work = [](int) { return train::token_loss{1, 1}; };
+  double time = 0;
+  const auto steps = [&](std::int64_t updates) {
+    return train::steps_within(100, ctx, t, {.updates = updates, .prune_share = 0.5}, work, ticking{&time});
+  };
+  CHECK(steps(0) == 100);
+  CHECK(steps(20) == 80);
+  CHECK(steps(1000) == 50);  // one a step
 }
 
 TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Optimizer, train::adamw,
@@ -40,7 +62,15 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
   toy::model<float> m, untouched;
   train::training<toy::model<float>, Optimizer> t(m, Optimizer{.weight_decay = 0.1}),
       fresh(untouched, Optimizer{.weight_decay = 0.1});
-  const auto work = [&](int i) { return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 64); };
-  CHECK(train::steps_within(1, ctx, t, 1, work) >= 1);
+  int calls = 0;
+  const auto work = [&](int i) {
+    ++calls;
+    return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 64);
+  };
+  CHECK(train::steps_within(0.01, ctx, t, {1, 1, 1e-2, 3, 0.5}, work) >= 1);
+  CHECK(calls >= 8);
   CHECK(toy::same_bits(t, fresh));
+  for (auto const* like : {&t.gradients, &t.state.moments[0]})
+    CHECK(like->up.stored().serial() == t.model.up.stored().serial());
+  for (const float g : t.gradients.up) CHECK(g == 0);
 }

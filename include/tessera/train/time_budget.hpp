@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -20,41 +20,64 @@ struct steady_clock {
   }
 };
 
-/// How many steps fit into a time, at least one. Times whole steps, with the learning rate of none of them:
-/// the updates go to the gradients instead of the parameters, and the moments are cleared, so the training is
-/// as new afterwards. To be called once, before the first step: schedules, patterns and a resumed run depend
-/// on numbers of steps alone.
+/// What a run will be like whose steps are to be timed.
+struct planned_run {
+  int micro_batches = 1;
+  double clip = 0;           // longest gradient
+  double rate = 0;           // highest learning rate
+  std::int64_t updates = 0;  // of the pattern, at most one a step
+  double prune_share = 0;    // of the first of them
+};
+
+/// How many steps fit into a time, at least one. Trains for a twentieth of the time, and puts everything
+/// back: the training is as new afterwards. The second half of these steps counts: the first ones warm
+/// caches, and the small activations of a new model are quicker through some functions (xsimd's erf, hence
+/// gelu, takes a short cut below 2/3). Updates of the pattern are timed apart.
+///   To be called once, before the first step: schedules, patterns and a resumed run depend on numbers of
+///   steps alone.
 ///   accumulate   as for train_step, with the data of any one step
 template <class Model, class Optimizer, class Accumulate, class Clock = steady_clock>
-std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer>& t, int micro_batches,
-                          Accumulate&& accumulate, Clock&& now = {}) {
-  constexpr int warm_up = 2, timed = 7;
-  constexpr double share = 0.05;  // of the budget, at most, once three steps are timed
-  std::vector<double> times;
-  const double begin = now();
-  for (int step = 0; step < warm_up + timed; ++step) {
-    const double start = now();
-    if (times.size() >= 3 && start - begin > share * seconds) break;
+std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer>& t,
+                          planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {
+  constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over some of them
+  constexpr double share = 0.05;                    // of the time
+  const Model first(t.model);
+  std::vector<double> ends{now()};
+  for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
     nn::set_zero(t.gradients);
-    for (int i = 0; i < micro_batches; ++i) accumulate(i);
-    measure(ctx, t.gradients);
-    const update nothing{1, 0, 0};
-    std::apply(
-        [&](auto&... moments) {
-          nn::for_each_parameter(
-              t.gradients,
-              [&](nn::parameter_name const&, auto& gradient, auto&... moment) {
-                t.optimizer.step(ctx, nothing, gradient, gradient, moment...);
-              },
-              moments...);
-        },
-        t.state.moments);
-    if (step >= warm_up) times.push_back(now() - start);
+    token_loss loss;
+    for (int i = 0; i < planned.micro_batches; ++i) loss += accumulate(i);
+    const auto tokens = static_cast<double>(loss.tokens);
+    const double norm = measure(ctx, t.gradients).norm / tokens;
+    update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state,
+                      planned.rate * std::min(1.0, (step + 1.0) / rise),
+                      clipping_factor(norm, planned.clip) / tokens);
+    ends.push_back(now());
   }
-  for (auto& moment : t.state.moments) nn::set_zero(moment);
-  std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
-  const double median = std::max(times[times.size() / 2], 1e-9);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds / median));
+  const std::size_t half = ends.size() / 2;
+  const double step_time =
+      std::max((ends.back() - ends[half]) / static_cast<double>(ends.size() - 1 - half), 1e-9);
+
+  double update_time = 0;
+  if (planned.updates > 0) {
+    explored_blocks explored = t.explored;
+    const evolving_pattern once{.interval = 1, .steps = 1, .share = planned.prune_share};
+    for (int warm = 0; warm < 2; ++warm) {
+      const double start = now();
+      std::apply([&](auto&... moments) { evolve(once, 0, explored, t.model, t.gradients, moments...); },
+                 t.state.moments);
+      update_time = now() - start;
+    }
+  }
+  nn::for_each_parameter(
+      t.model, [](nn::parameter_name const&, auto& parameter, auto const& before) { parameter = before; },
+      first);
+  t.gradients = nn::zeros_like(t.model);
+  t.state = initial_state<Optimizer>(t.model);
+
+  const double updates = std::min(static_cast<double>(planned.updates) * update_time,
+                                  seconds * update_time / (step_time + update_time));
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>((seconds - updates) / step_time));
 }
 
 }  // namespace tessera::inline TESSERA_ISA::train
