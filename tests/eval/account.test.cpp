@@ -68,6 +68,20 @@ TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for eac
 }
 TEST_CASE_TEMPLATE_APPLY(products, support::fewer);
 
+TEST_CASE("account: a matrix of single elements is copied once where many panels follow") {
+  const auto w = random_matrix<float, block_shape<1>>(140, 33, 0.4, 1);
+  panel_matrix<float> x(33, 300), y(140, 300);
+  for (const int threads : {1, 4}) {
+    context ctx(threads, oversubscribe::allowed);
+    const workload all = account(ctx, y = w * x);
+    CHECK(complete(all));
+    const std::int64_t parts = threads == 1 ? 1 : 3;  // groups of 64 rows
+    CHECK(all.tasks.size() == std::size_t(3 + 5 * parts));
+    CHECK(all.total ==
+          cost{(6 * w.size() + parts * 33 * 300) * 4, (w.size() + 140 * 300) * 4, w.size() * 300});
+  }
+}
+
 TEST_CASE("account: tiles of part of a panel share its weights and results") {
   const auto w = random_matrix<float, block_shape<8>>(70, 33, 0.4, 1);
   panel_matrix<float> x(33, 50), y(70, 50);
@@ -106,10 +120,17 @@ TEST_CASE("account: a sampled product in rounds adds to its blocks in each") {
   context one(1);
   const workload all = account(one, g = a * transposed(b));
   CHECK(complete(all));
-  CHECK(all.tasks.back().round == 1);
+  CHECK(all.tasks.back().round == 5);  // of 4 panels, the last one of 1
   const std::int64_t regrouped = 21 * 640 * 64;
-  CHECK(all.total == cost{((16 + 640) * many + regrouped + g.size()) * 4, (2 * g.size() + regrouped) * 4,
+  CHECK(all.total == cost{((16 + 640) * many + regrouped + 5 * g.size()) * 4, (6 * g.size() + regrouped) * 4,
                           g.size() * many});
+
+  // Several threads cut the panels of a round into ranges of features.
+  context three(3, oversubscribe::allowed);
+  const workload cut = account(three, g = a * transposed(b));
+  CHECK(complete(cut));
+  CHECK(cut.tasks.size() > all.tasks.size());
+  CHECK(cut.total.bytes_written == all.total.bytes_written);
 }
 
 TEST_CASE("account: elementwise statements count each operand once") {
@@ -126,26 +147,26 @@ TEST_CASE("account: elementwise statements count each operand once") {
   block_sparse_matrix<double, block_shape<8>> m(100, 60), n(100, 60);
   all = account(one, m = m * 2 + n);
   CHECK(complete(all));
-  CHECK(all.tasks.size() == 2);
+  CHECK(std::int64_t(all.tasks.size()) == ceil_div(m.size(), eval::values_a_tile));
   CHECK(all.total == cost{2 * m.size() * 8, m.size() * 8, 0});
 }
 
 TEST_CASE("account: reductions read their operands and write their sums") {
-  panel_matrix<float> x(33, tokens), y(33, tokens);
+  panel_matrix<float> x(130, tokens), y(130, tokens);
   token_vector<float> r(tokens);
-  feature_vector<float> b(33);
+  feature_vector<float> b(130);
   context one(1);
   workload all = account(one, r = sum_features(x * y));
   CHECK(complete(all));
-  CHECK(all.total == cost{2 * 33 * tokens * 4, tokens * 4, 0});
+  CHECK(all.total == cost{2 * 130 * tokens * 4, tokens * 4, 0});
   all = account(one, b = sum_tokens(x * r));
   CHECK(complete(all));
   CHECK(all.tasks.size() == 3);
-  CHECK(all.total == cost{(33 * tokens + 3 * tokens) * 4, 33 * 4, 0});
-  CHECK(account(one, b += sum_tokens(x * r)).total.bytes_read == all.total.bytes_read + 33 * 4);
+  CHECK(all.total == cost{(130 * tokens + 3 * tokens) * 4, 130 * 4, 0});
+  CHECK(account(one, b += sum_tokens(x * r)).total.bytes_read == all.total.bytes_read + 130 * 4);
   // The sum is a step of its own, in the worker's memory.
   all = account(one, y = x - sum_features(x));
-  CHECK(all.total == cost{(2 * 33 * tokens + tokens) * 4, (33 * tokens + tokens) * 4, 0});
+  CHECK(all.total == cost{(2 * 130 * tokens + tokens) * 4, (130 * tokens + tokens) * 4, 0});
 }
 
 TEST_CASE("account: a product of matrices counts the pairs of blocks that meet") {

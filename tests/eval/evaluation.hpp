@@ -32,7 +32,7 @@ template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
     for (std::int64_t f = 0; f < x.stored_features(); ++f)
       for (int t = 0; t < panel_tokens; ++t)
         if ((f >= x.features() || p * panel_tokens + t >= x.tokens()) &&
-            x.panel(p)[f * panel_tokens + t] != 0)
+            x.panel(p)[place_in_panel<T>(f, t)] != 0)
           return false;
   return true;
 }

@@ -19,21 +19,23 @@ namespace {
 using block = block_shape<8>;
 
 /// A small network with everything its statements touch.
-struct network {
+template <class Block> struct network_of {
   std::int64_t tokens;
-  block_sparse_matrix<float, block> w1 = random_matrix<float, block>(40, 33, 0.5, 1),
-                                    w2 = random_matrix<float, block>(33, 40, 0.5, 2), g1 = w1, g2 = w2;
+  block_sparse_matrix<float, Block> w1 = random_matrix<float, Block>(40, 33, 0.5, 1),
+                                    w2 = random_matrix<float, Block>(33, 40, 0.5, 2), g1 = w1, g2 = w2;
   feature_vector<float> b = filled(feature_vector<float>(40), 3), gb = b;
   token_vector<float> r = filled(token_vector<float>(tokens), 4);
   panel_matrix<float> x = filled(panel_matrix<float>(33, tokens), 5), z = panel_matrix<float>(40, tokens),
                       h = z, y = x;
 
-  bool operator==(network const& o) const {
+  bool operator==(network_of const& o) const {
     return same_bits(w1, o.w1) && same_bits(w2, o.w2) && same_bits(g1, o.g1) && same_bits(g2, o.g2) &&
            same_bits(b, o.b) && same_bits(gb, o.gb) && same_bits(r, o.r) && same_bits(x, o.x) &&
            same_bits(z, o.z) && same_bits(h, o.h) && same_bits(y, o.y);
   }
 };
+
+using network = network_of<block>;
 
 /// Statements of one run, given together or one by one.
 template <class... Statement> void run_both(context& ctx, bool together, Statement const&... statement) {
@@ -43,16 +45,22 @@ template <class... Statement> void run_both(context& ctx, bool together, Stateme
     (run(ctx, statement), ...);
 }
 
-template <class Statements> void check_together(Statements statements) {
+template <class Network = network, class Statements> void check_together(Statements statements) {
   for (const int threads : {1, 2, 3})
     for (const std::int64_t tokens : {1, 64, 70, 300}) {
       INFO(threads, " threads, ", tokens, " tokens");
       context ctx(threads, oversubscribe::allowed);
-      network one_by_one{tokens}, together{tokens};
+      Network one_by_one{tokens}, together{tokens};
       statements(ctx, one_by_one, false);
       statements(ctx, together, true);
       CHECK(one_by_one == together);
     }
+}
+
+/// Also for single elements, whose matrices are brought into another order before their products.
+template <class Statements> void check_all_together(Statements statements) {
+  check_together(statements);
+  check_together<network_of<block_shape<1>>>(statements);
 }
 
 int stages(workload const& w) { return w.tasks.empty() ? 0 : w.tasks.back().stage + 1; }
@@ -60,14 +68,14 @@ int stages(workload const& w) { return w.tasks.empty() ? 0 : w.tasks.back().stag
 }  // namespace
 
 TEST_CASE("plan: a chain of layers in one run equals one run for each statement") {
-  check_together([](context& ctx, network& n, bool together) {
+  check_all_together([](context& ctx, auto& n, bool together) {
     run_both(ctx, together, n.z = n.w1 * n.x + n.b, n.h = gelu(n.z), n.y = n.w2 * n.h + n.x,
              n.z = n.w1 * n.y);
   });
 }
 
 TEST_CASE("plan: a backward pass in one run equals one run for each statement") {
-  check_together([](context& ctx, network& n, bool together) {
+  check_all_together([](context& ctx, auto& n, bool together) {
     run_both(ctx, together, n.h = transposed(n.w2) * n.x, n.z = n.h * derivative<ops::gelu>(n.z),
              n.g1 += sampled(n.z * transposed(n.x)), n.g2 += sampled(n.x * transposed(n.h)),
              n.gb += sum_tokens(n.z), n.y = transposed(n.w1) * n.z, n.r = sum_features(n.y));
@@ -75,7 +83,7 @@ TEST_CASE("plan: a backward pass in one run equals one run for each statement") 
 }
 
 TEST_CASE("plan: write after read and read after write are kept apart") {
-  check_together([](context& ctx, network& n, bool together) {
+  check_all_together([](context& ctx, auto& n, bool together) {
     run_both(ctx, together, n.z = n.w1 * n.x, n.x = relu(n.x) * n.r, n.r = mean_features(n.x),
              n.x = n.x - n.r, n.b = n.b * 2, n.z = n.z + n.b, n.b += sum_tokens(n.z), n.z = n.z * n.b,
              n.w1 = n.w1 * 0.5, n.h = n.w1 * n.x, n.w1 = n.w1 - 0.1 * n.w1);
@@ -98,7 +106,7 @@ TEST_CASE("plan: several sampled products share one place for what they regroup"
 }
 
 TEST_CASE("plan: sampled products that need several rounds may follow each other") {
-  const std::int64_t tokens = 64 * 23 + 5, features = 640;  // a panel is 160 KiB, 12 of them go in one round
+  const std::int64_t tokens = 64 * 23 + 5, features = 640;  // a panel is 160 KiB, 4 of them go in one round
   const auto a = filled(panel_matrix<float>(8, tokens), 1),
              b = filled(panel_matrix<float>(features, tokens), 2);
   block_sparse_matrix<float, block> c(8, features), c2 = c, d = c, d2 = c;
@@ -123,6 +131,22 @@ TEST_CASE("plan: what treats tokens alike is one stage, gradients stand side by 
   CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.b = n.b * 2, n.r = sum_features(n.x))) == 1);
   CHECK(stages(account(ctx, n.z = relu(n.h), n.gb += sum_tokens(n.z))) == 2);
   CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.z = relu(n.h))) == 2);
+}
+
+TEST_CASE("plan: matrices of single elements are ordered before statements that are carried together") {
+  context one(1), three(3, oversubscribe::allowed);
+  network_of<block_shape<1>> n{4 * 64};
+  const workload w = account(one, n.z = relu(n.h), n.y = n.w2 * gelu(n.w1 * n.x) + transposed(n.w1) * n.z,
+                             n.r = sum_features(n.y));
+  CHECK(stages(w) == 2);
+  for (task const& t : w.tasks) CHECK((t.computes == eval::work::order) == (t.stage == 0));
+  CHECK(w.total.multiplies ==
+        account(three, n.y = n.w2 * gelu(n.w1 * n.x) + transposed(n.w1) * n.z).total.multiplies);
+  // What the same run changes is ordered behind that.
+  CHECK(stages(account(one, n.w1 = n.w1 * 2, n.z = n.w1 * n.x)) == 3);
+  // Few panels are not worth it.
+  n = {3 * 64};
+  CHECK(stages(account(one, n.z = n.w1 * n.x, n.y = n.w2 * n.z)) == 1);
 }
 
 TEST_CASE("plan: few panels are cut into tiles for all threads") {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -7,6 +10,7 @@
 
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/sampled_product.hpp>
+#include <tessera/kernels/sampled_product_1x1.hpp>
 
 // Both kernels, given arrays, in registers of every width that the flags allow. All values are small
 // integers, so sums are exact and any order of addition gives the same.
@@ -63,19 +67,24 @@ template <class T, class Block> struct blocks {
 template <class T> std::vector<T> panel(int features, int stored, int tokens, int seed) {
   std::vector<T> x(std::size_t(stored) * panel_tokens, T(0));
   for (int f = 0; f < features; ++f)
-    for (int t = 0; t < tokens; ++t) x[std::size_t(f * panel_tokens + t)] = T((f * seed + t * 3) % 9 - 4);
+    for (int t = 0; t < tokens; ++t) x[std::size_t(place_in_panel<T>(f, t))] = T((f * seed + t * 3) % 9 - 4);
   return x;
 }
 
-template <class Arch, class T, class Block, bool Transposed, class Tree> void check_product() {
-  blocks<T, Block> w;
+template <class Arch, class Types, class Block, bool Transposed, class Tree> void check_product() {
+  using kernel = kernels::product_panel<Arch, Types, Block, Transposed, Tree>;
+  using X = typename Types::activation;
+  using Y = typename Types::result;
+  using T = typename Types::accumulator;
+  blocks<typename Types::weight, Block> w;
   constexpr int in = Transposed ? rows : cols, out = Transposed ? cols : rows;
   for (const int tokens : {1, 15, 33, 64}) {
-    INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", tokens, " tokens, ", simd::lanes<T, Arch>,
-         " lanes");
-    const auto x = panel<T>(in, stored_cols, tokens, 2);
-    std::vector<T> y(stored_rows * panel_tokens, T(0)), sums(stored_rows * (panel_tokens + 2));
-    kernels::product_arguments<T> a{};
+    INFO("blocks of ", Block::rows, " x ", Block::cols, Transposed ? ", transposed, " : ", ", tokens,
+         " tokens, ", simd::lanes<T, Arch>, " lanes, bytes of w, x, y: ", sizeof(typename Types::weight),
+         sizeof(X), sizeof(Y));
+    const auto x = panel<X>(in, stored_cols, tokens, 2);
+    std::vector<Y> y(stored_rows * panel_tokens, Y(0));
+    kernels::product_arguments<Types> a{};
     a.weights = w.values.data();
     a.index = Transposed ? kernels::line_index{w.col_start.data(), w.row.data(), w.slot.data(), w.columns, 0}
                          : kernels::line_index{w.row_start.data(), w.col.data(), nullptr, w.lines, 0};
@@ -85,15 +94,16 @@ template <class Arch, class T, class Block, bool Transposed, class Tree> void ch
     a.rows = out;
     a.depth = stored_cols;
     a.tokens = tokens;
+    std::vector<T> sums(kernel::sums_bytes(a.index, a.depth) / sizeof(T) + 1);
     a.sums = sums.data();
-    kernels::product_panel<Arch, T, Block, Transposed, Tree>::run(a);
+    kernel::run(a);
     for (int f = 0; f < stored_rows; ++f)
       for (int t = 0; t < panel_tokens; ++t) {
         T sum = 0;
         if (f < out && t < tokens)
           for (int k = 0; k < in; ++k)
-            sum += (Transposed ? w.value(k, f) : w.value(f, k)) * x[std::size_t(k * panel_tokens + t)];
-        REQUIRE(y[std::size_t(f * panel_tokens + t)] == sum);
+            sum += T(Transposed ? w.value(k, f) : w.value(f, k)) * T(x[std::size_t(place_in_panel<X>(k, t))]);
+        REQUIRE(y[std::size_t(place_in_panel<Y>(f, t))] == Y(sum));
       }
   }
 }
@@ -123,6 +133,11 @@ template <class Arch, class T, class Block> void check_sampled_product() {
   s.values = g.values.data();
   s.last_line = g.lines;
   s.panels = panels;
+  std::vector<std::byte> scratch;
+  if constexpr (requires { kernel::scratch_bytes(s.index, s.cols); }) {
+    scratch.resize(kernel::scratch_bytes(s.index, s.cols));
+    s.scratch = scratch.data();
+  }
   kernel::run(s);
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < cols; ++j)
@@ -139,9 +154,64 @@ struct costly_sum : kernels::tree::sum {
   static constexpr bool costly = true;
 };
 
+/// A sparse matrix (rows, cols) of single elements with short, long and empty lines, ordered, times a panel.
+template <class Arch, class T, class Tree> void check_ordered_product(std::int64_t part_of_all, int most) {
+  constexpr int many_rows = 150, many_cols = 90;
+  const auto value = [&](int i, int j) {
+    const bool stored = i == 70 || (i % 7 != 3 && (i * 31 + j * 17 + i * j) % part_of_all == 0);
+    return stored ? T((3 * i + 5 * j) % 7 - 3) : T(0);
+  };
+  std::vector<std::int32_t> start{0}, col, slot;
+  std::vector<T> values;
+  for (int i = 0; i < many_rows; ++i) {
+    for (int j = 0; j < many_cols; ++j)
+      if (value(i, j) != 0) {
+        col.push_back(j);
+        slot.push_back(std::int32_t(slot.size()));
+        values.push_back(value(i, j));
+      }
+    start.push_back(std::int32_t(col.size()));
+  }
+  std::reverse(slot.begin(), slot.end());
+  std::reverse(values.begin(), values.end());  // so that the slots matter
+  const kernels::line_index index{start.data(), col.data(), slot.data(), many_rows, 0};
+  using nonzeros = kernels::nonzeros<T>;
+  std::vector<std::max_align_t> memory(
+      nonzeros(index, many_cols, most, nullptr).bytes() / sizeof(std::max_align_t) + 1);
+  const nonzeros w(index, many_cols, most, reinterpret_cast<std::byte*>(memory.data()));
+  for (int line = 0; line < many_rows; line += nonzeros::group) w.order(index, values.data(), line);
+  for (const int tokens : {1, 33, 64}) {
+    INFO("one of ", part_of_all, " in chunks of ", w.chunk, ", ", tokens, " tokens, ", simd::lanes<T, Arch>,
+         " lanes");
+    const auto x = panel<T>(many_cols, 96, tokens, 2);
+    std::vector<T> y(160 * panel_tokens, T(0));
+    kernels::product_arguments<kernels::product_types<T, T, T>> a{};
+    a.x = x.data();
+    a.y = a.sums = y.data();
+    a.rows = many_rows;
+    a.tokens = tokens;
+    for (const auto& [first, last] : {std::pair{64, 128}, {0, 64}, {128, many_rows}}) {
+      a.first_line = first;
+      a.last_line = last;
+      kernels::ordered_product<Arch, T, Tree>::run(a, w);
+    }
+    for (int f = 0; f < 160; ++f)
+      for (int t = 0; t < panel_tokens; ++t) {
+        T sum = 0;
+        if (f < many_rows && t < tokens)
+          for (int k = 0; k < many_cols; ++k) sum += value(f, k) * x[std::size_t(k * panel_tokens + t)];
+        REQUIRE(y[std::size_t(f * panel_tokens + t)] == sum);
+      }
+  }
+}
+
+template <class Arch, class Types, class Block> void check_products() {
+  check_product<Arch, Types, Block, false, kernels::tree::sum>();
+  check_product<Arch, Types, Block, true, costly_sum>();
+}
+
 template <class Arch, class T, class Block> void check_kernels() {
-  check_product<Arch, T, Block, false, kernels::tree::sum>();
-  check_product<Arch, T, Block, true, costly_sum>();
+  check_products<Arch, kernels::product_types<T, T, T>, Block>();
   check_sampled_product<Arch, T, Block>();
 }
 
@@ -155,3 +225,27 @@ TEST_CASE_TEMPLATE_DEFINE("kernels: products and sampled products are exact on i
   check_kernels<Arch, double, block_shape<10, 6>>();
 }
 TEST_CASE_TEMPLATE_APPLY(exact, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("kernels: ordered products are exact on integers, in one chunk and in several",
+                          Arch, exact_ordered) {
+  check_ordered_product<Arch, float, kernels::tree::sum>(2, 64);
+  check_ordered_product<Arch, float, costly_sum>(3, 20);
+  check_ordered_product<Arch, double, kernels::tree::sum>(11, 200);
+}
+TEST_CASE_TEMPLATE_APPLY(exact_ordered, support::archs);
+// In registers of one width, for compile time is dear: other flags bring others.
+TEST_CASE("kernels: products of bfloat16 and of mixed elements are exact on integers") {
+  using Arch = simd::native;
+  using kernels::product_types;
+  using half = product_types<bfloat16, bfloat16, bfloat16>;
+  using half_to_float = product_types<bfloat16, bfloat16, float>;
+  using half_weights = product_types<bfloat16, float, bfloat16>;
+  using half_activations = product_types<float, bfloat16, float>;
+  check_products<Arch, half, block_shape<16>>();
+  check_products<Arch, half, block_shape<4>>();
+  check_products<Arch, half, block_shape<1>>();
+  check_products<Arch, half, block_shape<6, 10>>();
+  check_products<Arch, half_to_float, block_shape<5, 3>>();
+  check_products<Arch, half_weights, block_shape<3, 4>>();
+  check_products<Arch, half_activations, block_shape<8>>();
+}

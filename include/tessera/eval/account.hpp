@@ -58,9 +58,9 @@ inline std::int64_t rows_in(share lines, int height, std::int64_t rows) {
          std::min<std::int64_t>(rows, std::int64_t(lines.first) * height);
 }
 
-/// What an elementwise expression reads at so many features and tokens, or stored values: its operands from
-/// number `from` on, those that stand in it twice once.
-inline std::int64_t elements_read(step const& s, int from, std::int64_t features, std::int64_t tokens) {
+/// The bytes an elementwise expression reads at so many features and tokens, or stored values: its operands
+/// from number `from` on, those that stand in it twice once.
+inline std::int64_t bytes_read(step const& s, int from, std::int64_t features, std::int64_t tokens) {
   const auto same = [](operand const& a, operand const& b) {
     return a.owner == b.owner && a.base == b.base && a.offset == b.offset;
   };
@@ -69,9 +69,10 @@ inline std::int64_t elements_read(step const& s, int from, std::int64_t features
     operand const& read = s.operand[o];
     if (std::any_of(s.operand + 1, s.operand + o, [&](operand const& other) { return same(other, read); }))
       continue;
-    count += read.form == domain::panels   ? features * tokens
-             : read.form == domain::tokens ? tokens
-                                           : features;
+    count += (read.form == domain::panels   ? features * tokens
+              : read.form == domain::tokens ? tokens
+                                            : features) *
+             read.element_bytes;
   }
   return count;
 }
@@ -100,44 +101,53 @@ inline cost cost_of_matrix_product(step const& s, share lines) {
     }
   const std::int64_t height = s.block_rows, width = s.block_cols;
   const std::int64_t result = blocks_of(s.result_index, lines) * height * width;
-  return {(blocks_of(s.index, lines) * height + std::ranges::count(read, 1) * width) * s.inner +
-              (s.accumulates ? result : 0),
-          result, products * height * s.inner * width};
+  return {((blocks_of(s.index, lines) * height + std::ranges::count(read, 1) * width) * s.inner +
+           (s.accumulates ? result : 0)) *
+              s.element_bytes,
+          result * s.element_bytes, products * height * s.inner * width};
 }
 
-/// One tile, in elements instead of bytes.
-inline cost elements_of(step const& s, tile const& t) {
+/// One tile of a kind that is counted.
+inline cost counted_cost(step const& s, tile const& t) {
   const std::int64_t panel = t.index / s.parts;
-  const share lines_of_panel(s.lines, t.index % s.parts, s.parts), lines(s.lines, t.index, s.tiles);
-  const std::int64_t block = std::int64_t(s.block_rows) * s.block_cols;
+  const share lines_of_panel = lines_of(s, t.index % s.parts, s.parts), lines = lines_of(s, t.index, s.tiles);
+  const std::int64_t block = std::int64_t(s.block_rows) * s.block_cols, size = s.element_bytes;
   switch (s.computes) {
     case work::product: {
       const std::int64_t rows = rows_in(lines_of_panel, s.block_rows, s.features),
                          tokens = s.tokens_of(panel);
       const std::int64_t weights = blocks_of(s.index, lines_of_panel) * block;
-      return {weights + s.inner * tokens + elements_read(s, 3, rows, tokens), rows * tokens,
-              weights * tokens};
+      return {weights * s.operand[2].element_bytes + s.inner * tokens * s.operand[1].element_bytes +
+                  bytes_read(s, 3, rows, tokens),
+              rows * tokens * size, weights * tokens};
     }
     case work::elementwise: {
       const std::int64_t rows = rows_in(lines_of_panel, granule, s.features), tokens = s.tokens_of(panel);
-      return {elements_read(s, 1, rows, tokens), rows * tokens, 0};
+      return {bytes_read(s, 1, rows, tokens), rows * tokens * size, 0};
     }
     case work::feature_fold: {
       const std::int64_t tokens = s.tokens_of(panel);
-      return {elements_read(s, 1, s.depth, tokens), tokens, 0};
+      return {bytes_read(s, 1, s.depth, tokens), tokens * size, 0};
     }
     case work::token_sum: {
       const std::int64_t first = std::int64_t(t.index) * features_a_tile;
       const std::int64_t features = std::min<std::int64_t>(features_a_tile, s.features - first);
-      return {elements_read(s, 1, features, s.tokens) + (s.accumulates ? features : 0), features, 0};
+      const std::int64_t written = features * size;
+      return {bytes_read(s, 1, features, s.tokens) + (s.accumulates ? written : 0), written, 0};
     }
     case work::values: {
       const std::int64_t count = std::min(values_a_tile, s.features - t.index * values_a_tile);
-      return {elements_read(s, 1, count, 1), count, 0};
+      return {bytes_read(s, 1, count, 1), count * size, 0};
     }
-    case work::regroup: {  // whole panels, padding included
-      const bool beyond = std::int64_t(t.round) * s.lines + t.index >= s.panels();
-      const std::int64_t moved = beyond ? 0 : s.depth * panel_tokens;
+    case work::order: {
+      const std::int64_t copied = blocks_of(s.index, lines) * size;
+      return {copied, copied, 0};
+    }
+    case work::regroup: {  // a range of features of whole panels, padding included
+      const bool beyond = std::int64_t(t.round) * s.lines + panel >= s.panels();
+      const share part(int(s.depth / granule), t.index % s.parts, s.parts);
+      const std::int64_t moved =
+          beyond ? 0 : std::int64_t(part.last - part.first) * granule * panel_tokens * size;
       return {moved, moved, 0};
     }
     case work::sampled: {
@@ -145,9 +155,10 @@ inline cost elements_of(step const& s, tile const& t) {
       const std::int64_t tokens =
           std::min(s.tokens, (t.round + 1) * panels * panel_tokens) - t.round * panels * panel_tokens;
       const std::int64_t sums = blocks_of(s.index, lines) * block;
-      return {(rows_in(lines, s.block_rows, s.features) + s.inner) * tokens +
-                  (s.accumulates || t.round > 0 ? sums : 0),
-              sums, sums * tokens};
+      return {((rows_in(lines, s.block_rows, s.features) + s.inner) * tokens +
+               (s.accumulates || t.round > 0 ? sums : 0)) *
+                  size,
+              sums * size, sums * tokens};
     }
     case work::matrix_product:
       return cost_of_matrix_product(s, lines);
@@ -168,10 +179,7 @@ inline cost cost_of(step const& s, tile const& t) {
       (o < s.results ? c.bytes_written : c.bytes_read) += part(std::int64_t(s.operand[o].bytes));
     return c;
   }
-  cost c = elements_of(s, t);
-  c.bytes_read *= s.element_bytes;
-  c.bytes_written *= s.element_bytes;
-  return c;
+  return counted_cost(s, t);
 }
 
 }  // namespace eval

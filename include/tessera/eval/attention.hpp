@@ -62,6 +62,7 @@ template <class T> operand all_of(panel_matrix<T> const& x) {
 
 /// What both directions are given, and what they check.
 template <class T> struct attention_shape {
+  static_assert(element_traits<T>::features_a_lane == 1, "attention in bfloat16 comes later: use float");
   panel_matrix<T> const* qkv;
   sequences const* layout;
   int heads;

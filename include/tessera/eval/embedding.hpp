@@ -66,8 +66,11 @@ template <class T> struct token_choice_step {
   }
 };
 
+template <class T> inline constexpr bool one_feature_a_lane = element_traits<T>::features_a_lane == 1;
+
 /// A step over the panels of y.
 template <class T> step token_step(panel_matrix<T> const& y, int lines, std::span<std::int32_t const> index) {
+  static_assert(one_feature_a_lane<T>, "gathering and scattering of bfloat16 come later: use float");
   step s;
   s.kind = cut::panels;
   s.features = y.features();
@@ -125,6 +128,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   panel_matrix<T> const* y;
   std::span<std::int32_t const> ids;
   void lower(plan& p) const {
+    static_assert(one_feature_a_lane<T>, "gathering and scattering of bfloat16 come later: use float");
     step s;
     s.kind = cut::lines;  // a tile owns some columns of the whole table
     s.features = y->features();

@@ -48,7 +48,8 @@ template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
             0,
             access::same_tile,
             memory::user,
-            Over == over::values ? domain::values : Tensor::laid_over};
+            Over == over::values ? domain::values : Tensor::laid_over,
+            sizeof(T)};
   if constexpr (Over == over::values) {
     o.stride = values_a_tile * sizeof(T);
   } else if constexpr (Tensor::laid_over == domain::panels) {
@@ -62,6 +63,7 @@ template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
   return o;
 }
 
+// T is the type that a statement computes in: the accumulator of all its elements.
 template <class T, over Over, class Cursor, class Node> struct lowering {
   static_assert(
       Over == over::panels,
@@ -78,14 +80,15 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
 
 template <class T, over Over, class Cursor, expr::leaf Leaf> struct lowering<T, Over, Cursor, Leaf> {
   static_assert(
-      std::is_same_v<T, typename Leaf::value_type>,
+      std::is_same_v<T, accumulator_t<typename Leaf::value_type>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   static constexpr int I = Cursor::operand;
+  using E = typename Leaf::value_type;
   using tree = std::conditional_t<
-      Over == over::values, kernels::tree::values<I>,
-      std::conditional_t<Leaf::laid_over == domain::panels, kernels::tree::panel<I>,
-                         std::conditional_t<Leaf::laid_over == domain::tokens, kernels::tree::token<I>,
-                                            kernels::tree::feature<I>>>>;
+      Over == over::values, kernels::tree::values<I, E>,
+      std::conditional_t<Leaf::laid_over == domain::panels, kernels::tree::panel<I, E>,
+                         std::conditional_t<Leaf::laid_over == domain::tokens, kernels::tree::token<I, E>,
+                                            kernels::tree::feature<I, E>>>>;
   using next = typename Cursor::after_operand;
   static void bind(plan&, step& s, Leaf const& leaf) { s.add(operand_of<Over>(leaf.tensor())); }
 };
@@ -136,11 +139,22 @@ struct lowering<T, Over, Cursor, expr::map<Op, Arguments...>> {
   }
 };
 
+template <class T, over Over, class Cursor, class Value>
+struct lowering<T, Over, Cursor, expr::stochastic_value<Value>> {
+  using inner = lowering<T, Over, typename Cursor::after_scalar, Value>;
+  using tree = kernels::tree::stochastic<Cursor::scalar, typename inner::tree>;
+  using next = typename inner::next;
+  static void bind(plan& p, step& s, expr::stochastic_value<Value> const& node) {
+    s.add_scalar(std::bit_cast<double>(node.key));
+    inner::bind(p, s, node.value);
+  }
+};
+
 /// A value that gets a place in the worker's scratch, computed by a step of its own.
 template <class T, class Cursor, class Node> struct lowering_to_scratch {
   static constexpr int I = Cursor::operand;
-  using tree =
-      std::conditional_t<Node::laid_over == domain::panels, kernels::tree::panel<I>, kernels::tree::token<I>>;
+  using tree = std::conditional_t<Node::laid_over == domain::panels, kernels::tree::panel<I, T>,
+                                  kernels::tree::token<I, T>>;
   using next = typename Cursor::after_operand;
   static void bind(plan& p, step& s, Node const& node) { s.add(lower_to_scratch<T>(p, s.tokens, node)); }
 };
@@ -161,7 +175,7 @@ struct lowering<T, over::panels, Cursor, expr::product<Matrix, Transposed, X>>
 template <class T, int O, int S, class Matrix, bool Transposed, class X>
 struct lowering<T, over::panels, cursor<O, S, 0>, expr::product<Matrix, Transposed, X>> {
   static_assert(
-      std::is_same_v<T, typename Matrix::value_type>,
+      std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   using tree = kernels::tree::sum;
   using next = cursor<O, S, 1>;
@@ -195,6 +209,7 @@ template <class Node> struct first_product {
 template <class Matrix, bool Transposed, class X> struct first_product<expr::product<Matrix, Transposed, X>> {
   using type = expr::product<Matrix, Transposed, X>;
 };
+template <class Value> struct first_product<expr::stochastic_value<Value>> : first_product<Value> {};
 template <class Op, class... Arguments> struct first_product<expr::map<Op, Arguments...>> {
   template <class...> struct first {
     using type = void;
@@ -207,21 +222,40 @@ template <class Op, class... Arguments> struct first_product<expr::map<Op, Argum
   using type = typename first<Arguments...>::type;
 };
 
-template <class T, class Product, class Tree> struct product_step_of;
-template <class T, class Matrix, bool Transposed, class X, class Tree>
-struct product_step_of<T, expr::product<Matrix, Transposed, X>, Tree> {
-  using type = product_step<simd::native, T, typename Matrix::tensor_type::block, Transposed, Tree>;
+/// The elements of a product's operand: those of a stored tensor, or of a value in scratch.
+template <class T, class X> struct element_of {
+  using type = T;
+};
+template <class T, expr::leaf X> struct element_of<T, X> {
+  using type = typename X::value_type;
 };
 
-/// A step that writes `node` to the panels of `to`.
-template <class T, class Node>
+template <class Y, class Product, class Tree> struct product_step_of;
+template <class Y, class Matrix, bool Transposed, class X, class Tree>
+struct product_step_of<Y, expr::product<Matrix, Transposed, X>, Tree> {
+  using types =
+      kernels::product_types<typename Matrix::value_type, typename element_of<accumulator_t<Y>, X>::type, Y>;
+  using block = typename Matrix::tensor_type::block;
+  static void prepare(plan& p, step& s) {
+    using T = accumulator_t<Y>;
+    if constexpr (block::elements == 1 && std::is_same_v<types, kernels::product_types<T, T, T>>) {
+      using ordered = ordered_product_step<simd::native, T, Tree>;
+      if (s.index.start && s.panels() >= ordered::fewest_panels) return ordered::prepare(p, s);
+    }
+    product_step<simd::native, types, block, Transposed, Tree>::prepare(p, s);
+  }
+};
+
+/// A step that writes `node` to `to`, of elements E: panels, or a number for each token.
+template <class E, domain Form, class Node>
 void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_t tokens, Node const& node) {
   using product = typename first_product<Node>::type;
+  using T = accumulator_t<E>;
   step s;
   s.kind = cut::panels;
-  s.element_bytes = sizeof(T);
+  s.element_bytes = sizeof(E);
   s.features = features;
-  s.stored_features = to.form == domain::panels ? round_up<std::int64_t>(features, granule) : features;
+  s.stored_features = Form == domain::panels ? round_up<std::int64_t>(features, granule) : features;
   s.tokens = tokens;
   s.tiles = int(s.panels());
   s.add(to);
@@ -233,33 +267,36 @@ void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_
     lowered::bind(p, s, node);
     s.computes = work::elementwise;
     s.lines = int(ceil_div<std::int64_t>(features, granule));
-    s.compute = map_step<simd::native, T, typename lowered::tree>::compute;
+    using step_kernel = map_step<simd::native, E, typename lowered::tree>;
+    if constexpr (Form == domain::panels)
+      s.compute = step_kernel::panels;
+    else
+      s.compute = step_kernel::tokens;
   } else {
     using lowered = lowering<T, over::panels, cursor<3, 0, 0>, Node>;
     static_assert(
         lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
         "this statement has too many operands: split it, or name a part of it with local(…)");
-    using product_step = typename product_step_of<T, product, typename lowered::tree>::type;
     s.computes = work::product;
     s.operands = 3;
     lowered::bind(p, s, node);
     if (overlap(s.operand[0], s.operand[1]))
       throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-    s.sums = p.scratch(product_step::kernel::sums_bytes(s.index, s.depth));
-    s.compute = product_step::compute;
+    product_step_of<E, product, typename lowered::tree>::prepare(p, s);
   }
   p.add(s);
 }
 
 /// A step that writes a reduction over features to `to`.
-template <class T, class Op, class Argument>
+template <class E, class Op, class Argument>
 void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
                      expr::feature_reduction<Op, Argument> const& node) {
+  using T = accumulator_t<E>;
   using lowered = lowering<T, over::panels, cursor<1, 0, 1>, Argument>;
   step s;
   s.kind = cut::panels;
   s.computes = work::feature_fold;
-  s.element_bytes = sizeof(T);
+  s.element_bytes = sizeof(E);
   s.features = s.stored_features = 1;
   s.tokens = tokens;
   s.tiles = int(s.panels());
@@ -268,7 +305,7 @@ void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
   s.depth = expr::extent_of(node.argument).features;
   if (s.depth < 1) throw shape_error("[reduction over features] there must be at least one feature");
   s.divisible = false;  // needs all features of a panel
-  s.compute = map_step<simd::native, T, typename lowered::tree>::template fold<Op>;
+  s.compute = map_step<simd::native, E, typename lowered::tree>::template fold<Op>;
   p.add(s);
 }
 
@@ -277,25 +314,28 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
   using node_type = std::remove_cvref_t<decltype(node)>;
   if constexpr (requires { node.address->argument; }) {
     if (auto const* known = p.find_local(node.address))
-      return {nullptr, 0, 1, known->offset, access::same_tile, memory::worker, node_type::laid_over};
+      return {nullptr,  0, 1, known->offset, access::same_tile, memory::worker, node_type::laid_over,
+              sizeof(T)};
     const operand made = lower_to_scratch<T>(p, tokens, node.address->argument);
     p.add_local(node.address, made.offset);
     return made;
   } else if constexpr (node_type::laid_over == domain::tokens) {
     const std::size_t size = panel_tokens * sizeof(T);
-    const operand to{nullptr, 0, size, p.scratch(size), access::same_tile, memory::worker, domain::tokens};
+    const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
+                     domain::tokens, sizeof(T)};
     if constexpr (requires { node.argument; })
       lower_reduction<T>(p, to, tokens, node);
     else
-      lower_panels<T>(p, to, 1, tokens, node);
+      lower_panels<T, domain::tokens>(p, to, 1, tokens, node);
     return to;
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
     const std::size_t size =
         std::size_t(round_up<std::int64_t>(features, granule)) * panel_tokens * sizeof(T);
-    const operand to{nullptr, 0, size, p.scratch(size), access::same_tile, memory::worker, domain::panels};
-    lower_panels<T>(p, to, features, tokens, node);
+    const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
+                     domain::panels, sizeof(T)};
+    lower_panels<T, domain::panels>(p, to, features, tokens, node);
     return to;
   }
 }

@@ -24,19 +24,20 @@ enum class cut : std::uint8_t {
 /// Where in an operand a tile looks.
 enum class access : std::uint8_t { same_tile, everything };
 
-/// Whose memory an operand is: the user's, the worker's own for the length of a tile, or all workers' for a
-/// run.
-enum class memory : std::uint8_t { user, worker, shared };
+/// Whose memory an operand is: the user's, the worker's own for the length of a tile, all workers' for a
+/// stage, or all workers' to the end of a run.
+enum class memory : std::uint8_t { user, worker, shared, kept };
 
 /// Memory a step reads or writes.
 struct operand {
   std::byte* base;     // null for scratch, until the run begins
   std::size_t stride;  // bytes from tile to tile; 0: the same for all
   std::size_t bytes;   // all of it
-  std::size_t offset;  // in the worker's scratch
+  std::size_t offset;  // in the worker's scratch, or in what is kept
   access touches;
   memory owner;
-  domain form = domain::number;  // for the account of a tile
+  domain form = domain::number;  // these two for the account of a tile
+  std::uint8_t element_bytes = 0;
 };
 
 /// What a step computes, for the account of its tiles.
@@ -47,6 +48,7 @@ enum class work : std::uint8_t {
   feature_fold,    // over the features of each token
   token_sum,       // over the tokens for each feature
   values,          // elementwise over stored values
+  order,           // a matrix of single elements brought into the order of its product
   regroup,         // an operand of a sampled product brought into its form
   sampled,         // a·bᵀ at stored blocks
   matrix_product,  // a·b of matrices
@@ -67,7 +69,7 @@ struct step {
   void (*compute)(step const&, tile const&) noexcept = nullptr;
   cut kind = cut::panels;
   work computes = work::other;
-  std::uint8_t element_bytes = 0;
+  std::uint8_t element_bytes = 0;  // of what it writes
   int tiles = 0;
   int parts = 1;  // tiles of one panel
   int rounds = 1;
@@ -84,8 +86,10 @@ struct step {
   std::int64_t inner = 0;  // the same without padding
   kernels::line_index index{}, second_index{}, result_index{};
   int lines = 0;
+  int lines_together = 1;              // the lines of a part of a panel are a multiple of this
   int block_rows = 0, block_cols = 0;  // of a block; a line is block_rows high
   std::size_t sums = 0;                // offset in scratch of what a kernel needs for itself
+  bool sums_in_result = false;         // it needs none: sums are kept where the result will be
   std::int64_t multiplies = 0;         // multiply-adds of the whole step, for work::other
 
   int add(eval::operand const& next) {
@@ -102,6 +106,7 @@ struct step {
     eval::operand const& o = operand[i];
     return (o.base ? o.base : scratch + o.offset) + o.stride * std::size_t(position);
   }
+  int line_groups() const { return ceil_div(lines, lines_together); }
   std::int64_t panels() const { return ceil_div<std::int64_t>(tokens, panel_tokens); }
   int tokens_of(std::int64_t panel) const {
     return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
@@ -112,7 +117,7 @@ struct step {
 inline bool overlap(operand const& a, operand const& b) {
   if (a.owner != b.owner) return false;
   if (a.owner == memory::shared) return true;
-  if (a.owner == memory::worker) return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+  if (a.owner != memory::user) return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
   return a.base < b.base + b.bytes && b.base < a.base + a.bytes;
 }
 
@@ -133,6 +138,15 @@ class plan {
     return *std::construct_at(&step_[steps_++], next);
   }
 
+  /// Adds a step that makes an operand for others, right behind the last one that touches what it touches:
+  /// it does not come between statements that can be carried together.
+  TESSERA_COLD void add_early(step const& next) {
+    add(next);
+    int at = steps_ - 1;
+    for (; at > 0 && relate(step_[at - 1], next) == relation::none; --at) step_[at] = step_[at - 1];
+    step_[at] = next;
+  }
+
   /// Room for a value that lives as long as a tile; returns its offset in the scratch of each worker.
   std::size_t scratch(std::size_t bytes) {
     const std::size_t offset = scratch_bytes_;
@@ -144,6 +158,13 @@ class plan {
   operand shared(std::size_t stride, std::size_t bytes, access touches) {
     shared_bytes_ = std::max(shared_bytes_, bytes);
     return {nullptr, stride, bytes, 0, touches, memory::shared};
+  }
+
+  /// Room that all workers share to the end of the run, for one operand alone.
+  operand keep(std::size_t bytes) {
+    const std::size_t offset = kept_bytes_;
+    kept_bytes_ += round_up<std::size_t>(bytes, 64);
+    return {nullptr, 0, bytes, offset, access::everything, memory::kept};
   }
 
   /// Where a local value was put, by its address; null if it has not been computed.
@@ -181,7 +202,8 @@ class plan {
   TESSERA_COLD void run() {
     schedule();
     context_.reserve_scratch(scratch_bytes_);
-    if (shared_bytes_ > 0) place_shared(context_.shared_scratch(shared_bytes_));
+    const std::size_t kept_at = round_up<std::size_t>(shared_bytes_, 64);
+    if (kept_at + kept_bytes_ > 0) place_shared(context_.shared_scratch(kept_at + kept_bytes_), kept_at);
     for_each_phase([&](int p, int round) { run_phase(phase_[p], round); });
   }
 
@@ -215,10 +237,13 @@ class plan {
     }
   }
 
-  void place_shared(std::byte* base) {
+  void place_shared(std::byte* base, std::size_t kept_at) {
     for (int i = 0; i < steps_; ++i)
-      for (int o = 0; o < step_[i].operands; ++o)
-        if (operand& it = step_[i].operand[o]; it.owner == memory::shared) it.base = base;
+      for (int o = 0; o < step_[i].operands; ++o) {
+        operand& it = step_[i].operand[o];
+        if (it.owner == memory::shared) it.base = base;
+        if (it.owner == memory::kept) it.base = base + kept_at + it.offset;
+      }
   }
 
   /// When panels are few, or divide badly among the threads, a panel's features are several tiles.
@@ -233,7 +258,7 @@ class plan {
       if (s.kind != cut::panels || s.rounds > 1 || !s.divisible) continue;
       const int busiest = ceil_div(s.tiles, threads) * threads;
       if (busiest * 8 <= s.tiles * 9) continue;  // at most an eighth of the time is lost
-      s.parts = std::max(1, std::min(2 * threads, s.lines));
+      s.parts = std::max(1, std::min(2 * threads, s.line_groups()));
       if (s.parts == 1) continue;
       s.tiles *= s.parts;
     }
@@ -262,11 +287,15 @@ class plan {
     return last + 1;
   }
 
+  step const& last_chain() const { return step_[chain_[chains_ - 1].first]; }
+
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
     step const& s = step_[first];
-    // A stage in rounds stands alone: its two steps alternate.
-    const bool alone = phases_ == 0 || s.rounds > 1 || phase_[phases_ - 1].rounds > 1;
+    // A stage in rounds stands alone: its two steps alternate. What makes operands for others ends before
+    // statements that may be carried together begin.
+    const bool alone = phases_ == 0 || s.rounds > 1 || phase_[phases_ - 1].rounds > 1 ||
+                       (s.computes == work::order) != (last_chain().computes == work::order);
     bool side_by_side = !alone, carried = false;
     for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
       step const& head = step_[chain_[c].first];
@@ -317,7 +346,7 @@ class plan {
 
   context& context_;
   int steps_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
-  std::size_t scratch_bytes_ = 0, shared_bytes_ = 0;
+  std::size_t scratch_bytes_ = 0, shared_bytes_ = 0, kept_bytes_ = 0;
   // Uninitialised up to what is used: a plan is built for every run.
   union {
     step step_[most_steps];

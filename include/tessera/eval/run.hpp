@@ -23,17 +23,17 @@ inline kernels::line_index rows_of(pattern const& p) {
           p.block_cols()};
 }
 
-/// A tree over stored values, in ranges of them.
-template <class T, class Node>
+/// A tree over stored values, in ranges of them, for a result of elements E.
+template <class E, class Node>
 step values_step(plan& p, std::int64_t count, expr::extent const& size, operand const& to, Node const& node,
                  auto kernel) {
-  using lowered = lowering<T, over::values, cursor<1, 0, 1>, Node>;
+  using lowered = lowering<accumulator_t<E>, over::values, cursor<1, 0, 1>, Node>;
   static_assert(lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
                 "this statement has too many operands: split it");
   step s;
   s.kind = cut::values;
   s.computes = work::values;
-  s.element_bytes = sizeof(T);
+  s.element_bytes = sizeof(E);
   s.features = count;
   if constexpr (Node::laid_over == domain::values) {  // may be other than zero where blocks overhang
     s.index = rows_of(*size.stored);
@@ -45,7 +45,7 @@ step values_step(plan& p, std::int64_t count, expr::extent const& size, operand 
   s.tiles = int(ceil_div(count, values_a_tile));
   s.add(to);
   lowered::bind(p, s, node);
-  s.compute = kernel(std::type_identity<map_step<simd::native, T, typename lowered::tree>>{});
+  s.compute = kernel(std::type_identity<map_step<simd::native, E, typename lowered::tree>>{});
   return s;
 }
 
@@ -66,7 +66,7 @@ template <class Destination, class Value, bool Accumulates> struct statement_low
 // activation or token_vector = anything over panels
 template <class T, class Value> struct statement_lowering<panel_matrix<T>, Value, false> {
   static void lower(plan& p, panel_matrix<T>& to, Value const& value) {
-    lower_panels<T>(p, operand_of<over::panels>(to), to.features(), to.tokens(), value);
+    lower_panels<T, domain::panels>(p, operand_of<over::panels>(to), to.features(), to.tokens(), value);
   }
 };
 template <class T, class Value> struct statement_lowering<token_vector<T>, Value, false> {
@@ -74,7 +74,7 @@ template <class T, class Value> struct statement_lowering<token_vector<T>, Value
     if constexpr (requires { value.argument; })
       lower_reduction<T>(p, operand_of<over::panels>(to), to.tokens(), value);
     else
-      lower_panels<T>(p, operand_of<over::panels>(to), 1, to.tokens(), value);
+      lower_panels<T, domain::tokens>(p, operand_of<over::panels>(to), 1, to.tokens(), value);
   }
 };
 
@@ -82,7 +82,7 @@ template <class T, class Value> struct statement_lowering<token_vector<T>, Value
 template <class T, class Argument, bool Accumulates>
 struct statement_lowering<feature_vector<T>, expr::token_sum<Argument>, Accumulates> {
   static void lower(plan& p, feature_vector<T>& to, expr::token_sum<Argument> const& value) {
-    using lowered = lowering<T, over::all_panels, cursor<1, 0, 1>, Argument>;
+    using lowered = lowering<accumulator_t<T>, over::all_panels, cursor<1, 0, 1>, Argument>;
     step s;
     s.kind = cut::lines;
     s.computes = work::token_sum;
@@ -143,12 +143,13 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.stored_features = a.stored_features();
     product.inner = b.features();
     product.depth = b.stored_features();
-    product.tiles = std::min(product.lines, p.threads() == 1 ? 1 : 8 * p.threads());
+    product.tiles = std::min(product.lines, p.threads() == 1 ? 1 : kernel_step::tiles_a_thread * p.threads());
     product.add(operand_of<over::all_panels>(to));
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
     product.operand[1].stride = std::size_t(a.panel_stride()) * sizeof(T);
     product.operand[2].stride = std::size_t(b.panel_stride()) * sizeof(T);
+    product.sums = p.scratch(kernel_step::scratch_bytes(product.index, product.depth));
     product.compute = kernel_step::compute;
     if constexpr (kernel_step::kernel::regroups) {
       if (a.tokens() > 0 && product.lines > 0) {
@@ -160,8 +161,9 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
         regroup.divisible = false;
         regroup.tokens = b.tokens();
         regroup.depth = b.stored_features();
-        regroup.lines = kernel_step::panels_a_round(panel_bytes, b.panels());
-        regroup.tiles = regroup.lines;
+        regroup.lines = kernel_step::panels_a_round(b.panel_stride(), b.panels());
+        regroup.parts = p.threads() == 1 ? 1 : ceil_div(4 * p.threads(), regroup.lines);
+        regroup.tiles = regroup.lines * regroup.parts;
         regroup.rounds = product.rounds = int(ceil_div<std::int64_t>(b.panels(), regroup.lines));
         product.parts = regroup.lines;
         regroup.add(p.shared(panel_bytes, panel_bytes * std::size_t(regroup.lines), access::everything));
@@ -257,7 +259,7 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   const auto node = expr::hold(expression);
   const expr::extent size = expr::extent_of(node);
   using Node = std::remove_const_t<decltype(node)>;
-  using T = typename Node::value_type;
+  using T = accumulator_t<typename Node::value_type>;
   eval::plan p(ctx);
   std::int64_t tiles = 0;
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens) {

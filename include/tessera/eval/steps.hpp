@@ -6,12 +6,14 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/map.hpp>
 #include <tessera/kernels/matrix_product.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/sampled_product.hpp>
+#include <tessera/kernels/sampled_product_1x1.hpp>
 #include <tessera/kernels/tree.hpp>
 
 // What a step's tile does: from the plain data of a step to the arguments of one kernel.
@@ -19,9 +21,10 @@
 namespace tessera::inline TESSERA_ISA::eval {
 
 /// Values of one tile of a statement on stored values.
-inline constexpr std::int64_t values_a_tile = 4096;
-/// Features of one tile of a sum over tokens.
-inline constexpr int features_a_tile = granule;
+inline constexpr std::int64_t values_a_tile = 1024;
+/// Features of one tile of a sum over tokens: pieces of 16 KiB, which memory gives twice as fast as shorter
+/// ones.
+inline constexpr int features_a_tile = 4 * granule;
 
 /// The operands of one tile, as kernels want them.
 struct bound {
@@ -42,10 +45,19 @@ struct share {
       : first(int(std::int64_t(count) * part / parts)), last(int(std::int64_t(count) * (part + 1) / parts)) {}
 };
 
-/// Features beyond the last one are zero, also in scratch.
+/// The lines of a panel that fall to a part, or of a matrix that fall to a tile: whole groups of them.
+inline share lines_of(step const& s, int part, int parts) {
+  share lines(s.line_groups(), part, parts);
+  lines.first = std::min(s.lines, lines.first * s.lines_together);
+  lines.last = std::min(s.lines, lines.last * s.lines_together);
+  return lines;
+}
+
+/// Features beyond the last one are zero, also in scratch; those that share its lane were written with it.
 template <class T> void clear_padding(step const& s, T* panel) {
-  if (s.operand[0].owner == memory::worker && s.features < s.stored_features)
-    std::fill(panel + s.features * panel_tokens, panel + s.stored_features * panel_tokens, T(0));
+  const auto written = round_up<std::int64_t>(s.features, element_traits<T>::features_a_lane);
+  if (s.operand[0].owner == memory::worker && written < s.stored_features)
+    std::fill(panel + written * panel_tokens, panel + s.stored_features * panel_tokens, T(0));
 }
 
 /// For a step on the stored values of a matrix (stored_features, depth) with blocks that reach beyond it.
@@ -66,57 +78,124 @@ template <class T> void clear_overhang(step const& s, T* values, std::int64_t fi
     const std::int64_t col =
         std::int64_t(index.other[index.start ? slot : slot % index.blocks_a_line]) * s.block_cols;
     if (row + s.block_rows <= s.stored_features && col + s.block_cols <= s.depth) continue;
-    for (std::int64_t i = 0; i < elements; ++i)
-      if (row + i / s.block_cols >= s.stored_features || col + i % s.block_cols >= s.depth)
-        if (const std::int64_t at = slot * elements + i - first; at >= 0 && at < count) values[at] = T(0);
+    std::int64_t at = slot * elements - first;
+    for (std::int64_t r = row; r < row + s.block_rows; ++r)
+      for (std::int64_t c = col; c < col + s.block_cols; ++c, ++at)
+        if ((r >= s.stored_features || c >= s.depth) && at >= 0 && at < count) values[at] = T(0);
   }
 }
 
-template <class Arch, class T, class Block, bool Transposed, class Tree> struct product_step {
-  using kernel = kernels::product_panel<Arch, T, Block, Transposed, Tree>;
+template <class Types>
+kernels::product_arguments<Types> product_arguments_of(step const& s, tile const& t, bound const& b) {
+  using X = typename Types::activation;
+  const std::int64_t panel = t.index / s.parts;
+  const share lines = lines_of(s, t.index % s.parts, s.parts);
+  kernels::product_arguments<Types> a{};
+  a.weights = static_cast<typename Types::weight const*>(b.address[2]);
+  a.index = s.index;
+  a.x = static_cast<X const*>(b.address[1]);
+  a.y = b.to<typename Types::result>();
+  a.first_line = lines.first;
+  a.last_line = lines.last;
+  a.rows = s.features;
+  a.depth = s.depth;
+  a.tokens = s.tokens_of(panel);
+  if (s.parts == 1 && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
+    a.next = s.address(1, panel + 1, t.scratch);
+    a.next_bytes = std::size_t(s.depth) * panel_tokens * sizeof(X);
+  }
+  a.at = b.at;
+  a.sums = reinterpret_cast<typename Types::accumulator*>(t.scratch + s.sums);
+  return a;
+}
+
+template <class Arch, class Types, class Block, bool Transposed, class Tree> struct product_step {
+  using kernel = kernels::product_panel<Arch, Types, Block, Transposed, Tree>;
+
+  static void prepare(plan& p, step& s) {
+    s.sums = p.scratch(kernel::sums_bytes(s.index, s.depth));
+    s.divisible = !kernel::shares_lanes;
+    s.compute = compute;
+  }
 
   static void compute(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = t.index / s.parts;
-    const share lines(s.lines, t.index % s.parts, s.parts);
-    const bound b(s, panel, t.scratch);
-    kernels::product_arguments<T> a{};
-    a.weights = static_cast<T const*>(b.address[2]);
-    a.index = s.index;
-    a.x = static_cast<T const*>(b.address[1]);
-    a.y = b.to<T>();
-    a.first_line = lines.first;
-    a.last_line = lines.last;
-    a.rows = s.features;
-    a.depth = s.depth;
-    a.tokens = s.tokens_of(panel);
-    const std::size_t panel_bytes = std::size_t(s.depth) * panel_tokens * sizeof(T);
-    if (s.parts == 1 && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
-      a.next = s.address(1, panel + 1, t.scratch);
-      a.next_bytes = panel_bytes;
-    }
-    a.at = b.at;
-    a.sums = reinterpret_cast<T*>(t.scratch + s.sums);
+    const bound b(s, t.index / s.parts, t.scratch);
+    const auto a = product_arguments_of<Types>(s, t, b);
     kernel::run(a);
     clear_padding(s, a.y);
   }
 };
 
-template <class Arch, class T, class Tree> struct map_step {
-  using kernel = kernels::map<Arch, T, Tree>;
+/// The product of a sparse matrix of single elements and several panels: a step before it orders the
+/// nonzeros.
+template <class Arch, class T, class Tree> struct ordered_product_step {
+  static constexpr int fewest_panels = 4;  // fewer cost less than the copy
+
+  static void prepare(plan& p, step& s) {
+    step order;
+    order.kind = cut::lines;
+    order.computes = work::order;
+    order.element_bytes = sizeof(T);
+    order.index = s.index;
+    order.inner = s.inner;
+    order.lines = s.lines;
+    order.lines_together = s.lines_together = kernels::nonzeros<T>::group;
+    order.tiles = order.line_groups();
+    order.add(p.keep(nonzeros_of(s, nullptr).bytes()));
+    order.operand[0].element_bytes = sizeof(T);
+    order.add(s.operand[2]);
+    order.compute = compute_order;
+    p.add_early(order);
+    s.operand[2] = order.operand[0];
+    const bool reads_result = std::any_of(s.operand + 3, s.operand + s.operands,
+                                          [&](operand const& o) { return overlap(s.operand[0], o); });
+    s.sums_in_result = !reads_result;
+    if (reads_result) s.sums = p.scratch(std::size_t(s.lines) * panel_tokens * sizeof(T));
+    s.compute = compute;
+  }
+
+  static void compute_order(step const& s, tile const& t) noexcept {
+    nonzeros_of(s, s.operand[0].base)
+        .order(s.index, reinterpret_cast<T const*>(s.operand[1].base), t.index * s.lines_together);
+  }
 
   static void compute(step const& s, tile const& t) noexcept {
+    const bound b(s, t.index / s.parts, t.scratch);
+    auto a = product_arguments_of<kernels::product_types<T, T, T>>(s, t, b);
+    if (s.sums_in_result) a.sums = a.y;
+    kernels::ordered_product<Arch, T, Tree>::run(a, nonzeros_of(s, s.operand[2].base));
+    clear_padding(s, a.y);
+  }
+
+ private:
+  static kernels::nonzeros<T> nonzeros_of(step const& s, std::byte* memory) {
+    return {s.index, s.inner, kernels::register_block<T, Arch>::chunk_features, memory};
+  }
+};
+
+/// Elementwise, with results stored as E.
+template <class Arch, class E, class Tree> struct map_step {
+  using kernel = kernels::map<Arch, E, Tree>;
+  using T = typename kernel::T;
+
+  static void panels(step const& s, tile const& t) noexcept {
     const std::int64_t panel = t.index / s.parts;
     const share lines(s.lines, t.index % s.parts, s.parts);
     const bound b(s, panel, t.scratch);
-    kernel::run_panel(b.to<T>(), std::int64_t(lines.first) * granule,
+    kernel::run_panel(b.to<E>(), std::int64_t(lines.first) * granule,
                       std::min<std::int64_t>(s.features, std::int64_t(lines.last) * granule),
                       s.tokens_of(panel), b.at);
-    clear_padding(s, b.to<T>());
+    clear_padding(s, b.to<E>());
+  }
+
+  static void tokens(step const& s, tile const& t) noexcept {
+    const bound b(s, t.index, t.scratch);
+    kernel::run_tokens(b.to<E>(), s.tokens_of(t.index), b.at);
   }
 
   template <class Op> static void fold(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
-    kernel::template fold_features<Op>(b.to<T>(), s.depth, s.tokens_of(t.index), b.at);
+    kernel::template fold_features<Op>(b.to<E>(), s.depth, s.tokens_of(t.index), b.at);
   }
 
   static void sum_tokens(step const& s, tile const& t) noexcept {
@@ -126,15 +205,15 @@ template <class Arch, class T, class Tree> struct map_step {
     for (auto& sum : sums) sum = typename kernel::batch(T(0));
     for (std::int64_t panel = 0; panel < s.panels(); ++panel)
       kernel::sum_panel(sums, first, last, s.tokens_of(panel), bound(s, panel, t.scratch).at);
-    T* const to = reinterpret_cast<T*>(s.operand[0].base);
+    E* const to = reinterpret_cast<E*>(s.operand[0].base);
     for (std::int64_t f = first; f < last; ++f)
-      to[f] = (s.accumulates ? to[f] : T(0)) + simd::sum_lanes(sums[f - first]);
+      to[f] = E((s.accumulates ? T(to[f]) : T(0)) + simd::sum_lanes(sums[f - first]));
   }
 
   static void values(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
-    kernel::run_values(b.to<T>(), values_of(s, t), b.at);
-    clear_overhang(s, b.to<T>(), b.at.first, values_of(s, t));
+    kernel::run_values(b.to<E>(), values_of(s, t), b.at);
+    clear_overhang(s, b.to<E>(), b.at.first, values_of(s, t));
   }
 
   /// One double for each tile: the sum of the tree over a panel, or over a range of values.
@@ -154,7 +233,7 @@ template <class Arch, class T, class Tree> struct map_step {
       *b.to<double>() = kernel::sum_values(values_of(s, t), b.at);
       return;
     }
-    alignas(64) T value[values_a_tile];
+    alignas(64) E value[values_a_tile];  // E is the accumulator here
     kernel::run_values(value, values_of(s, t), b.at);
     clear_overhang(s, value, b.at.first, values_of(s, t));
     double total = 0;
@@ -170,22 +249,34 @@ template <class Arch, class T, class Tree> struct map_step {
 
 template <class Arch, class T, class Block> struct sampled_step {
   using kernel = kernels::sampled_product<Arch, T, Block>;
-  static constexpr std::size_t round_bytes = std::size_t(2)
-                                             << 20;  // of regrouped panels between two barriers
-  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of panels that should stay in the L2
-  static constexpr int most_panels_a_chunk = 2;
+  static constexpr std::size_t round_bytes = std::size_t(768) << 10;  // of regrouped panels, for the L2
 
-  static int panels_a_round(std::size_t panel_bytes, std::int64_t panels) {
-    return int(std::min<std::int64_t>(
-        panels,
-        std::max<std::int64_t>(4, std::int64_t(round_bytes / std::max<std::size_t>(1, panel_bytes)))));
+  /// Blocks that share no loads read all of b again for each tile.
+  static constexpr int tiles_a_thread = Block::elements == 1 ? 2 : 8;
+
+  static int panels_a_round(std::int64_t stride, std::int64_t panels) {
+    const std::int64_t chunk = kernel::panels_a_chunk(stride);
+    const std::int64_t fit =
+        std::int64_t(round_bytes / std::max<std::size_t>(1, std::size_t(stride) * sizeof(T)));
+    return int(std::min(panels, std::max(chunk, fit / chunk * chunk)));
   }
 
+  static std::size_t scratch_bytes(kernels::line_index const& index, std::int64_t cols) {
+    if constexpr (requires { kernel::scratch_bytes(index, cols); })
+      return kernel::scratch_bytes(index, cols);
+    else
+      return 0;
+  }
+
+  /// A range of features of one panel of the round.
   static void regroup(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = std::int64_t(t.round) * s.lines + t.index;
+    const std::int64_t in_round = t.index / s.parts, panel = std::int64_t(t.round) * s.lines + in_round;
     if (panel >= s.panels()) return;
-    kernel::regroup(reinterpret_cast<T const*>(s.address(1, panel, nullptr)),
-                    reinterpret_cast<T*>(s.address(0, t.index, nullptr)), s.depth);
+    const share part(int(s.depth / granule), t.index % s.parts, s.parts);
+    const std::int64_t first = std::int64_t(part.first) * granule * panel_tokens;
+    kernel::regroup(reinterpret_cast<T const*>(s.address(1, panel, nullptr)) + first,
+                    reinterpret_cast<T*>(s.address(0, in_round, nullptr)) + first,
+                    std::int64_t(part.last - part.first) * granule);
   }
 
   static void compute(step const& s, tile const& t) noexcept {
@@ -193,11 +284,10 @@ template <class Arch, class T, class Block> struct sampled_step {
     if (t.round == 0 && !s.accumulates) clear(s, lines);
     const std::int64_t in_round = s.rounds > 1 ? s.parts : s.panels();
     const std::int64_t first = t.round * in_round, last = std::min(s.panels(), first + in_round);
-    const std::size_t panel_bytes = std::size_t(s.depth) * panel_tokens * sizeof(T);
-    const int chunk = int(
-        std::clamp<std::size_t>(chunk_bytes / std::max<std::size_t>(1, panel_bytes), 1, most_panels_a_chunk));
     kernels::sampled_arguments<T> a{};
     a.index = s.index;
+    a.a = reinterpret_cast<T const*>(s.address(1, first, nullptr));
+    a.grouped_b = reinterpret_cast<T const*>(s.address(2, kernel::regroups ? 0 : first, nullptr));
     a.a_stride = std::int64_t(s.operand[1].stride / sizeof(T));
     a.b_stride = std::int64_t(s.operand[2].stride / sizeof(T));
     a.rows = s.stored_features;
@@ -205,13 +295,10 @@ template <class Arch, class T, class Block> struct sampled_step {
     a.values = reinterpret_cast<T*>(s.operand[0].base);
     a.first_line = lines.first;
     a.last_line = lines.last;
-    for (std::int64_t panel = first; panel < last; panel += chunk) {
-      a.panels = int(std::min<std::int64_t>(chunk, last - panel));
-      a.a = reinterpret_cast<T const*>(s.address(1, panel, nullptr));
-      a.grouped_b =
-          reinterpret_cast<T const*>(s.address(2, kernel::regroups ? panel - first : panel, nullptr));
-      kernel::run(a);
-    }
+    a.panels = int(last - first);
+    a.panels_after = int(s.panels() - last);
+    a.scratch = t.scratch + s.sums;
+    kernel::run(a);
   }
 
  private:

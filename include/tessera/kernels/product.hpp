@@ -7,55 +7,98 @@
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/tree.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// The stored blocks of a matrix, line by line: lines are block rows for W·X and block columns for Wᵀ·X.
+/// The stored blocks of a matrix, line by line: lines are block rows for W·X
+/// and block columns for Wᵀ·X.
 struct line_index {
   std::int32_t const* start;  // of each line in `other`; null if every block is stored
-  std::int32_t const* other;  // block column (or block row) of each stored block; if dense, of one line
+  std::int32_t const* other;  // block column (or block row) of each stored
+                              // block; if dense, of one line
   std::int32_t const* slots;  // Wᵀ only: slot of each block; if dense, of line 0
   int lines, blocks_a_line;   // the latter if dense
 };
 
+/// What the weights, the activation and the result are made of. Sums are kept
+/// in the accumulator of all three.
+template <element W, element X, element Y> struct product_types {
+  using weight = W;
+  using activation = X;
+  using result = Y;
+  using accumulator = accumulator_t<W>;
+};
+
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
-template <class T> struct product_arguments {
-  T const* weights;
+template <class Types> struct product_arguments {
+  typename Types::weight const* weights;
   line_index index;
-  T const* x;  // the panel of the operand
-  T* y;        // the panel of the result
+  typename Types::activation const* x;  // the panel of the operand
+  typename Types::result* y;            // the panel of the result
   int first_line, last_line;
   std::int64_t rows;      // features of y
   std::int64_t depth;     // features of x, stored: a multiple of the granule
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // what the next panel will read, to be fetched ahead, or null
   std::size_t next_bytes;
-  place at;  // for the tree; feature and token are set here
-  T* sums;   // block rows × 64: scratch for a costly tree
+  place at;                           // for the tree; feature and token are set here
+  typename Types::accumulator* sums;  // scratch
 };
 
-/// Applies the tree to one register of sums and stores it. Only the last register of a ragged panel may be
-/// Partial: its lanes beyond the last token become zero.
-template <class Arch, class Tree, bool Partial, class T>
-TESSERA_INLINE void finish_register(product_arguments<T> const& a, simd::batch<T, Arch> sum,
-                                    std::int64_t feature, int token) {
+/// Applies the tree to one register of sums. Only the last register of a ragged
+/// panel may be Partial: its lanes beyond the last token become zero.
+template <class Tree, bool Partial, class Types, class Batch>
+TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std::int64_t feature, int token) {
   place at = a.at;
   at.feature = feature;
   at.token = token;
-  simd::batch<T, Arch> value = Tree::value(at, sum);
+  Batch value = Tree::value(at, sum);
   if constexpr (Partial)
-    if (token + simd::lanes<T, Arch> > a.tokens) value = simd::first_lanes(value, a.tokens - token);
-  value.store_unaligned(a.y + feature * panel_tokens + token);
+    if (token + int(Batch::size) > a.tokens) value = simd::first_lanes(value, a.tokens - token);
+  return value;
 }
 
-/// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
-/// by. Weights are only ever broadcast: W and Wᵀ cost the same. A deep x is walked in chunks of features, so
-/// that what is used and what is fetched ahead of it fit the caches; sums are carried from chunk to chunk.
-template <class Arch, class T, class Shape, bool Transposed, class Tree> struct product_panel {
+/// Finishes the features of one lane and stores them: `sums` are a register of
+/// each. Features beyond the last one are zero, or not stored if they fill a
+/// lane of their own.
+template <class Tree, bool Partial, class Types, class Batch>
+TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
+                                int token) {
+  using Y = typename Types::result;
+  if (feature >= a.rows) return;
+  Y* const to = a.y + place_in_panel<Y>(feature, token);
+  const Batch first = finished<Tree, Partial>(a, sums[0], feature, token);
+  if constexpr (element_traits<Y>::features_a_lane == 1) {
+    first.store_unaligned(to);
+  } else {
+    using Arch = typename Batch::arch_type;
+    Batch second(0);
+    if (feature + 1 < a.rows) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
+    if constexpr (requires { Tree::template bits<Arch>(a.at, feature, feature); })
+      simd::store_pairs(
+          to, simd::pack_stochastically(first, second,
+                                        Tree::template bits<Arch>(a.at, feature / 2, a.at.first + token)));
+    else
+      simd::store_pairs(to, simd::pack(first, second));
+  }
+}
+
+/// The kernel. A tile of R rows and C registers of tokens stays in registers
+/// while the blocks of a line pass by. Weights are only ever broadcast: W and
+/// Wᵀ cost the same. A deep x is walked in chunks of features, so that what is
+/// used and what is fetched ahead of it fit the caches; sums are carried from
+/// chunk to chunk.
+template <class Arch, class Types, class Shape, bool Transposed, class Tree> struct product_panel {
+  using W = typename Types::weight;
+  using X = typename Types::activation;
+  using T = typename Types::accumulator;
+  using arguments = product_arguments<Types>;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   using sizes = register_block<T, Arch>;
@@ -64,28 +107,47 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
   static constexpr int block_depth = Transposed ? Shape::rows : Shape::cols;
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
-  static constexpr int lines_a_block = std::max(1, block_depth / 4);  // cache lines asked for at each block
-  static constexpr int blocks_ahead = 3;
+  static constexpr int feature_bytes = panel_tokens * sizeof(X);
+  static constexpr int lines_a_block =
+      std::max(1, block_depth* feature_bytes / 1024);         // fetched for each block
+  static constexpr int blocks_ahead = 3;                      // of W, for Wᵀ
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
+  /// Features of x that are multiplied at once: those of a lane, if no block
+  /// begins within one.
+  static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
+  /// Features of y that are stored at once.
+  static constexpr int stored_together = element_traits<typename Types::result>::features_a_lane;
+  /// Lines that share a lane of y: they are finished when all sums are there,
+  /// by one thread.
+  static constexpr bool shares_lanes = line_rows % stored_together != 0;
+  static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
+  static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
+  /// The dot-product instruction wants two k of a column of W side by side.
+  static constexpr bool packs_weights = Transposed && together == 2 && sizeof(W) == 2;
 
-  /// Bytes of product_arguments::sums: the sums of one line or of all, and how far each has been walked.
+  /// Bytes of product_arguments::sums: packed weights of a line, the sums of
+  /// one line or of all, and how far each line has been walked.
   static std::size_t sums_bytes(line_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
-    if (chunks(index, depth) == 1) return Tree::costly ? line_bytes : 0;
-    return std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
+    const std::size_t packed = packed_bytes(depth);
+    if (chunks(index, depth) == 1 && !shares_lanes) return packed + (sums_in_memory ? line_bytes : 0);
+    return packed + std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
   }
 
-  static void run(product_arguments<T> const& a) noexcept {
-    const int count = chunks(a.index, a.depth);
+  static void run(arguments const& a) noexcept {
+    const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
+    const bool keeps_all = count > 1 || shares_lanes;
     const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
-    auto* const walked = reinterpret_cast<std::int32_t*>(a.sums + std::int64_t(a.last_line - a.first_line) *
-                                                                      (line_rows * panel_tokens));
-    ahead next = fetch_plan(a);
+    T* const all_sums = a.sums + packed_bytes(a.depth) / sizeof(T);
+    auto* const walked =
+        reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
+    ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
       chunk now{0, std::int32_t((c + 1) * blocks / count), c == 0, c + 1 == count};
-      T* sums = a.sums;
+      T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
         now.first = c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
+        if constexpr (packs_weights) pack_line(a, line, now);
         std::int32_t last = now.first;
         for (int token = 0; token < a.tokens;)
           if (token + registers * lanes <= a.tokens) {
@@ -95,11 +157,14 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
             last = compute_line<1>(a, line, token, now, sums, next);
             token += lanes;
           }
-        if (count == 1) continue;
+        if (!keeps_all) continue;
         walked[line - a.first_line] = last;
         sums += line_rows * panel_tokens;
       }
     }
+    if constexpr (shares_lanes)
+      for (int token = 0; token < a.tokens; token += lanes)
+        finish_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
   }
 
  private:
@@ -113,45 +178,70 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
     std::ptrdiff_t step;  // at each block
   };
 
-  /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
-  /// in the L1 what a line uses, where it passes over it several times.
+  static std::size_t packed_bytes(std::int64_t depth) {
+    return packs_weights ? round_up<std::size_t>(std::size_t(depth + block_depth) * line_rows * sizeof(W), 64)
+                         : 0;
+  }
+
+  /// One if the panel fits the caches, else as many as keep in the L2 what is
+  /// used and what is fetched, and in the L1 what a line uses, where it passes
+  /// over it several times.
   static int chunks(line_index const& index, std::int64_t depth) {
-    constexpr std::int64_t feature_bytes = panel_tokens * sizeof(T);
     const std::int64_t panel = depth * feature_bytes;
-    const std::int64_t line =
-        !index.start ? panel
-        : line_rows > rows && index.lines > 0
-            ? std::int64_t(index.start[index.lines] / index.lines) * block_depth * feature_bytes
-            : 0;
+    std::int64_t line = 0;
+    if (!index.start)
+      line = panel;
+    else if (line_rows > rows && index.lines > 0)
+      line = std::int64_t(index.start[index.lines] / index.lines) * block_depth * feature_bytes;
     return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
                             line / sizes::line_bytes));
   }
 
   /// The fetching is spread evenly over the blocks.
-  static ahead fetch_plan(product_arguments<T> const& a) {
+  static ahead fetch_plan(arguments const& a, int count) {
     const std::int64_t blocks = a.index.start
                                     ? a.index.start[a.last_line] - a.index.start[a.first_line]
                                     : std::int64_t(a.last_line - a.first_line) * a.index.blocks_a_line;
     const std::int64_t visits = blocks * (line_rows / rows);
     if (!a.next || visits == 0) return {reinterpret_cast<std::byte const*>(a.x), 0};
-    return {a.next - a.next_bytes + a.next_bytes / std::size_t(chunks(a.index, a.depth)),
-            std::ptrdiff_t(a.next_bytes) / visits};
+    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), std::ptrdiff_t(a.next_bytes) / visits};
+  }
+
+  TESSERA_INLINE static W const* block(arguments const& a, int line, std::int32_t b) {
+    const std::int64_t dense =
+        a.index.start ? 0 : std::int64_t(line) * (Transposed ? 1 : a.index.blocks_a_line);
+    return a.weights + (dense + (Transposed ? a.index.slots[b] : b)) * Shape::elements;
+  }
+  TESSERA_INLINE static std::int32_t end_of(arguments const& a, int line) {
+    return a.index.start ? a.index.start[line + 1] : a.index.blocks_a_line;
+  }
+
+  /// The blocks of a chunk of a line, one behind the other: of each two k a
+  /// row, the two of a column together.
+  static void pack_line(arguments const& a, int line, chunk const& now) {
+    auto* to = reinterpret_cast<std::uint32_t*>(a.sums);
+    const std::int32_t end = end_of(a, line);
+    for (std::int32_t b = now.first; b < end && a.index.other[b] < now.limit;
+         ++b, to += Shape::elements / 2) {
+      fetch_block(block(a, line, std::min(b + blocks_ahead, end - 1)));
+      simd::interleave_rows<block_depth, line_rows, Arch>(block(a, line, b), to);
+    }
   }
 
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
-  TESSERA_INLINE static std::int32_t compute_line(product_arguments<T> const& a, int line, int token,
-                                                  chunk const& now, T* sums, ahead& next) {
+  TESSERA_INLINE static std::int32_t compute_line(arguments const& a, int line, int token, chunk const& now,
+                                                  T* sums, ahead& next) {
     std::int32_t last = now.first;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
-    if constexpr (Tree::costly)
-      if (now.ends) finish_line<C>(a, line, token, sums);
+    if constexpr (sums_in_memory && !shares_lanes)
+      if (now.ends) finish_rows<C>(a, sums, line * line_rows, line_rows, token);
     return last;
   }
 
   template <int C>
-  TESSERA_INLINE static std::int32_t compute_tile(product_arguments<T> const& a, int line, int row, int token,
+  TESSERA_INLINE static std::int32_t compute_tile(arguments const& a, int line, int row, int token,
                                                   chunk const& now, T* sums, ahead& next) {
     reg acc[rows][C];
     T* const carried = sums + row * panel_tokens + token;
@@ -161,78 +251,119 @@ template <class Arch, class T, class Shape, bool Transposed, class Tree> struct 
             now.begins ? simd::zero<Arch, T>() : simd::load<Arch>(carried + r * panel_tokens + c * lanes);
       });
     });
-    const bool dense = a.index.start == nullptr;
-    std::int64_t slot = 0;  // of a dense line
-    if (dense) slot = Transposed ? line : std::int64_t(line) * a.index.blocks_a_line;
-    T const* const weights = a.weights + slot * Shape::elements + (Transposed ? row : row * Shape::cols);
-    T const* const x = a.x + token;
     std::byte const* at = next.at;
     std::int32_t b = now.first;
-    const std::int32_t end = dense ? a.index.blocks_a_line : a.index.start[line + 1];
+    const std::int32_t end = end_of(a, line);
     for (; b < end; ++b) {
       const std::int32_t other = a.index.other[b];
       if (other >= now.limit) break;
-      T const* w = weights + std::int64_t(Transposed ? a.index.slots[b] : b) * Shape::elements;
-      T const* block_x = x + std::int64_t(other) * (block_depth * panel_tokens);
       unroll<lines_a_block>([&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + l * 64); });
       at += next.step;
-      if constexpr (Transposed) fetch_block(weights, a.index.slots[std::min(b + blocks_ahead, end - 1)]);
+      W const* w = packs_weights
+                       ? reinterpret_cast<W const*>(a.sums) + std::int64_t(b - now.first) * Shape::elements
+                       : block(a, line, b);
+      if constexpr (Transposed && !packs_weights)
+        fetch_block(block(a, line, std::min(b + blocks_ahead, end - 1)));
+      const std::int64_t feature = std::int64_t(other) * block_depth;
       int depth = block_depth;
-      if constexpr (ragged)
-        depth = int(std::min<std::int64_t>(depth, a.depth - std::int64_t(other) * block_depth));
-      // Not unrolled: the multiply-adds of one k hide the loop, and the code compiles in three quarters of
-      // the time.
-      for (int k = 0; k < depth; ++k, w += Transposed ? Shape::cols : 1, block_x += panel_tokens)
-        multiply<C>(acc, w, block_x);
+      if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
+      multiply_block<C>(acc, w + row * row_step, a.x, feature, depth, token);
     }
     next.at = at;
-    unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+    unroll<rows / stored_at_once>([&](auto lane) TESSERA_INLINE_LAMBDA {
+      constexpr int r = lane * stored_at_once;
       const std::int64_t feature = std::int64_t(line) * line_rows + row + r;
       unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        if (Tree::costly || !now.ends)
-          simd::store<Arch>(carried + r * panel_tokens + c * lanes, acc[r][c]);
-        else if (feature < a.rows)
-          finish_register<Arch, Tree, C == 1>(a, batch(acc[r][c]), feature, token + c * lanes);
+        if (sums_in_memory || !now.ends) {
+          unroll<stored_at_once>([&](auto i) TESSERA_INLINE_LAMBDA {
+            simd::store<Arch>(carried + (r + i) * panel_tokens + c * lanes, acc[r + i][c]);
+          });
+        } else {
+          const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
+          finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
+        }
       });
     });
     return b;
   }
 
   /// Down a column of W blocks lie far apart.
-  TESSERA_INLINE static void fetch_block(T const* weights, std::int32_t slot) {
-    std::byte const* at = reinterpret_cast<std::byte const*>(weights + std::int64_t(slot) * Shape::elements);
-    unroll<ceil_div<int>(Shape::elements * sizeof(T), 64)>(
+  TESSERA_INLINE static void fetch_block(W const* w) {
+    std::byte const* at = reinterpret_cast<std::byte const*>(w);
+    unroll<ceil_div<int>(Shape::elements * sizeof(W), 64)>(
         [&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<1>(at + l * 64); });
   }
 
-  template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], T const* w, T const* x) {
+  // From a weight to that of the next row, and of the next k.
+  static constexpr int row_step = packs_weights ? 2 : Transposed ? 1 : Shape::cols;
+  static constexpr int k_step = packs_weights ? line_rows : Transposed ? Shape::cols : 1;
+
+  template <int C>
+  TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, X const* x, std::int64_t feature,
+                                            int depth, int token) {
+    X const* lane = x + place_in_panel<X>(feature, token);
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code
+    // compiles in three quarters of the time.
+    for (int k = 0; k < depth; k += together, w += together * k_step, lane += together * panel_tokens)
+      if constexpr (together == element_traits<X>::features_a_lane)
+        multiply_lane<C>(acc, w, lane);
+      else
+        multiply<C>(acc, w, [&](int c) TESSERA_INLINE_LAMBDA {
+          return simd::load_feature<Arch>(x, feature + k, token + c * lanes).data;
+        });
+  }
+
+  template <int C> TESSERA_INLINE static void multiply_lane(reg (&acc)[rows][C], W const* w, X const* lane) {
+    if constexpr (together == 1) {
+      multiply<C>(acc, w, [&](int c) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(lane + c * lanes); });
+    } else {
+      simd::pairs<Arch> xs[C];
+      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+        xs[c] = simd::load_pairs<Arch>(lane + 2 * c * lanes);
+        simd::pin(xs[c].data);
+      });
+      if constexpr (sizeof(W) == 2) {
+        unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+          auto weight = simd::broadcast_pair<Arch>(w + r * row_step);
+          simd::pin(weight.data);
+          unroll<C>([&](auto c)
+                        TESSERA_INLINE_LAMBDA { acc[r][c] = simd::add_dot<Arch>(acc[r][c], weight, xs[c]); });
+        });
+      } else {
+        multiply<C>(acc, w,
+                    [&](int c) TESSERA_INLINE_LAMBDA { return simd::even_feature<Arch>(xs[c]).data; });
+        multiply<C>(acc, w + k_step,
+                    [&](int c) TESSERA_INLINE_LAMBDA { return simd::odd_feature<Arch>(xs[c]).data; });
+      }
+    }
+  }
+
+  template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], W const* w, auto&& x) {
     reg xs[C];
     unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-      xs[c] = simd::load<Arch>(x + c * lanes);
+      xs[c] = x(c);
       simd::pin(xs[c]);
     });
     unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-      reg weight = simd::broadcast<Arch>(w[Transposed ? int(r) : r * Shape::cols]);
+      reg weight = simd::broadcast<Arch>(T(w[r * row_step]));
       simd::pin(weight);
       unroll<C>([&](auto c)
                     TESSERA_INLINE_LAMBDA { acc[r][c] = simd::fma<Arch, T>(weight, xs[c], acc[r][c]); });
     });
   }
 
-  /// A costly op would push the accumulators out of their registers: it runs over rows that are still in the
-  /// L1.
+  /// A costly op would push the accumulators out of their registers: it runs
+  /// over rows that are still in the L1.
   template <int C>
-  [[gnu::noinline]] static void finish_line(product_arguments<T> const& a, int line, int token,
-                                            T const* sums) {
-    for (int row = 0; row < line_rows; ++row) {
-      const std::int64_t feature = std::int64_t(line) * line_rows + row;
-      if (feature >= a.rows) return;
+  [[gnu::noinline]] static void finish_rows(arguments const& a, T const* sums, std::int64_t first, int count,
+                                            int token) {
+    for (int row = 0; row < count; row += stored_together)
       for (int c = 0; c < C; ++c) {
-        const int t = token + c * lanes;
-        finish_register<Arch, Tree, C == 1>(a, batch::load_unaligned(sums + row * panel_tokens + t), feature,
-                                            t);
+        T const* from = sums + row * panel_tokens + token + c * lanes;
+        const batch sum[2] = {batch::load_unaligned(from),
+                              row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
+        finish_lane<Tree, C == 1>(a, sum, first + row, token + c * lanes);
       }
-    }
   }
 };
 

@@ -2,133 +2,238 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
 
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
 #include <tessera/kernels/product.hpp>
+#include <tessera/kernels/register_block.hpp>
+#include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// The product for single elements. With one row there is nothing to reuse in registers, so x must come from
-/// the L1: the panel is walked in chunks of features, and the sums of all rows are carried from chunk to
-/// chunk. Nonzeros are taken in pairs with an accumulator set each, since one set waits for its own latency.
-template <class Arch, class T, bool Transposed, class Tree>
-struct product_panel<Arch, T, block_shape<1, 1>, Transposed, Tree> {
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int registers = register_block<T, Arch>::wide ? 4 : 2;
-  static constexpr int line_rows = 1;
-  static constexpr int lines_ahead = 6;  // their nonzeros are fetched into the L1
-  static constexpr int chunk = register_block<T, Arch>::chunk_features;
+/// The nonzeros of a sparse W or Wᵀ of single elements, copied once for a run into the order in which
+/// ordered_product takes them: by groups of lines, in a group by chunks of features.
+template <class T> struct nonzeros {
+  static constexpr int group = 64;                                                 // lines
+  static constexpr int most_features = std::numeric_limits<std::uint16_t>::max();  // of a chunk
+  static constexpr std::int32_t everything = std::numeric_limits<std::int32_t>::max();
+  static constexpr std::int64_t fewest_a_piece = 5;  // on average: else x is read from the L2 instead
 
-  /// Bytes of product_arguments::sums for this many lines: sums, and how far each line has been walked.
-  static std::size_t sums_bytes(line_index const& index, std::int64_t) {
-    return std::size_t(index.lines) * (panel_tokens * sizeof(T) + sizeof(std::int32_t));
+  /// Those of one line in one chunk. Within a group and chunk they stand by their length, so that the branch
+  /// at the end of a piece is foreseen.
+  struct piece {
+    std::uint16_t line, count;  // line of the group
+  };
+  /// Those of one group and chunk.
+  struct window {
+    piece const* pieces;
+    T const* values;
+    std::uint16_t const* features;  // within the chunk
+    int lines;
+  };
+
+  int lines, chunk, chunks;  // a chunk is this many features
+  std::int64_t stored;
+  std::int32_t* starts;  // of the windows in values and features
+  piece* pieces;
+  T* values;
+  std::uint16_t* features;
+
+  /// Those of a matrix, at `memory`; in chunks of at most `most` features if that leaves pieces long enough.
+  nonzeros(line_index const& index, std::int64_t depth, int most, std::byte* memory)
+      : lines(index.lines), stored(index.start[index.lines]) {
+    const bool sparse = stored * most < fewest_a_piece * lines * depth;
+    depth = std::max<std::int64_t>(1, depth);
+    chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
+    chunk = int(ceil_div<std::int64_t>(depth, chunks));
+    values = reinterpret_cast<T*>(memory);
+    starts = reinterpret_cast<std::int32_t*>(memory + value_bytes());
+    pieces = reinterpret_cast<piece*>(starts + groups() * chunks);
+    features = reinterpret_cast<std::uint16_t*>(pieces + std::int64_t(lines) * chunks);
+  }
+  std::size_t bytes() const {
+    return value_bytes() + std::size_t(groups()) * std::size_t(chunks) * sizeof(std::int32_t) +
+           std::size_t(lines) * std::size_t(chunks) * sizeof(piece) +
+           std::size_t(stored) * sizeof(std::uint16_t);
   }
 
-  static void run(product_arguments<T> const& a) noexcept {
-    for (int token = 0; token < a.tokens;) {
-      if (token + registers * lanes <= a.tokens) {
-        pass<registers>(a, token);
-        token += registers * lanes;
-      } else {
-        pass<1>(a, token);
-        token += lanes;
+  /// Of the group that begins with this line.
+  window at(int line, int c) const {
+    const int count = std::min(group, lines - line);
+    const std::int32_t start = starts[std::int64_t(line / group) * chunks + c];
+    return {pieces + std::int64_t(line) * chunks + std::int64_t(c) * count, values + start, features + start,
+            count};
+  }
+
+  /// Copies those of a group: once along the lines to count and to fetch, then chunk by chunk.
+  void order(line_index const& index, T const* weights, int first_line) const noexcept {
+    const int count = std::min(group, lines - first_line);
+    std::int32_t const* const start = index.start + first_line;
+    piece* const all = pieces + std::int64_t(first_line) * chunks;
+    const auto slot = [&](std::int32_t at) { return index.slots ? index.slots[at] : at; };
+    for (int l = 0; l < count; ++l) {
+      std::int32_t at = start[l];
+      for (int c = 0; c < chunks; ++c) {
+        const std::int32_t first = at, limit = c + 1 < chunks ? (c + 1) * chunk : everything;
+        for (; at < start[l + 1] && index.other[at] < limit; ++at) simd::prefetch<2>(weights + slot(at));
+        all[c * count + l] = {std::uint16_t(l), std::uint16_t(at - first)};
+      }
+    }
+    std::int32_t from[group], to = start[0];
+    std::copy_n(start, count, from);
+    for (int c = 0; c < chunks; ++c) {
+      starts[std::int64_t(first_line / group) * chunks + c] = to;
+      piece* const here = all + c * count;
+      sort(here, count);
+      for (int i = 0; i < count; ++i) {
+        std::int32_t& at = from[here[i].line];
+        for (const std::int32_t last = at + here[i].count; at < last; ++at, ++to) {
+          features[to] = std::uint16_t(index.other[at] - c * chunk);
+          values[to] = weights[slot(at)];
+        }
       }
     }
   }
 
  private:
-  template <int C> static void pass(product_arguments<T> const& a, int token) {
-    const int lines = a.last_line - a.first_line;
-    T* const sums = a.sums;
-    auto* const walked = reinterpret_cast<std::int32_t*>(sums + std::int64_t(lines) * panel_tokens);
-    for (int l = 0; l < lines; ++l) walked[l] = a.index.start ? a.index.start[a.first_line + l] : 0;
-    const int chunks = std::max<int>(1, int(ceil_div<std::int64_t>(a.depth, chunk)));
-    ahead next{a.next, a.next + a.next_bytes,
-               a.next ? ceil_div<std::ptrdiff_t>(std::ptrdiff_t(a.next_bytes / 64),
-                                                 std::max<std::int64_t>(1, std::int64_t(chunks) * lines))
-                      : 0};
-    for (int c = 0; c < chunks; ++c) {
-      const std::int32_t limit = c + 1 == chunks ? INT32_MAX : (c + 1) * chunk;
-      if (c == 0 && chunks == 1)
-        walk_chunk<C, true, true>(a, token, limit, sums, walked, next);
-      else if (c == 0)
-        walk_chunk<C, true, false>(a, token, limit, sums, walked, next);
-      else if (c + 1 < chunks)
-        walk_chunk<C, false, false>(a, token, limit, sums, walked, next);
-      else
-        walk_chunk<C, false, true>(a, token, limit, sums, walked, next);
-    }
+  std::int64_t groups() const { return ceil_div(lines, group); }
+  std::size_t value_bytes() const { return round_up<std::size_t>(std::size_t(stored) * sizeof(T), 64); }
+
+  static void sort(piece* to, int count) {
+    constexpr int classes = 128;  // the longest pieces share one
+    piece from[group];
+    std::copy_n(to, count, from);
+    std::int32_t place[classes + 1] = {};
+    const auto of = [](piece p) { return std::min<int>(p.count, classes - 1); };
+    for (int i = 0; i < count; ++i) ++place[of(from[i]) + 1];
+    for (int k = 0; k < classes; ++k) place[k + 1] += place[k];
+    for (int i = 0; i < count; ++i) to[place[of(from[i])]++] = from[i];
+  }
+};
+
+/// One chunk of features of the product of ordered nonzeros.
+template <class Arch, class T> struct chunk_of_nonzeros {
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int registers = 4;
+
+  /// Adds the chunk to the sums of all lines; finish(sums, line, register, total) gets them.
+  template <bool First, class Finish>
+  TESSERA_INLINE static void walk(product_arguments<product_types<T, T, T>> const& a, nonzeros<T> const& w,
+                                  int c, int token, Finish const& finish) {
+    T const* const x = a.x + std::int64_t(c) * w.chunk * panel_tokens + token;
+    const std::size_t chunk_bytes = std::size_t(w.chunk) * panel_tokens * sizeof(T);
+    const bool more = c + 1 < w.chunks;
+    ahead next{more ? reinterpret_cast<std::byte const*>(x) + chunk_bytes : a.next, nullptr};
+    next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
+    for (int line = a.first_line; line < a.last_line; line += w.group)
+      walk_window<First>(w.at(line, c), x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
+                         finish);
   }
 
+  template <bool First>
+  [[gnu::noinline]] static void store(product_arguments<product_types<T, T, T>> const& a,
+                                      nonzeros<T> const& w, int c, int token) {
+    walk<First>(a, w, c, token,
+                [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
+  }
+
+ private:
   struct ahead {
     std::byte const *at, *end;
-    std::ptrdiff_t lines;
   };
 
-  template <int C, bool First, bool Last>
-  [[gnu::noinline]] static void walk_chunk(product_arguments<T> const& a, int token, std::int32_t limit,
-                                           T* sums, std::int32_t* walked, ahead& next) {
-    const int lines = a.last_line - a.first_line;
-    std::int32_t const* const start = a.index.start;
-    std::int32_t const* const other = a.index.other;
-    std::int32_t const* const slots = a.index.slots;
-    T const* const x = a.x + token;
-    T const* w = a.weights;
-    std::int64_t dense_step = 0;
-    if (!start) {
-      dense_step = Transposed ? 1 : a.index.blocks_a_line;
-      w += a.first_line * dense_step;
-    }
-    for (int l = 0; l < lines; ++l, sums += panel_tokens, w += dense_step) {
-      for (std::ptrdiff_t i = 0; i < next.lines && next.at < next.end; ++i, next.at += 64)
+  template <bool First, class Finish>
+  TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, T const* x, T* sums,
+                                         int first_line, ahead& next, Finish const& finish) {
+    std::size_t n = 0;
+    for (int i = 0; i < w.lines; ++i) {
+      const auto piece = w.pieces[i];
+      if (next.at < next.end) {
         simd::prefetch<2>(next.at);
-      std::int32_t b = walked[l];
-      const std::int32_t end = start ? start[a.first_line + l + 1] : a.index.blocks_a_line;
-      if (end > 0 && l + lines_ahead < lines) {  // without any, there is no memory to ask for
-        const std::int32_t at = walked[l + lines_ahead];
-        simd::prefetch<1>(other + at);
-        simd::prefetch<1>(other + at + 15);
-        const void* const second = Transposed ? static_cast<void const*>(slots + at) : w + at;
-        simd::prefetch<1>(second);
-        simd::prefetch<1>(static_cast<std::byte const*>(second) + 60);
+        next.at += 64;
       }
-      reg acc[2][C];
-      unroll<C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        acc[0][i] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sums + i * lanes);
-        acc[1][i] = simd::zero<Arch, T>();
+      T* const sum = sums + std::size_t(piece.line) * panel_tokens;
+      reg acc[2][registers];
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        acc[0][r] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
+        acc[1][r] = simd::zero<Arch, T>();
       });
-      const auto one = [&](std::int32_t at, reg(&sum)[C]) TESSERA_INLINE_LAMBDA {
-        reg weight = simd::broadcast<Arch>(w[Transposed ? slots[at] : at]);
-        T const* from = x + std::int64_t(other[at]) * panel_tokens;
-        unroll<C>([&](auto i) TESSERA_INLINE_LAMBDA {
-          sum[i] = simd::fma<Arch, T>(weight, simd::load<Arch>(from + i * lanes), sum[i]);
-        });
-      };
-      for (; b + 1 < end && other[b + 1] < limit; b += 2) {
-        one(b, acc[0]);
-        one(b + 1, acc[1]);
-      }
-      if (b < end && other[b] < limit) one(b++, acc[0]);
-      walked[l] = b;
-      unroll<C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        const batch total = batch(acc[0][i]) + batch(acc[1][i]);
-        if (!Last || Tree::costly)
-          total.store_unaligned(sums + i * lanes);
-        else
-          finish_register<Arch, Tree, C == 1>(a, total, a.first_line + l, token + i * lanes);
+      n = add(w.values, w.features, n, piece.count, x, acc);
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        finish(sum + r * lanes, first_line + piece.line, int(r), batch(acc[0][r]) + batch(acc[1][r]));
       });
-      if constexpr (Last && Tree::costly) finish_line<C>(a, sums, a.first_line + l, token);
     }
   }
 
-  template <int C>
-  [[gnu::noinline]] static void finish_line(product_arguments<T> const& a, T const* sums, std::int64_t line,
-                                            int token) {
-    for (int i = 0; i < C; ++i)
-      finish_register<Arch, Tree, C == 1>(a, batch::load_unaligned(sums + i * lanes), line,
-                                          token + i * lanes);
+  /// In pairs with an accumulator set each, since one set waits for its own latency.
+  TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
+                                        std::size_t count, T const* x, reg (&acc)[2][registers]) {
+    const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
+      simd::pin(weight);
+      T const* const from = x + offset;
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        acc[set][r] = simd::fma<Arch, T>(weight, simd::load<Arch>(from + r * lanes), acc[set][r]);
+      });
+    };
+    const std::size_t end = n + count, last_four = end - count % 4;
+    for (; n < last_four; n += 4) {
+      std::uint64_t four;
+      std::memcpy(&four, features + n, sizeof four);
+      reg weight[4];
+      simd::broadcast_four<Arch>(values + n, weight);
+      unroll<4>([&](auto i) TESSERA_INLINE_LAMBDA {
+        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % 2);
+      });
+    }
+    for (; n < end; ++n) one(simd::broadcast<Arch>(values[n]), std::size_t(features[n]) * panel_tokens, 0);
+    return n;
+  }
+};
+
+/// The product of ordered nonzeros. With one row there is nothing to reuse in
+/// registers, so x must come from the L1: a panel is walked in chunks of
+/// features, and the sums of all lines are carried from chunk to chunk. Loads
+/// are what limits it: features and values are loaded four at a time.
+template <class Arch, class T, class Tree> struct ordered_product {
+  using chunk = chunk_of_nonzeros<Arch, T>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+
+  /// For whole groups of lines. a.sums has room for all lines of the panel; it
+  /// may be y, unless the tree reads y.
+  static void run(product_arguments<product_types<T, T, T>> const& a, nonzeros<T> const& w) noexcept {
+    for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
+      if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
+      for (int c = 1; c + 1 < w.chunks; ++c) chunk::template store<false>(a, w, c, token);
+      const auto finish = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
+        if constexpr (Tree::costly) {
+          total.store_unaligned(sum);
+          if (r + 1 == chunk::registers) finish_line(a, sum - r * lanes, line, token);
+        } else {
+          finish_lane<Tree, true>(a, &total, line, token + r * lanes);
+        }
+      };
+      if (w.chunks > 1)
+        chunk::template walk<false>(a, w, w.chunks - 1, token, finish);
+      else
+        chunk::template walk<true>(a, w, 0, token, finish);
+    }
+  }
+
+ private:
+  [[gnu::noinline]] static void finish_line(product_arguments<product_types<T, T, T>> const& a, T const* sums,
+                                            int line, int token) {
+    for (int r = 0; r < chunk::registers; ++r) {
+      const batch total = batch::load_unaligned(sums + r * lanes);
+      finish_lane<Tree, true>(a, &total, line, token + r * lanes);
+    }
   }
 };
 

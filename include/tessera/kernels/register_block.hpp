@@ -12,7 +12,8 @@ template <class T, class Arch> struct register_block {
   static constexpr bool wide = simd::lanes<T, Arch> * sizeof(T) == 64;  // 32 registers of 64 bytes
   static constexpr int rows = 4;
   static constexpr int registers = wide ? 4 : 2;
-  static constexpr int chunk_features = 192;  // of a panel, for block rows too low to reuse what they load
+  // What a product of single elements, which reuses nothing in registers, takes of a panel at a time.
+  static constexpr int chunk_features = (wide ? 40 << 10 : 24 << 10) / int(panel_tokens * sizeof(T));
   // What a product uses of an activation at a time: a whole panel, or else a chunk of it, and of that one
   // line.
   static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
