@@ -61,10 +61,10 @@ class step_process {
     return text;
   }
 
-  /// One step; its loss.
+  /// One step; the number that tells whether it was made.
   double step() {
     if (::send(to_, "\n", 1, MSG_NOSIGNAL) == 1)
-      if (const std::string loss = answer(); !loss.empty()) return std::strtod(loss.c_str(), nullptr);
+      if (const std::string text = answer(); !text.empty()) return std::strtod(text.c_str(), nullptr);
     throw error(
         "[bench] the PyTorch process ended unexpectedly; python3 benchmarks/step/pytorch.py shows why");
   }
@@ -75,29 +75,37 @@ class step_process {
   std::FILE* from_;
 };
 
-std::optional<job> prepare(workload const& what) {
+/// A contestant of the step of a model.
+template <class Shape>
+std::optional<job> prepare(workload const& what, checked_value (Shape::*after_first)(double) const) {
   static bool available = true;
   if (what.density < 1 || !available) return std::nullopt;
-  const step_shape shape(what);
+  const Shape shape(what);
   struct trainer {
     step_process process;
-    double loss = 0;
+    double answer = 0;
   };
-  const auto option = [](const char* name, std::int64_t value) { return message("--", name, "=", value); };
-  auto t = std::shared_ptr<trainer>(new trainer{step_process(
-      {"python3", TESSERA_BENCH_DIR "/step/pytorch.py", "--serve", option("hidden", shape.hidden),
-       option("layers", shape.layers), option("heads", shape.heads), option("context", shape.context),
-       option("tokens", shape.tokens), option("threads", what.threads)})});
+  const auto option = [](const char* name, auto const& value) { return message("--", name, "=", value); };
+  auto t = std::shared_ptr<trainer>(
+      new trainer{step_process({"python3", TESSERA_BENCH_DIR "/step/pytorch.py", "--serve",
+                                option("model", what.operation), message("-m", what.m), message("-k", what.k),
+                                message("-n", what.n), option("threads", what.threads)})});
   if (t->process.answer() != "ready") {
     available = false;
     std::printf("PyTorch is left out: `python3 -c 'import torch'` fails (pip install torch)\n");
     return std::nullopt;
   }
-  return job{shape.useful_flops(1), [t] { t->loss = t->process.step(); }, 1,
-             [t, shape](std::int64_t) { return shape.untrained(t->loss); }};
+  return job{shape.useful_flops(1), [t] { t->answer = t->process.step(); }, 1,
+             [t, shape, after_first](std::int64_t) { return (shape.*after_first)(t->answer); }};
 }
 
-const registered here({"PyTorch", "step", prepare});
+const registered gpt({"PyTorch", "gpt",
+                      [](workload const& what) { return prepare<gpt_shape>(what, &gpt_shape::untrained); }});
+const registered bert({"PyTorch", "bert", [](workload const& what) {
+                         return prepare<bert_shape>(what, &bert_shape::untrained);
+                       }});
+const registered mlp({"PyTorch", "mlp",
+                      [](workload const& what) { return prepare<mlp_shape>(what, &mlp_shape::learnt); }});
 
 }  // namespace
 }  // namespace bench

@@ -66,7 +66,7 @@ template <element T, class Op> struct masked_token_head {
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and, if there
 /// are any, segment embeddings with a norm, post-norm blocks with attention in both directions, and a head
 /// whose output weight is the token table.
-template <element T, class Block, class Op = ops::gelu> struct encoder {
+template <element T, class Block, class Op = ops::gelu_polynomial> struct encoder {
   using transformer = transformer_block<T, Block, norm_order::post, layer_norm<T>, mlp<T, Block, Op>>;
   using value_type = T;
   using block = Block;

@@ -19,7 +19,7 @@ namespace tessera::inline TESSERA_ISA::nn {
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and the token table again as the output
 /// weight.
-template <element T, class Block, class Op = ops::gelu> struct gpt {
+template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
   using transformer = transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, Op>>;
   using value_type = T;
   using block = Block;

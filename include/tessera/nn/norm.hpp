@@ -57,12 +57,11 @@ template <element T> struct layer_norm {
   template <class Finish = as_it_is>
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
-    run(p.ctx, g.weight += sum_tokens(dy * (x - s.mean) * s.scale));
+    const auto n = (x - s.mean) * s.scale;  // computed wherever it is used: less than to store it
+    const auto d = dy * weight;
+    run(p.ctx, g.weight += sum_tokens(dy * n));
     if (has_bias == bias_term::present) run(p.ctx, g.bias += sum_tokens(dy));
-    if (!dx) return;
-    const auto n = local((x - s.mean) * s.scale);
-    const auto d = local(dy * weight);
-    run(p.ctx, *dx = finish(s.scale * (d - mean_features(d) - n * mean_features(d * n))));
+    if (dx) run(p.ctx, *dx = finish(s.scale * (d - mean_features(d) - n * mean_features(d * n))));
   }
 
   template <class Visit, class First, class... Others>
@@ -109,11 +108,10 @@ template <element T> struct rms_norm {
   template <class Finish = as_it_is>
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
-    run(p.ctx, g.weight += sum_tokens(dy * x * s.scale));
-    if (!dx) return;
-    const auto n = local(x * s.scale);
-    const auto d = local(dy * weight);
-    run(p.ctx, *dx = finish(s.scale * (d - n * mean_features(d * n))));
+    const auto n = x * s.scale;
+    const auto d = dy * weight;
+    run(p.ctx, g.weight += sum_tokens(dy * n));
+    if (dx) run(p.ctx, *dx = finish(s.scale * (d - n * mean_features(d * n))));
   }
 
   template <class Visit, class... Of>

@@ -23,6 +23,8 @@ enum class norm_order { pre, post };
 template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
           class Mlp = mlp<T, Block>>
 struct transformer_block {
+  static constexpr norm_order order = Order;
+
   Norm norm1;
   multi_head_attention<T, Block> attention;
   dropout<T> attention_dropout;

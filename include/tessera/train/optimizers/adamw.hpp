@@ -29,7 +29,7 @@ struct adamw {
     const auto g = values(gradient) * now.gradient_scale;
     run(ctx, m = values(m) + (g - values(m)) * (1 - beta1), v = values(v) * beta2 + square(g) * (1 - beta2),
         w = values(w) * (1 - decay) -
-            values(m) / (sqrt(values(v)) / correction2 + epsilon) * (now.rate / correction1));
+            values(m) * (now.rate / correction1) / (sqrt(values(v)) * (1 / correction2) + epsilon));
   }
 };
 

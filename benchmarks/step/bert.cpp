@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <harness/contestant.hpp>
+#include <harness/operands.hpp>
+#include <step/parts.hpp>
+#include <step/step.hpp>
+
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/transformer_config.hpp>
+#include <tessera/tessera.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+
+// A training step of layers of BERT, without embeddings and head: what comes in and the gradient of what goes
+// out are given.
+
+namespace bench {
+namespace {
+
+template <class Block> struct bert_trainer {
+  using transformer = nn::transformer_block<float, Block, nn::norm_order::post>;
+  using model = nn::stack<float, transformer>;
+
+  context ctx;
+  sequences batch;
+  panel_matrix<float> x, y, dx, dy;
+  model m;
+  typename model::gradients gradients;
+  train::adamw optimizer;
+  train::optimizer_state<train::adamw, model> state;
+  nn::workspace<float> room;
+  typename model::saved saved;
+  std::uint64_t steps = 0;
+  std::unique_ptr<transformer_parts<transformer>> blocks;
+
+  explicit bert_trainer(workload const& what)
+      : ctx(what.threads),
+        batch(sequences::of_equal_length(what.n / bert_shape(what).context, bert_shape(what).context)),
+        x(activation(what.m, what.n, 4)),
+        y(what.m, what.n),
+        dx(what.m, what.n),
+        dy(activation(what.m, what.n, 5)),
+        m(untrained(what)),
+        gradients(nn::zeros_like(m)),
+        state(train::initial_state<train::adamw>(m)) {
+    run(ctx, dy = dy * 1e-4);
+  }
+  static model untrained(workload const& what) {
+    const bert_shape shape(what);
+    nn::transformer_config config;
+    config.layers = shape.layers;
+    config.hidden = shape.hidden;
+    config.heads = int(shape.heads);
+    config.dropout = bert_shape::dropout;
+    config.density = what.density;
+    model layers;
+    for (std::int64_t i = 0; i < shape.layers; ++i)
+      layers.layers.push_back(nn::random_transformer_block<transformer, float, Block>(
+          config, mask::bidirectional, 1, std::uint64_t(i)));
+    nn::initialise_transformer(layers, shape.layers, 1, nn::distribution::truncated_normal);
+    return layers;
+  }
+  nn::pass<float> pass() { return {ctx, batch, room, nn::purpose::training, 1, steps}; }
+
+  void step() {
+    nn::set_zero(gradients);
+    m.forward(x, y, saved, pass());
+    m.backward(x, saved, dy, &dx, gradients, pass());
+    update();
+    ++steps;
+  }
+  void update() { train::update_parameters(ctx, optimizer, m, gradients, state, 1e-4); }
+  double mean_square() { return total(ctx, square(y)) / double(y.features() * y.tokens()); }
+
+  std::vector<part> parts() {
+    if (!blocks)
+      blocks =
+          std::make_unique<transformer_parts<transformer>>(m.layers, gradients.layers, saved.layers, pass());
+    std::vector<part> all = blocks->list();
+    all.push_back({"optimizer", [this] { update(); }});
+    all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});
+    return all;
+  }
+};
+
+const registered here({"tessera", "bert", [](workload const& what) {
+                         return with_block(what.block, [&]<class Block> {
+                           const bert_shape shape(what);
+                           auto t = std::make_shared<bert_trainer<Block>>(what);
+                           return std::optional(
+                               job{shape.useful_flops(what.density), [t] { t->step(); }, 1,
+                                   [t, shape](std::int64_t) { return shape.untrained(t->mean_square()); }});
+                         });
+                       }});
+
+const registered_parts<bert_trainer> parts("bert parts", transformer_part_names,
+                                           {"optimizer", "zero gradients"});
+
+}  // namespace
+}  // namespace bench
