@@ -26,11 +26,13 @@ namespace bench {
 namespace {
 
 constexpr const char* usage =
-    R"(bench [QUESTION …] [OPTION …]: times the library beside its peers; without arguments asks every question.
+    R"(bench [QUESTION …] [OPTION …]: times the library beside its peers; without a question asks those marked *.
   --json FILE    write machine and records as JSON
+  --results DIR  the same, in a file named after the questions and the threads
+  --only TEXT    only operations and block sizes that contain it: bert, 16x16
   --threads N    of every contestant (default 1; the question `scaling` compares several with one)
   --seconds S    measure each contestant at each size for at least this long (default 0.4, and 7 rounds)
-  --quick        small sizes, one round: only shows that everything that is timed is right
+  --quick        every question at small sizes, one round: only shows that everything that is timed is right
   --help         this text
 Shares are of the multiply-add peak of that many threads, measured beside every sample; medians and quartiles of
 rounds in which all contestants of a group take turns. "unsteady" marks quartiles further apart than a tenth.
@@ -39,7 +41,7 @@ Questions:
 
 struct settings {
   std::set<std::string> asked;  // all if empty
-  std::string json_file;
+  std::string json_file, results, only;
   int threads = 1;
   effort measure;
   bool quick = false, help = false;
@@ -68,6 +70,10 @@ settings parse(std::vector<std::string> arguments) {
     };
     if (name == "--json")
       s.json_file = value();
+    else if (name == "--results")
+      s.results = value();
+    else if (name == "--only")
+      s.only = value();
     else if (name == "--threads")
       s.threads = number_after(name, value(), 1);
     else if (name == "--seconds")
@@ -108,11 +114,32 @@ std::vector<question> chosen(settings const& s) {
       q.compare = {};
       for (auto& group : q.groups)
         for (workload& what : group) what = shrunk(what, q);
-      const auto repeated = std::unique(q.groups.begin(), q.groups.end());
-      q.groups.erase(repeated, q.groups.end());
+      auto last = q.groups.begin();  // of those that differ
+      for (auto& group : q.groups)
+        if (std::find(q.groups.begin(), last, group) == last) std::swap(*last++, group);
+      q.groups.erase(last, q.groups.end());
     }
-  if (!s.asked.empty()) std::erase_if(all, [&](question const& q) { return !s.asked.contains(q.name); });
+  for (question& q : all) {
+    for (auto& group : q.groups)
+      std::erase_if(group, [&](workload const& what) {
+        return message(what.operation, " ", block_name(what.block)).find(s.only) == std::string::npos;
+      });
+    std::erase_if(q.groups, [](auto const& group) { return group.empty(); });
+  }
+  std::erase_if(all, [&](question const& q) {
+    return s.asked.empty() ? !q.by_default && !s.quick && !s.help : !s.asked.contains(q.name);
+  });
   return all;
+}
+
+/// Where to write what was found: "" for nowhere, else as told or, among results, "peers-2-threads.json".
+std::string json_file_of(settings const& s) {
+  if (s.results.empty() || s.quick) return s.json_file;
+  std::string name;
+  for (std::string const& question : s.asked) name += (name.empty() ? "" : "-") + question;
+  if (name.empty()) name = "default";
+  if (s.threads > 1) name += message("-", s.threads, "-threads");
+  return s.results + "/" + name + ".json";
 }
 
 /// The line that shows how far we are: rewritten in place on a terminal, else not printed.
@@ -135,20 +162,25 @@ class progress_line {
   double start_;
 };
 
-/// The contestants of a group: every result is checked at the small size, and some at the size that is timed.
+/// The contestants of a group: every result is checked once at the small size, and some at the size that is
+/// timed.
 std::vector<entrant> prepare(question const& q, std::vector<workload> const& group) {
+  static std::vector<std::pair<std::string, workload>> checked;
   std::vector<entrant> entrants;
   for (workload const& what : group)
     for (contestant const& who : contestants()) {
-      if (who.operation != what.operation || (!q.only.empty() && who.name != q.only)) continue;
+      if (who.operation != what.operation || (q.invites && !q.invites(who.name))) continue;
       const workload small = shrunk(what, q);
-      auto work = who.prepare(small);
-      if (!work) continue;
-      check(*work, name_of(small, who.name), work->results);
-      if (what != small) {
-        work = who.prepare(what);
-        check(*work, name_of(what, who.name), 100);
+      const std::pair once(who.name, small);
+      if (what != small && std::ranges::find(checked, once) == checked.end()) {
+        const auto work = who.prepare(small);
+        if (!work) continue;
+        check(*work, name_of(small, who.name), work->results);
+        checked.push_back(once);
       }
+      auto work = who.prepare(what);
+      if (!work) continue;
+      check(*work, name_of(what, who.name), what == small ? work->results : 100);
       entrants.push_back({what, who.name, *std::move(work), {}});
     }
   return entrants;
@@ -158,18 +190,16 @@ int answer(settings const& s) {
   const std::vector<question> asked = chosen(s);
   if (s.help) {
     std::fputs(usage, stdout);
-    for (question const& q : asked) std::printf("  %-12s %s\n", q.name.c_str(), q.asks.c_str());
+    for (question const& q : asked)
+      std::printf("%c %-12s %s\n", q.by_default ? '*' : ' ', q.name.c_str(), q.asks.c_str());
     return 0;
   }
   require_compiled_instruction_set();
-  if (std::ranges::none_of(contestants(), [](contestant const& c) { return c.name == "oneDNN"; }))
-    std::printf("oneDNN is left out: it was not found when this was built (Debian: libdnnl-dev)\n");
   std::ranges::sort(contestants(), [](contestant const& a, contestant const& b) {
-    return std::pair(!a.name.starts_with("tessera"), a.name) <
-           std::pair(!b.name.starts_with("tessera"), b.name);
+    return std::pair(!is_ours(a.name), a.name) < std::pair(!is_ours(b.name), b.name);
   });
 
-  const io::json machine = describe_machine(std::max(s.threads, std::min(2, exec::available_threads())));
+  io::json machine = describe_machine(std::max(s.threads, std::min(2, exec::available_threads())));
   std::printf("%s, %s, %s, %s\npeaks, GFLOP/s: %s\n", machine.at("name").as_string().c_str(),
               machine.at("instruction_set").as_string().c_str(), machine.at("compiler").as_string().c_str(),
               machine.at("flags").as_string().c_str(), io::to_text(*machine.find("measured_peaks")).c_str());
@@ -188,17 +218,23 @@ int answer(settings const& s) {
         progress.show(group, q, message("round ", round + 1, " of ", rounds));
       });
       progress.clear();
+      for (entrant const& e : entrants)
+        if (!e.work.library.empty()) machine["libraries"][e.name] = e.work.library;
       report(q, entrants, goals, records);
       ++group;
     }
   }
   std::printf("\n%zu results, all right", records.size());
   std::printf(s.quick ? "\n" : "; %d goals met, %d missed\n", goals.met, goals.missed);
-  if (!s.json_file.empty()) {
+  if (io::json const* const libraries = machine.find("libraries"))
+    for (io::json_member const& each : *libraries->get_if<io::json::object>())
+      std::printf("%-20s %s\n", each.key.c_str(), each.value.get_if<std::string>()->c_str());
+  const std::string file = json_file_of(s);
+  if (!file.empty()) {
     io::json report;
     report["machine"] = machine;
     report["records"] = std::move(records);
-    io::write_atomically(s.json_file, io::to_text(report, 1) + "\n");
+    io::write_atomically(file, io::to_text(report, 1) + "\n");
   }
   return 0;
 }

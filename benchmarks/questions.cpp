@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -48,7 +49,8 @@ question forward(int threads) {
             return is_warm(what) ? goal_of({{16, .88}, {8, .88}, {4, .82}, {1, .40}}, what.block)
                                  : goal_of({{16, .75}, {8, .75}, {4, .72}, {1, .33}}, what.block);
           },
-          {}};
+          {},
+          is_ours};
 }
 
 question transposed(int threads) {
@@ -87,12 +89,13 @@ question dense(int threads) {
           [](workload const& what, std::string const& contestant) {
             return contestant == "tessera" && what.operation == "dense" ? .85 : 0;
           },
-          [](entrant const& e, std::vector<entrant> const& group) -> std::optional<comparison> {
+          [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
             for (entrant const& peer : group)
               if (peer.name == "oneDNN" && e.name != peer.name)
-                return comparison{peer.name, peer.time_ns().median / e.time_ns().median, 0};
-            return std::nullopt;
-          }};
+                return {{peer.name, peer.time_ns().median / e.time_ns().median, 0}};
+            return {};
+          },
+          [](std::string const& contestant) { return is_ours(contestant) || contestant == "oneDNN"; }};
 }
 
 /// Each workload with one thread and with several, each against the peak of as many threads.
@@ -113,49 +116,101 @@ question scaling(int threads) {
           groups,
           small_product,
           {},
-          [](entrant const& e, std::vector<entrant> const& group) -> std::optional<comparison> {
+          [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
             for (entrant const& alone : group)
               if (e.what.threads > 1 && alone.what.threads == 1 && alone.what.block == e.what.block &&
                   alone.name == e.name)
-                return comparison{"1 thread", e.share().median / alone.share().median, .93};
-            return std::nullopt;
+                return {{"1 thread", e.share().median / alone.share().median, .93}};
+            return {};
           },
-          "tessera"};
+          [](std::string const& contestant) { return contestant == "tessera"; }};
 }
 
-/// Sparse models beside our own dense one, and that beside PyTorch's.
+/// Changing a pattern, beside one product with the same weights.
+question pattern_change() {
+  std::vector<workload> group;
+  for (const int block : blocks)
+    for (auto const& operation : {"forward", "pattern"})
+      group.push_back({operation, 1024, 1024, 1024, 0.1, block, 1});
+  return {
+      "pattern",
+      "an update of a pattern, everything that moves with it included, beside a forward product",
+      {group},
+      small_product,
+      {},
+      [](entrant const& e, std::vector<entrant> const& all) -> std::vector<comparison> {
+        // Within 5, 10, 40 and 250 % of a product.
+        static const goals times = {{16, 1 / .05}, {8, 1 / .1}, {4, 1 / .4}, {1, 1 / 2.5}};
+        for (entrant const& product : all)
+          if (e.what.operation == "pattern" && product.what.operation == "forward" &&
+              product.what.block == e.what.block)
+            return {{"forward", product.time_ns().median / e.time_ns().median, goal_of(times, e.what.block)}};
+        return {};
+      },
+      [](std::string const& contestant) { return contestant == "tessera"; }};
+}
+
+/// A model in all block sizes, and dense.
+std::vector<workload> step_group(std::string const& operation, std::array<std::int64_t, 3> const& shape,
+                                 int threads) {
+  const auto [m, k, n] = shape;
+  std::vector<workload> group{{operation, m, k, n, 1, 16, threads}};
+  for (const int block : blocks) group.push_back({operation, m, k, n, 0.1, block, threads});
+  return group;
+}
+
+constexpr std::array<std::int64_t, 3> gpt_size = {512, 8, 4096}, bert_size = {768, 1, 4096},
+                                      mlp_size = {1024, 512, 60000};
+
+/// Our models beside PyTorch's dense one and our own dense one.
 question step(int threads) {
-  std::vector<std::vector<workload>> groups;
-  for (auto const& [hidden, layers, tokens] : {std::array<std::int64_t, 3>{256, 4, 2048}, {512, 8, 4096}}) {
-    auto& group = groups.emplace_back();
-    group.push_back({"step", hidden, layers, tokens, 1, 16, threads});
-    for (const int block : blocks) group.push_back({"step", hidden, layers, tokens, 0.1, block, threads});
-  }
-  return {"step",
-          "forward, backward and AdamW of a GPT (m hidden, k layers, n tokens, 512 of context, 256 symbols)",
-          groups,
+  return {
+      "step",
+      "forward, backward and optimizer of whole models (m hidden, k layers, n tokens; "
+      "benchmarks/step/step.hpp)",
+      {step_group("gpt", {256, 4, 2048}, threads), step_group("gpt", gpt_size, threads),
+       step_group("bert", bert_size, threads), step_group("mlp", mlp_size, threads)},
+      {64, 2, 256},
+      {},
+      [](entrant const& e, std::vector<entrant> const& group) {
+        // Times as fast as PyTorch, by block size; 0 is dense.
+        static const std::map<std::string, goals> all = {{"gpt", {{16, 6}, {4, 5.5}, {1, 3}, {0, 1.25}}},
+                                                         {"bert", {{16, 8}, {4, 7.5}, {1, 3.5}, {0, 1.25}}},
+                                                         {"mlp", {{16, 6}, {4, 6}, {1, 3}, {0, 1.2}}}};
+        std::vector<comparison> beside;
+        if (e.name != "tessera") return beside;
+        const bool dense = e.what.density == 1;
+        const bool has_goal = e.what.operation != "gpt" || e.what.m == gpt_size[0];
+        for (entrant const& other : group) {
+          const double times = other.time_ns().median / e.time_ns().median;
+          if (other.name == "PyTorch")
+            beside.push_back({"PyTorch", times,
+                              has_goal ? goal_of(all.at(e.what.operation), dense ? 0 : e.what.block) : 0});
+          else if (!dense && other.what.density == 1)
+            beside.push_back({"own dense", times, 0});
+        }
+        return beside;
+      }};
+}
+
+/// What the steps of our models spend their time on.
+question parts(int threads) {
+  return {"parts",
+          "the parts of our steps, each timed apart",
+          {step_group("gpt parts", gpt_size, threads), step_group("bert parts", bert_size, threads),
+           step_group("mlp parts", mlp_size, threads)},
           {64, 2, 256},
           {},
-          [](entrant const& e, std::vector<entrant> const& group) -> std::optional<comparison> {
-            if (e.name != "tessera") return std::nullopt;
-            const bool dense = e.what.density == 1;
-            for (entrant const& other : group) {
-              if (other.what.density < 1 || other.name != (dense ? "PyTorch" : "tessera")) continue;
-              const bool has_goal = e.what.m == 512 && (dense || e.what.block == 16);
-              return comparison{dense ? "PyTorch" : "own dense", other.time_ns().median / e.time_ns().median,
-                                !has_goal ? 0
-                                : dense   ? 1.0
-                                          : 3.5};
-            }
-            return std::nullopt;
-          }};
+          {}};
 }
 
 }  // namespace
 
 std::vector<question> questions(int threads) {
-  return {forward(threads), transposed(threads), sampled(threads),
-          dense(threads),   scaling(threads),    step(threads)};
+  std::vector<question> all = {forward(threads), transposed(threads), sampled(threads), dense(threads),
+                               scaling(threads), step(threads),       parts(threads),   pattern_change()};
+  std::ranges::move(peer_questions(threads), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace bench

@@ -39,6 +39,8 @@ struct job {
   std::function<void()> run;
   std::int64_t results;
   std::function<checked_value(std::int64_t)> result;  // 0 … results - 1, after the first run
+  std::function<double(int times)> timed{};  // that many runs: ns; for those who have their own clock
+  std::string library{};                     // whose, with version and kernels; empty for ours
 };
 
 /// Somebody who can do an operation. `prepare` gives nothing for a workload that is not theirs.
@@ -47,6 +49,8 @@ struct contestant {
   std::string operation;
   std::function<std::optional<job>(workload const&)> prepare;
 };
+
+inline bool is_ours(std::string const& contestant) { return contestant.starts_with("tessera"); }
 
 inline std::vector<contestant>& contestants() {
   static std::vector<contestant> all;

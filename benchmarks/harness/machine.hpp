@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include <harness/bandwidth.hpp>
 #include <harness/peak.hpp>
 
 #include <tessera/core/config.hpp>
@@ -32,7 +33,8 @@ inline std::string date_and_time() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// What the figures of a report depend on. Peaks in GFLOP/s, by element and number of threads.
+/// What the figures of a report depend on. Peaks in GFLOP/s, by element and number of threads; how fast one
+/// thread reads from the caches and from memory (from arrays of this many KiB), in GB/s.
 inline io::json describe_machine(int threads) {
 #ifdef __clang__
   const std::string compiler = "clang " __clang_version__;
@@ -50,6 +52,9 @@ inline io::json describe_machine(int threads) {
   for (const char* element : {"float", "double"})
     for (int t = 1; t <= threads; ++t)
       peaks[element][message(t, t == 1 ? " thread" : " threads")] = peak_gflops(element, t);
+  io::json& reads = machine["measured_reads"];
+  for (const std::size_t kib : {16u, 512u, 8192u, 262144u})
+    reads[message(kib, " KiB")] = read_gbytes_per_second(kib << 10);
   machine["compiler"] = compiler;
   machine["flags"] = TESSERA_BENCH_FLAGS;
   machine["tessera"] = message(TESSERA_VERSION_MAJOR, ".", TESSERA_VERSION_MINOR, ".", TESSERA_VERSION_PATCH);

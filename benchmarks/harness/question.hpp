@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +25,13 @@ struct question {
   std::vector<std::vector<workload>> groups;  // timed in turn, by the contestants for their operations
   std::array<std::int64_t, 3> small;          // m, k, n at which every result is checked
   std::function<double(workload const&, std::string const& contestant)> goal;  // share of peak; 0 for none
-  std::function<std::optional<comparison>(entrant const&, std::vector<entrant> const&)> compare;
-  std::string only{};  // this contestant; all if empty
+  std::function<std::vector<comparison>(entrant const&, std::vector<entrant> const&)> compare;
+  std::function<bool(std::string const& contestant)> invites{};  // all if empty
+  bool by_default = true;                                        // asked if no question is named
 };
+
+/// Those with contestants from other libraries.
+std::vector<question> peer_questions(int threads);
 
 /// All questions, in the order they are asked.
 ///   threads   of this run; `scaling` compares with one thread and takes at least two if there are as many

@@ -33,6 +33,18 @@ inline std::string short_time(double ns) {
   return text;
 }
 
+inline bool is_product(workload const& what) {
+  return what.operation == "forward" || what.operation == "transposed" || what.operation == "sampled" ||
+         what.operation == "dense";
+}
+
+/// What a product has to move at least: weights with a 32-bit index for each block, and both activations.
+inline double least_bytes(workload const& what) {
+  const double weights = what.density * double(what.m * what.k);
+  return 4 * (weights + (what.density < 1 ? weights / (what.block * what.block) : 0) +
+              double((what.m + what.k) * what.n));
+}
+
 /// Goals met and missed so far.
 struct score {
   int met = 0, missed = 0;
@@ -51,14 +63,13 @@ inline void report(question const& asked, std::vector<entrant> const& group, sco
     const quartiles time = e.time_ns(), share = e.share(), peak = e.peak();
     const double best = e.best_share();
     const double goal = asked.goal ? asked.goal(e.what, e.name) : 0;
-    const auto beside = asked.compare ? asked.compare(e, group) : std::nullopt;
+    const auto beside = asked.compare ? asked.compare(e, group) : std::vector<comparison>();
 
     std::string line = message("  ", short_number(share.median, 3), "  ", short_number(share.first, 3), "-",
                                short_number(share.third, 3), "  ", short_number(best, 3),
                                e.unsteady() ? " unsteady" : "", all.judge(share.median, goal));
-    if (beside)
-      line += message("   ", short_number(beside->times, 2), " x ", beside->with,
-                      all.judge(beside->times, beside->goal));
+    for (comparison const& c : beside)
+      line += message("   ", short_number(c.times, 2), " x ", c.with, all.judge(c.times, c.goal));
     std::printf("%-10s %5lld %5lld %5lld %4g %% %6s %2d  %-20s %9s %7.1f%s\n", e.what.operation.c_str(),
                 static_cast<long long>(e.what.m), static_cast<long long>(e.what.k),
                 static_cast<long long>(e.what.n), 100 * e.what.density, block_name(e.what.block).c_str(),
@@ -83,14 +94,18 @@ inline void report(question const& asked, std::vector<entrant> const& group, sco
     record["share_of_peak"] = share.median;
     record["share_of_peak_quartiles"] = io::json::array{share.first, share.third};
     record["share_of_peak_best"] = best;
+    if (is_product(e.what)) record["least_bytes"] = least_bytes(e.what);
+    if (!e.work.library.empty()) record["library"] = e.work.library;
     record["rounds"] = std::int64_t(e.samples.size());
     record["unsteady"] = e.unsteady();
     if (goal > 0) record["goal"] = goal;
-    if (beside) {
-      record["beside"]["with"] = beside->with;
-      record["beside"]["times"] = beside->times;
-      if (beside->goal > 0) record["beside"]["goal"] = beside->goal;
+    io::json::array others;
+    for (comparison const& c : beside) {
+      io::json other = io::json::object{{"with", c.with}, {"times", c.times}};
+      if (c.goal > 0) other["goal"] = c.goal;
+      others.push_back(std::move(other));
     }
+    if (!others.empty()) record["beside"] = std::move(others);
     records.push_back(std::move(record));
   }
   std::fflush(stdout);

@@ -74,6 +74,14 @@ struct effort {
   double sample_ns = 1e7;  // of a sample, at least
 };
 
+/// So many runs: ns.
+inline double time_of(job const& work, int times) {
+  if (work.timed) return work.timed(times);
+  const double start = now_ns();
+  for (int r = 0; r < times; ++r) work.run();
+  return now_ns() - start;
+}
+
 /// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike. While
 /// results are unsteady up to three times as many rounds are made. Every job has been run before, so it is
 /// warm.
@@ -82,9 +90,7 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
   std::vector<int> repeats;
   double round_ns = 0;
   for (entrant& e : entrants) {
-    const double start = now_ns();
-    e.work.run();
-    const double once = std::max(1.0, now_ns() - start);
+    const double once = std::max(1.0, time_of(e.work, 1));
     repeats.push_back(int(std::clamp(std::ceil(most.sample_ns / once), 1.0, 1e6)));
     round_ns += once * repeats.back();
   }
@@ -96,9 +102,7 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
     for (std::size_t i = 0; i < entrants.size(); ++i) {
       entrant& e = entrants[i];
       const double peak = peak_gflops(e.what.element, e.what.threads);
-      const double start = now_ns();
-      for (int r = 0; r < repeats[i]; ++r) e.work.run();
-      e.samples.push_back({(now_ns() - start) / repeats[i], peak});
+      e.samples.push_back({time_of(e.work, repeats[i]) / repeats[i], peak});
     }
     if (round + 1 == rounds && rounds < limit && round_ns < 2e9 &&
         std::ranges::any_of(entrants, &entrant::unsteady))
