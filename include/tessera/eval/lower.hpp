@@ -179,7 +179,7 @@ struct lowering<T, over::panels, cursor<O, S, 0>, expr::product<Matrix, Transpos
       "the operands and the destination of a statement have different element types: bring them to one");
   using tree = kernels::tree::sum;
   using next = cursor<O, S, 1>;
-  static void bind(plan& p, step& s, expr::product<Matrix, Transposed, X> const& product) {
+  TESSERA_COLD static void bind(plan& p, step& s, expr::product<Matrix, Transposed, X> const& product) {
     auto const& matrix = product.matrix.tensor();
     pattern const& stored = matrix.stored();
     if constexpr (expr::leaf<X>)
@@ -248,7 +248,8 @@ struct product_step_of<Y, expr::product<Matrix, Transposed, X>, Tree> {
 
 /// A step that writes `node` to `to`, of elements E: panels, or a number for each token.
 template <class E, domain Form, class Node>
-void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_t tokens, Node const& node) {
+TESSERA_COLD void lower_panels(plan& p, operand const& to, std::int64_t features, std::int64_t tokens,
+                               Node const& node) {
   using product = typename first_product<Node>::type;
   using T = accumulator_t<E>;
   step s;

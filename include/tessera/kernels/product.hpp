@@ -71,7 +71,6 @@ template <class Tree, bool Partial, class Types, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
                                 int token) {
   using Y = typename Types::result;
-  if (feature >= a.rows) return;
   Y* const to = a.y + place_in_panel<Y>(feature, token);
   const Batch first = finished<Tree, Partial>(a, sums[0], feature, token);
   if constexpr (element_traits<Y>::features_a_lane == 1) {
@@ -257,7 +256,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     for (; b < end; ++b) {
       const std::int32_t other = a.index.other[b];
       if (other >= now.limit) break;
-      unroll<lines_a_block>([&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + l * 64); });
+      for (int l = 0; l < lines_a_block; ++l) simd::prefetch<2>(at + l * 64);
       at += next.step;
       W const* w = packs_weights
                        ? reinterpret_cast<W const*>(a.sums) + std::int64_t(b - now.first) * Shape::elements
@@ -270,20 +269,23 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
       multiply_block<C>(acc, w + row * row_step, a.x, feature, depth, token);
     }
     next.at = at;
-    unroll<rows / stored_at_once>([&](auto lane) TESSERA_INLINE_LAMBDA {
-      constexpr int r = lane * stored_at_once;
-      const std::int64_t feature = std::int64_t(line) * line_rows + row + r;
-      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        if (sums_in_memory || !now.ends) {
-          unroll<stored_at_once>([&](auto i) TESSERA_INLINE_LAMBDA {
-            simd::store<Arch>(carried + (r + i) * panel_tokens + c * lanes, acc[r + i][c]);
-          });
-        } else {
-          const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
-          finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
-        }
+    if (sums_in_memory || !now.ends) {
+      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+          simd::store<Arch>(carried + r * panel_tokens + c * lanes, acc[r][c]);
+        });
       });
-    });
+    } else {
+      unroll<rows / stored_at_once>([&](auto lane) TESSERA_INLINE_LAMBDA {
+        constexpr int r = lane * stored_at_once;
+        const std::int64_t feature = std::int64_t(line) * line_rows + row + r;
+        if (feature < a.rows)
+          unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+            const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
+            finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
+          });
+      });
+    }
     return b;
   }
 
@@ -305,45 +307,47 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     // Not unrolled: the multiply-adds of one step hide the loop, and the code
     // compiles in three quarters of the time.
     for (int k = 0; k < depth; k += together, w += together * k_step, lane += together * panel_tokens)
-      if constexpr (together == element_traits<X>::features_a_lane)
-        multiply_lane<C>(acc, w, lane);
-      else
-        multiply<C>(acc, w, [&](int c) TESSERA_INLINE_LAMBDA {
-          return simd::load_feature<Arch>(x, feature + k, token + c * lanes).data;
+      if constexpr (together < element_traits<X>::features_a_lane) {
+        reg xs[C];
+        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+          xs[c] = simd::load_feature<Arch>(x, feature + k, token + c * lanes).data;
         });
+        multiply<C>(acc, w, xs);
+      } else if constexpr (together == 2) {
+        multiply_pairs<C>(acc, w, lane);
+      } else {
+        reg xs[C];
+        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { xs[c] = simd::load<Arch>(lane + c * lanes); });
+        multiply<C>(acc, w, xs);
+      }
   }
 
-  template <int C> TESSERA_INLINE static void multiply_lane(reg (&acc)[rows][C], W const* w, X const* lane) {
-    if constexpr (together == 1) {
-      multiply<C>(acc, w, [&](int c) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(lane + c * lanes); });
-    } else {
-      simd::pairs<Arch> xs[C];
-      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        xs[c] = simd::load_pairs<Arch>(lane + 2 * c * lanes);
-        simd::pin(xs[c].data);
+  template <int C> TESSERA_INLINE static void multiply_pairs(reg (&acc)[rows][C], W const* w, X const* lane) {
+    simd::pairs<Arch> xs[C];
+    unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+      xs[c] = simd::load_pairs<Arch>(lane + 2 * c * lanes);
+      simd::pin(xs[c].data);
+    });
+    if constexpr (sizeof(W) == 2) {
+      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+        auto weight = simd::broadcast_pair<Arch>(w + r * row_step);
+        simd::pin(weight.data);
+        unroll<C>([&](auto c)
+                      TESSERA_INLINE_LAMBDA { acc[r][c] = simd::add_dot<Arch>(acc[r][c], weight, xs[c]); });
       });
-      if constexpr (sizeof(W) == 2) {
-        unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-          auto weight = simd::broadcast_pair<Arch>(w + r * row_step);
-          simd::pin(weight.data);
-          unroll<C>([&](auto c)
-                        TESSERA_INLINE_LAMBDA { acc[r][c] = simd::add_dot<Arch>(acc[r][c], weight, xs[c]); });
-        });
-      } else {
-        multiply<C>(acc, w,
-                    [&](int c) TESSERA_INLINE_LAMBDA { return simd::even_feature<Arch>(xs[c]).data; });
-        multiply<C>(acc, w + k_step,
-                    [&](int c) TESSERA_INLINE_LAMBDA { return simd::odd_feature<Arch>(xs[c]).data; });
-      }
+    } else {
+      reg even[C], odd[C];
+      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+        even[c] = simd::even_feature<Arch>(xs[c]).data;
+        odd[c] = simd::odd_feature<Arch>(xs[c]).data;
+      });
+      multiply<C>(acc, w, even);
+      multiply<C>(acc, w + k_step, odd);
     }
   }
 
-  template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], W const* w, auto&& x) {
-    reg xs[C];
-    unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-      xs[c] = x(c);
-      simd::pin(xs[c]);
-    });
+  template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], W const* w, reg (&xs)[C]) {
+    unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { simd::pin(xs[c]); });
     unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
       reg weight = simd::broadcast<Arch>(T(w[r * row_step]));
       simd::pin(weight);
@@ -357,7 +361,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   template <int C>
   [[gnu::noinline]] static void finish_rows(arguments const& a, T const* sums, std::int64_t first, int count,
                                             int token) {
-    for (int row = 0; row < count; row += stored_together)
+    for (int row = 0; row < count && first + row < a.rows; row += stored_together)
       for (int c = 0; c < C; ++c) {
         T const* from = sums + row * panel_tokens + token + c * lanes;
         const batch sum[2] = {batch::load_unaligned(from),

@@ -122,7 +122,7 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
  private:
-  void check_grid(pattern const& stored) const {
+  TESSERA_COLD void check_grid(pattern const& stored) const {
     const int block_rows = blocks(rows_, Block::rows), block_cols = blocks(cols_, Block::cols);
     if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
       throw shape_error(message("[block_sparse_matrix] ", rows_, " x ", cols_, " in blocks of ", Block::rows,
