@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compile-time budgets, as multiples of including xsimd alone. usage: compile_time.sh SOURCE_DIR COMPILER FLAGS…
-# Processor time at -O2, the least of tries that take turns: five, and up to twenty while something is over its budget
+# Processor time at -O2, the least of tries that take turns: five, and up to forty while something is over its budget
 # (other work on the machine only ever adds). Exits with 77 where there is nothing to measure.
 set -eu
 source_dir=$1
@@ -20,7 +20,7 @@ done
 declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
 TIMEFORMAT='%3U %3S'
 percent() { echo $((100 * ${least[$1]} / ${least[xsimd]})); }
-for ((try = 1; try <= 20; ++try)); do
+for ((try = 1; try <= 40; ++try)); do
   over=0
   for file in "${files[@]}"; do
     name=$(basename "$file" .cpp)
