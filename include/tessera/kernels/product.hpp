@@ -129,7 +129,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   static std::size_t sums_bytes(line_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
     const std::size_t packed = packed_bytes(depth);
-    if (chunks(index, depth) == 1 && !shares_lanes) return packed + (sums_in_memory ? line_bytes : 0);
+    if (chunks(index, depth) == 1 && !shares_lanes) return packed + line_bytes;
     return packed + std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
   }
 
