@@ -141,7 +141,8 @@ template <class Arch, class T, class Tree> struct ordered_product_step {
     order.lines = s.lines;
     order.lines_together = s.lines_together = kernels::nonzeros<T>::group;
     order.tiles = order.line_groups();
-    order.add(p.keep(nonzeros_of(s, nullptr).bytes()));
+    std::byte nowhere{};  // only the size is asked for
+    order.add(p.keep(nonzeros_of(s, &nowhere).bytes()));
     order.operand[0].element_bytes = sizeof(T);
     order.add(s.operand[2]);
     order.compute = compute_order;
