@@ -176,8 +176,9 @@ template <class Arch, class T, class Tree> void check_ordered_product(std::int64
   std::reverse(values.begin(), values.end());  // so that the slots matter
   const kernels::line_index index{start.data(), col.data(), slot.data(), many_rows, 0};
   using nonzeros = kernels::nonzeros<T>;
+  std::byte nowhere{};
   std::vector<std::max_align_t> memory(
-      nonzeros(index, many_cols, most, nullptr).bytes() / sizeof(std::max_align_t) + 1);
+      nonzeros(index, many_cols, most, &nowhere).bytes() / sizeof(std::max_align_t) + 1);
   const nonzeros w(index, many_cols, most, reinterpret_cast<std::byte*>(memory.data()));
   for (int line = 0; line < many_rows; line += nonzeros::group) w.order(index, values.data(), line);
   for (const int tokens : {1, 33, 64}) {
