@@ -16,18 +16,16 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// The stored blocks of a matrix, line by line: lines are block rows for W·X
-/// and block columns for Wᵀ·X.
+/// The stored blocks of a matrix, line by line: lines are block rows for W·X and block columns for Wᵀ·X.
 struct line_index {
   std::int32_t const* start;  // of each line in `other`; null if every block is stored
-  std::int32_t const* other;  // block column (or block row) of each stored
-                              // block; if dense, of one line
+  std::int32_t const* other;  // block column (or block row) of each stored block; if dense, of one line
   std::int32_t const* slots;  // Wᵀ only: slot of each block; if dense, of line 0
   int lines, blocks_a_line;   // the latter if dense
 };
 
-/// What the weights, the activation and the result are made of. Sums are kept
-/// in the accumulator of all three.
+/// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
+/// three.
 template <element W, element X, element Y> struct product_types {
   using weight = W;
   using activation = X;
@@ -51,8 +49,8 @@ template <class Types> struct product_arguments {
   typename Types::accumulator* sums;  // scratch
 };
 
-/// Applies the tree to one register of sums. Only the last register of a ragged
-/// panel may be Partial: its lanes beyond the last token become zero.
+/// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
+/// lanes beyond the last token become zero.
 template <class Tree, bool Partial, class Types, class Batch>
 TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std::int64_t feature, int token) {
   place at = a.at;
@@ -64,9 +62,8 @@ TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std:
   return value;
 }
 
-/// Finishes the features of one lane and stores them: `sums` are a register of
-/// each. Features beyond the last one are zero, or not stored if they fill a
-/// lane of their own.
+/// Finishes the features of one lane and stores them: `sums` are a register of each. Features beyond the last
+/// one are zero, or not stored if they fill a lane of their own.
 template <class Tree, bool Partial, class Types, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
                                 int token) {
@@ -88,11 +85,9 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
   }
 }
 
-/// The kernel. A tile of R rows and C registers of tokens stays in registers
-/// while the blocks of a line pass by. Weights are only ever broadcast: W and
-/// Wᵀ cost the same. A deep x is walked in chunks of features, so that what is
-/// used and what is fetched ahead of it fit the caches; sums are carried from
-/// chunk to chunk.
+/// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
+/// by. Weights are only ever broadcast: W and Wᵀ cost the same. A deep x is walked in chunks of features, so
+/// that what is used and what is fetched ahead of it fit the caches; sums are carried from chunk to chunk.
 template <class Arch, class Types, class Shape, bool Transposed, class Tree> struct product_panel {
   using W = typename Types::weight;
   using X = typename Types::activation;
@@ -107,25 +102,23 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
   static constexpr int feature_bytes = panel_tokens * sizeof(X);
-  static constexpr int lines_a_block =
-      std::max(1, block_depth* feature_bytes / 1024);         // fetched for each block
+  /// Cache lines fetched for each block.
+  static constexpr int lines_a_block = std::max(1, (block_depth * feature_bytes) / 1024);
   static constexpr int blocks_ahead = 3;                      // of W, for Wᵀ
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
-  /// Features of x that are multiplied at once: those of a lane, if no block
-  /// begins within one.
+  /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
   static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
   /// Features of y that are stored at once.
   static constexpr int stored_together = element_traits<typename Types::result>::features_a_lane;
-  /// Lines that share a lane of y: they are finished when all sums are there,
-  /// by one thread.
+  /// Lines that share a lane of y: they are finished when all sums are there, by one thread.
   static constexpr bool shares_lanes = line_rows % stored_together != 0;
   static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
   static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
   /// The dot-product instruction wants two k of a column of W side by side.
   static constexpr bool packs_weights = Transposed && together == 2 && sizeof(W) == 2;
 
-  /// Bytes of product_arguments::sums: packed weights of a line, the sums of
-  /// one line or of all, and how far each line has been walked.
+  /// Bytes of product_arguments::sums: packed weights of a line, the sums of one line or of all, and how far
+  /// each line has been walked.
   static std::size_t sums_bytes(line_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
     const std::size_t packed = packed_bytes(depth);
@@ -182,9 +175,8 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
                          : 0;
   }
 
-  /// One if the panel fits the caches, else as many as keep in the L2 what is
-  /// used and what is fetched, and in the L1 what a line uses, where it passes
-  /// over it several times.
+  /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
+  /// in the L1 what a line uses, where it passes over it several times.
   static int chunks(line_index const& index, std::int64_t depth) {
     const std::int64_t panel = depth * feature_bytes;
     std::int64_t line = 0;
@@ -215,8 +207,8 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     return a.index.start ? a.index.start[line + 1] : a.index.blocks_a_line;
   }
 
-  /// The blocks of a chunk of a line, one behind the other: of each two k a
-  /// row, the two of a column together.
+  /// The blocks of a chunk of a line, one behind the other: of each two k a row, the two of a column
+  /// together.
   static void pack_line(arguments const& a, int line, chunk const& now) {
     auto* to = reinterpret_cast<std::uint32_t*>(a.sums);
     const std::int32_t end = end_of(a, line);
@@ -304,8 +296,8 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, X const* x, std::int64_t feature,
                                             int depth, int token) {
     X const* lane = x + place_in_panel<X>(feature, token);
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code
-    // compiles in three quarters of the time.
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in three quarters of
+    // the time.
     for (int k = 0; k < depth; k += together, w += together * k_step, lane += together * panel_tokens)
       if constexpr (together < element_traits<X>::features_a_lane) {
         reg xs[C];
@@ -356,8 +348,8 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     });
   }
 
-  /// A costly op would push the accumulators out of their registers: it runs
-  /// over rows that are still in the L1.
+  /// A costly op would push the accumulators out of their registers: it runs over rows that are still in the
+  /// L1.
   template <int C>
   [[gnu::noinline]] static void finish_rows(arguments const& a, T const* sums, std::int64_t first, int count,
                                             int token) {

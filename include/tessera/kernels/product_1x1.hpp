@@ -197,17 +197,16 @@ template <class Arch, class T> struct chunk_of_nonzeros {
   }
 };
 
-/// The product of ordered nonzeros. With one row there is nothing to reuse in
-/// registers, so x must come from the L1: a panel is walked in chunks of
-/// features, and the sums of all lines are carried from chunk to chunk. Loads
-/// are what limits it: features and values are loaded four at a time.
+/// The product of ordered nonzeros. With one row there is nothing to reuse in registers, so x must come from
+/// the L1: a panel is walked in chunks of features, and the sums of all lines are carried from chunk to
+/// chunk. Loads are what limits it: features and values are loaded four at a time.
 template <class Arch, class T, class Tree> struct ordered_product {
   using chunk = chunk_of_nonzeros<Arch, T>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
 
-  /// For whole groups of lines. a.sums has room for all lines of the panel; it
-  /// may be y, unless the tree reads y.
+  /// For whole groups of lines. a.sums has room for all lines of the panel; it may be y, unless the tree
+  /// reads y.
   static void run(product_arguments<product_types<T, T, T>> const& a, nonzeros<T> const& w) noexcept {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
