@@ -311,6 +311,18 @@ TEST_CASE("stochastic: results are one of two neighbours, their mean is the exac
   CHECK(different > features * tokens / 8);           // a third
 }
 
+TEST_CASE("stochastic: a product is rounded as its stored value would be") {
+  context ctx(2, oversubscribe::allowed);
+  const auto w = support::random_matrix<float, block_shape<8>>(50, 37, 0.4, 1);
+  const auto x = filled(panel_matrix<float>(37, 130), 2);
+  panel_matrix<float> sums(50, 130);
+  panel_matrix<bfloat16> at_once(50, 130), after(50, 130), nearest(50, 130);
+  run(ctx, stochastic(at_once = w * x, 7), sums = w * x, nearest = w * x);
+  run(ctx, stochastic(after = sums + 0.0, 7));
+  CHECK(same_bits(at_once, after));
+  CHECK_FALSE(same_bits(at_once, nearest));
+}
+
 TEST_CASE("stochastic: small steps of weights are not lost") {
   context ctx(2, oversubscribe::allowed);
   block_sparse_matrix<bfloat16, block_shape<10, 6>> w(151, 77), nearest = w;

@@ -121,11 +121,7 @@ template <class Arch, element E, class Tree> struct map {
         at.feature = 2 * pair + 1;
         const batch odd = value(at, at.feature < last ? live : 0);
         E* const to = y + place_in_panel<E>(2 * pair, token);
-        if constexpr (stochastic)
-          simd::store_pairs(to, simd::pack_stochastically(
-                                    even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
-        else
-          simd::store_pairs(to, simd::pack(even, odd));
+        store_pair<Tree>(to, even, odd, at, pair, token);
       });
   }
 };

@@ -73,15 +73,9 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
   if constexpr (element_traits<Y>::features_a_lane == 1) {
     first.store_unaligned(to);
   } else {
-    using Arch = typename Batch::arch_type;
     Batch second(0);
     if (feature + 1 < a.rows) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
-    if constexpr (requires { Tree::template bits<Arch>(a.at, feature, feature); })
-      simd::store_pairs(
-          to, simd::pack_stochastically(first, second,
-                                        Tree::template bits<Arch>(a.at, feature / 2, a.at.first + token)));
-    else
-      simd::store_pairs(to, simd::pack(first, second));
+    store_pair<Tree>(to, first, second, a.at, feature / 2, token);
   }
 }
 

@@ -155,4 +155,16 @@ template <class Op, class... Arguments> struct apply {
 };
 
 }  // namespace tree
+
+/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits.
+template <class Tree, class Batch>
+TESSERA_INLINE void store_pair(bfloat16* to, Batch even, Batch odd, place const& at, std::int64_t pair,
+                               int token) {
+  using Arch = typename Batch::arch_type;
+  if constexpr (requires { Tree::template bits<Arch>(at, pair, pair); })
+    simd::store_pairs(
+        to, simd::pack_stochastically(even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
+  else
+    simd::store_pairs(to, simd::pack(even, odd));
+}
 }  // namespace tessera::inline TESSERA_ISA::kernels
