@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 
@@ -76,6 +77,15 @@ template <class Body> std::optional<job> with_block(int size, Body&& body) {
     default:
       return std::nullopt;
   }
+}
+
+/// body.operator()<element, block>() for the elements and sizes in which products are timed.
+template <class Body> std::optional<job> with_element_and_block(workload const& what, Body&& body) {
+  return with_block(what.block, [&]<class Block>() -> std::optional<job> {
+    if (what.element == "float") return body.template operator()<float, Block>();
+    if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
+    return std::nullopt;
+  });
 }
 
 }  // namespace bench

@@ -4,13 +4,14 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <harness/contestant.hpp>
 
+#include <tessera/core/element.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -21,10 +22,10 @@
 namespace bench {
 
 /// The weights of a workload (m, k), blocks chosen at random.
-template <class Block> block_sparse_matrix<float, Block> weights_of(workload const& what) {
+template <class Block, class T = float> block_sparse_matrix<T, Block> weights_of(workload const& what) {
   const int rows = int(ceil_div<std::int64_t>(what.m, Block::rows));
   const int cols = int(ceil_div<std::int64_t>(what.k, Block::cols));
-  block_sparse_matrix<float, Block> w(
+  block_sparse_matrix<T, Block> w(
       what.m, what.k, random_pattern(rows, cols, what.density, random_stream(1, random_purpose::test)));
   const random_stream random(2, random_purpose::test);
   std::uint64_t n = 0;
@@ -32,17 +33,18 @@ template <class Block> block_sparse_matrix<float, Block> weights_of(workload con
     for (int r = 0; r < Block::rows; ++r)
       for (int c = 0; c < Block::cols; ++c)  // what overhangs stays zero
         if (std::int64_t(i) * Block::rows + r < what.m && std::int64_t(j) * Block::cols + c < what.k)
-          w.at_slot(slot)[std::size_t(r * Block::cols + c)] = float(2 * random.uniform(n++) - 1);
+          w.at_slot(slot)[std::size_t(r * Block::cols + c)] = T(2 * random.uniform(n++) - 1);
   });
   return w;
 }
 
-inline panel_matrix<float> activation(std::int64_t features, std::int64_t tokens, std::uint64_t seed) {
-  panel_matrix<float> x(features, tokens);
+template <class T = float>
+panel_matrix<T> activation(std::int64_t features, std::int64_t tokens, std::uint64_t seed) {
+  panel_matrix<T> x(features, tokens);
   const random_stream random(seed, random_purpose::test);
   for (std::int64_t f = 0; f < features; ++f)
     for (std::int64_t t = 0; t < tokens; ++t)
-      x(f, t) = float(2 * random.uniform(std::uint64_t(f * tokens + t)) - 1);
+      x(f, t) = T(2 * random.uniform(std::uint64_t(f * tokens + t)) - 1);
   return x;
 }
 
@@ -52,16 +54,19 @@ template <class Matrix> double useful_flops(Matrix const& w, std::int64_t tokens
 }
 
 /// `value` beside the sum of left(i)·right(i) for i = 0 … terms - 1. The tolerance is the bound of the
-/// rounding errors of such a sum in float, in any order (Higham 2002, §3.1).
-template <class Left, class Right>
-checked_value beside_sum(float value, std::int64_t terms, Left&& left, Right&& right) {
+/// rounding errors of such a sum in float, in any order (Higham 2002, §3.1), and of one that is stored
+/// narrower.
+template <class T, class Left, class Right>
+checked_value beside_sum(T value, std::int64_t terms, Left&& left, Right&& right) {
   double sum = 0, magnitude = 0;
   for (std::int64_t i = 0; i < terms; ++i) {
     const double term = double(left(i)) * double(right(i));
     sum += term;
     magnitude += std::abs(term);
   }
-  return {double(value), sum, double(terms) * std::numeric_limits<float>::epsilon() / 2 * magnitude};
+  const double summed = double(terms) * unit_roundoff<float> * magnitude;
+  const double stored = std::is_same_v<T, float> ? 0 : unit_roundoff<T> * (std::abs(sum) + summed);
+  return {double(value), sum, summed + stored};
 }
 
 /// The row and column of each stored value inside a matrix: what the results of a sampled product are.

@@ -108,44 +108,49 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> voi
   }
 }
 
-template <class Arch, class T, class Block> void check_sampled_product() {
-  using kernel = kernels::sampled_product<Arch, T, Block>;
+template <class Arch, class A, class B, class Block> void check_sampled_product() {
+  using types = kernels::sampled_types<A, B>;
+  using kernel = kernels::sampled_product<Arch, types, Block>;
+  using T = typename types::accumulator;
   blocks<T, Block> g, exact;
-  INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", simd::lanes<T, Arch>, " lanes");
-  constexpr int panels = 2, tokens[panels] = {64, 30};
-  std::vector<T> a, b, grouped(std::size_t(panels * stored_cols * panel_tokens));
+  INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", simd::lanes<T, Arch>,
+       " lanes, bytes of a, b: ", sizeof(A), sizeof(B));
+  constexpr int panels = 3, tokens[panels] = {64, 64, 31}, b_stride = stored_cols * types::row;
+  std::vector<A> a;
+  std::vector<B> b;
+  std::vector<typename types::lane> grouped(std::size_t(panels * b_stride));
   for (int p = 0; p < panels; ++p) {
-    const auto more_a = panel<T>(rows, stored_rows, tokens[p], 2),
-               more_b = panel<T>(cols, stored_cols, tokens[p], 5);
+    const auto more_a = panel<A>(rows, stored_rows, tokens[p], 2);
+    const auto more_b = panel<B>(cols, stored_cols, tokens[p], 5);
     a.insert(a.end(), more_a.begin(), more_a.end());
     b.insert(b.end(), more_b.begin(), more_b.end());
     if constexpr (kernel::regroups)
-      kernel::regroup(more_b.data(), grouped.data() + p * stored_cols * panel_tokens, stored_cols);
+      kernels::regroup<kernel::columns, Arch>(more_b.data(), grouped.data() + p * b_stride, stored_cols);
+    else
+      std::copy(more_b.begin(), more_b.end(), grouped.begin() + p * b_stride);
   }
-  kernels::sampled_arguments<T> s{};
+  kernels::sampled_arguments<types> s{};
   s.index = {g.row_start.data(), g.col.data(), nullptr, g.lines, 0};
   s.a = a.data();
-  s.grouped_b = kernel::regroups ? grouped.data() : b.data();
+  s.grouped_b = grouped.data();
   s.a_stride = stored_rows * panel_tokens;
-  s.b_stride = stored_cols * panel_tokens;
+  s.b_stride = b_stride;
   s.rows = stored_rows;
   s.cols = stored_cols;
   s.values = g.values.data();
   s.last_line = g.lines;
   s.panels = panels;
-  std::vector<std::byte> scratch;
-  if constexpr (requires { kernel::scratch_bytes(s.index, s.cols); }) {
-    scratch.resize(kernel::scratch_bytes(s.index, s.cols));
-    s.scratch = scratch.data();
-  }
+  std::vector<std::max_align_t> scratch(kernel::scratch_bytes(s.index, s.cols) / sizeof(std::max_align_t) +
+                                        1);
+  s.scratch = reinterpret_cast<std::byte*>(scratch.data());
   kernel::run(s);
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < cols; ++j)
       if (T* const sum = exact.at(i, j))
         for (int p = 0; p < panels; ++p)
           for (int t = 0; t < tokens[p]; ++t)
-            *sum += a[std::size_t((p * stored_rows + i) * panel_tokens + t)] *
-                    b[std::size_t((p * stored_cols + j) * panel_tokens + t)];
+            *sum += T(a[std::size_t(p * stored_rows * panel_tokens + place_in_panel<A>(i, t))]) *
+                    T(b[std::size_t(p * stored_cols * panel_tokens + place_in_panel<B>(j, t))]);
   REQUIRE(g.values == exact.values);
 }
 
@@ -213,7 +218,7 @@ template <class Arch, class Types, class Block> void check_products() {
 
 template <class Arch, class T, class Block> void check_kernels() {
   check_products<Arch, kernels::product_types<T, T, T>, Block>();
-  check_sampled_product<Arch, T, Block>();
+  check_sampled_product<Arch, T, T, Block>();
 }
 
 }  // namespace
@@ -234,6 +239,13 @@ TEST_CASE_TEMPLATE_DEFINE("kernels: ordered products are exact on integers, in o
   check_ordered_product<Arch, double, kernels::tree::sum>(11, 200);
 }
 TEST_CASE_TEMPLATE_APPLY(exact_ordered, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("kernels: sampled products of bfloat16 are exact on integers", Arch, exact_pairs) {
+  check_sampled_product<Arch, bfloat16, bfloat16, block_shape<4>>();
+  check_sampled_product<Arch, bfloat16, bfloat16, block_shape<1>>();
+}
+TEST_CASE_TEMPLATE_APPLY(exact_pairs, support::archs);
+
 // In registers of one width, for compile time is dear: other flags bring others.
 TEST_CASE("kernels: products of bfloat16 and of mixed elements are exact on integers") {
   using Arch = simd::native;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <tuple>
 #include <vector>
 
@@ -48,6 +51,33 @@ template <class Arch, class T, int Columns> void check_grouped_form() {
   }
 }
 
+/// A panel in bfloat16 whose tokens are brought together two by two, or widened.
+template <class Arch, class Lane, int Columns> void check_grouped_pairs() {
+  constexpr int lanes = simd::lanes<Lane, Arch>;
+  if constexpr (Columns <= lanes) {
+    constexpr int run = lanes / Columns, row = simd::lanes_a_panel<Lane>, features = std::max(Columns, 2);
+    INFO(lanes, " lanes, ", Columns, " columns, ", row, " lanes a panel");
+    std::vector<bfloat16> panel(features * panel_tokens);
+    for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = std::bit_cast<bfloat16>(std::uint16_t(i + 1));
+    std::vector<Lane> grouped(features * row);
+    simd::regroup<Columns, Arch>(panel.data(), grouped.data());
+    for (int f = 0; f < features; ++f)
+      for (int l = 0; l < row; ++l) {
+        const auto code = [&](int token) {
+          return std::uint32_t(
+              std::bit_cast<std::uint16_t>(panel[std::size_t(place_in_panel<bfloat16>(f, token))]));
+        };
+        const int group = f / Columns, column = f % Columns;
+        const Lane got =
+            grouped[std::size_t(group * Columns * row + l / run * lanes + column * run + l % run)];
+        if constexpr (simd::tokens_a_lane<Lane> == 2)
+          REQUIRE(got == (code(2 * l) | code(2 * l + 1) << 16));
+        else
+          REQUIRE(std::bit_cast<std::uint32_t>(got) == code(l) << 16);
+      }
+  }
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the order they should", Arch,
@@ -63,3 +93,13 @@ TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the o
   all(double{});
 }
 TEST_CASE_TEMPLATE_APPLY(grouped, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("regroup: tokens in bfloat16 stand two in a lane, or are widened", Arch,
+                          grouped_pairs) {
+  check_grouped_pairs<Arch, std::uint32_t, 1>();
+  check_grouped_pairs<Arch, std::uint32_t, 4>();
+  check_grouped_pairs<Arch, std::uint32_t, 16>();
+  check_grouped_pairs<Arch, float, 1>();
+  check_grouped_pairs<Arch, float, 8>();
+}
+TEST_CASE_TEMPLATE_APPLY(grouped_pairs, support::archs);

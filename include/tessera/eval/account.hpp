@@ -146,18 +146,17 @@ inline cost counted_cost(step const& s, tile const& t) {
     case work::regroup: {  // a range of features of whole panels, padding included
       const bool beyond = std::int64_t(t.round) * s.lines + panel >= s.panels();
       const share part(int(s.depth / granule), t.index % s.parts, s.parts);
-      const std::int64_t moved =
-          beyond ? 0 : std::int64_t(part.last - part.first) * granule * panel_tokens * size;
-      return {moved, moved, 0};
+      const std::int64_t moved = beyond ? 0 : std::int64_t(part.last - part.first) * granule * panel_tokens;
+      return {moved * s.operand[1].element_bytes, moved * size, 0};
     }
     case work::sampled: {
       const std::int64_t panels = s.rounds > 1 ? s.parts : s.panels();
       const std::int64_t tokens =
           std::min(s.tokens, (t.round + 1) * panels * panel_tokens) - t.round * panels * panel_tokens;
       const std::int64_t sums = blocks_of(s.index, lines) * block;
-      return {((rows_in(lines, s.block_rows, s.features) + s.inner) * tokens +
-               (s.accumulates || t.round > 0 ? sums : 0)) *
-                  size,
+      const std::int64_t rows = rows_in(lines, s.block_rows, s.features);
+      return {(rows * s.operand[1].element_bytes + s.inner * s.operand[2].element_bytes) * tokens +
+                  (s.accumulates || t.round > 0 ? sums * size : 0),
               sums * size, sums * tokens};
     }
     case work::matrix_product:

@@ -120,15 +120,19 @@ struct statement_lowering<block_sparse_matrix<T, Block>, Value, false> {
 template <class T, class Block, class A, class B, bool Accumulates>
 struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> {
   static void lower(plan& p, block_sparse_matrix<T, Block>& to, expr::outer_product<A, B> const& value) {
+    using types = kernels::sampled_types<typename A::value_type, typename B::value_type>;
     static_assert(
-        std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+        std::is_same_v<accumulator_t<T>, typename types::accumulator>,
         "the operands and the destination of a statement have different element types: bring them to one");
-    using kernel_step = sampled_step<simd::native, T, Block>;
+    static_assert(std::is_same_v<T, accumulator_t<T>>,
+                  "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
+    using kernel_step = sampled_step<simd::native, types, Block>;
     if (!value.sampled && !to.stored().is_dense())
       throw shape_error(message("[c = a * transposed(b)] c stores ", to.stored().stored(), " of ",
                                 std::int64_t(to.stored().block_rows()) * to.stored().block_cols(),
                                 " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
-    auto const &a = value.a.tensor(), &b = value.b.tensor();
+    auto const& a = value.a.tensor();
+    auto const& b = value.b.tensor();
     step product;
     product.kind = cut::lines;
     product.computes = work::sampled;
@@ -147,21 +151,20 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.add(operand_of<over::all_panels>(to));
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
-    product.operand[1].stride = std::size_t(a.panel_stride()) * sizeof(T);
-    product.operand[2].stride = std::size_t(b.panel_stride()) * sizeof(T);
-    product.sums = p.scratch(kernel_step::scratch_bytes(product.index, product.depth));
+    product.sums = p.scratch(kernel_step::kernel::scratch_bytes(product.index, product.depth));
     product.compute = kernel_step::compute;
     if constexpr (kernel_step::kernel::regroups) {
       if (a.tokens() > 0 && product.lines > 0) {
-        const std::size_t panel_bytes = product.operand[2].stride;
+        using lane = typename types::lane;
+        const auto panel_bytes = std::size_t(kernel_step::stride(b.stored_features())) * sizeof(lane);
         step regroup;
         regroup.kind = cut::panels;
         regroup.computes = work::regroup;
-        regroup.element_bytes = sizeof(T);
+        regroup.element_bytes = sizeof(lane) / simd::tokens_a_lane<lane>;
         regroup.divisible = false;
         regroup.tokens = b.tokens();
         regroup.depth = b.stored_features();
-        regroup.lines = kernel_step::panels_a_round(b.panel_stride(), b.panels());
+        regroup.lines = kernel_step::panels_a_round(b.stored_features(), b.panels());
         regroup.parts = p.threads() == 1 ? 1 : ceil_div(4 * p.threads(), regroup.lines);
         regroup.tiles = regroup.lines * regroup.parts;
         regroup.rounds = product.rounds = int(ceil_div<std::int64_t>(b.panels(), regroup.lines));
@@ -170,6 +173,7 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
         regroup.add(operand_of<over::panels>(b));
         regroup.compute = kernel_step::regroup;
         product.operand[2] = regroup.operand[0];
+        product.operand[2].element_bytes = regroup.element_bytes;
         p.add(regroup);
       }
     }

@@ -248,25 +248,26 @@ template <class Arch, class E, class Tree> struct map_step {
   }
 };
 
-template <class Arch, class T, class Block> struct sampled_step {
-  using kernel = kernels::sampled_product<Arch, T, Block>;
-  static constexpr std::size_t round_bytes = std::size_t(768) << 10;  // of regrouped panels, for the L2
+template <class Arch, class Types, class Block> struct sampled_step {
+  using kernel = kernels::sampled_product<Arch, Types, Block>;
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using lane = typename Types::lane;
+  using T = typename Types::accumulator;
+  /// Of regrouped panels: for the L2. Single elements are listed anew for every round: for the L3.
+  static constexpr std::size_t round_bytes = std::size_t(Block::elements == 1 ? 16384 : 768) << 10;
 
   /// Blocks that share no loads read all of b again for each tile.
   static constexpr int tiles_a_thread = Block::elements == 1 ? 2 : 8;
 
-  static int panels_a_round(std::int64_t stride, std::int64_t panels) {
-    const std::int64_t chunk = kernel::panels_a_chunk(stride);
-    const std::int64_t fit =
-        std::int64_t(round_bytes / std::max<std::size_t>(1, std::size_t(stride) * sizeof(T)));
-    return int(std::min(panels, std::max(chunk, fit / chunk * chunk)));
-  }
+  /// Lanes of a regrouped panel of so many stored features.
+  static std::int64_t stride(std::int64_t features) { return features * Types::row; }
 
-  static std::size_t scratch_bytes(kernels::line_index const& index, std::int64_t cols) {
-    if constexpr (requires { kernel::scratch_bytes(index, cols); })
-      return kernel::scratch_bytes(index, cols);
-    else
-      return 0;
+  static int panels_a_round(std::int64_t features, std::int64_t panels) {
+    const std::int64_t chunk = kernel::panels_a_chunk(stride(features));
+    const std::int64_t fit =
+        std::int64_t(round_bytes / std::max<std::size_t>(1, std::size_t(stride(features)) * sizeof(lane)));
+    return int(std::min(panels, std::max(chunk, fit / chunk * chunk)));
   }
 
   /// A range of features of one panel of the round.
@@ -274,10 +275,11 @@ template <class Arch, class T, class Block> struct sampled_step {
     const std::int64_t in_round = t.index / s.parts, panel = std::int64_t(t.round) * s.lines + in_round;
     if (panel >= s.panels()) return;
     const share part(int(s.depth / granule), t.index % s.parts, s.parts);
-    const std::int64_t first = std::int64_t(part.first) * granule * panel_tokens;
-    kernel::regroup(reinterpret_cast<T const*>(s.address(1, panel, nullptr)) + first,
-                    reinterpret_cast<T*>(s.address(0, in_round, nullptr)) + first,
-                    std::int64_t(part.last - part.first) * granule);
+    const std::int64_t first = std::int64_t(part.first) * granule;
+    kernels::regroup<kernel::columns, Arch>(
+        reinterpret_cast<B const*>(s.address(1, panel, nullptr)) + first * panel_tokens,
+        reinterpret_cast<lane*>(s.address(0, in_round, nullptr)) + stride(first),
+        std::int64_t(part.last - part.first) * granule);
   }
 
   static void compute(step const& s, tile const& t) noexcept {
@@ -285,12 +287,12 @@ template <class Arch, class T, class Block> struct sampled_step {
     if (t.round == 0 && !s.accumulates) clear(s, lines);
     const std::int64_t in_round = s.rounds > 1 ? s.parts : s.panels();
     const std::int64_t first = t.round * in_round, last = std::min(s.panels(), first + in_round);
-    kernels::sampled_arguments<T> a{};
+    kernels::sampled_arguments<Types> a{};
     a.index = s.index;
-    a.a = reinterpret_cast<T const*>(s.address(1, first, nullptr));
-    a.grouped_b = reinterpret_cast<T const*>(s.address(2, kernel::regroups ? 0 : first, nullptr));
-    a.a_stride = std::int64_t(s.operand[1].stride / sizeof(T));
-    a.b_stride = std::int64_t(s.operand[2].stride / sizeof(T));
+    a.a = reinterpret_cast<A const*>(s.address(1, first, nullptr));
+    a.grouped_b = reinterpret_cast<lane const*>(s.address(2, kernel::regroups ? 0 : first, nullptr));
+    a.a_stride = std::int64_t(s.operand[1].stride / sizeof(A));
+    a.b_stride = stride(s.depth);
     a.rows = s.stored_features;
     a.cols = s.depth;
     a.values = reinterpret_cast<T*>(s.operand[0].base);

@@ -57,10 +57,6 @@ template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
 
-/// False while no kernel multiplies it.
-template <class Operand>
-inline constexpr bool multiplied = !leaf<Operand> || !std::is_same_v<typename Operand::value_type, bfloat16>;
-
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
                 "the matrix and the activation have different element types: bring them to one");
@@ -117,8 +113,6 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
     if (a.tokens() != b.of.tensor().tokens())
       throw shape_error(
           message("[a * transposed(b)] a has ", a.tokens(), " tokens but b has ", b.of.tensor().tokens()));
-    static_assert(expr::multiplied<expr::held<A>> && expr::multiplied<Leaf>,
-                  "products of bfloat16 come later: store a float");
     return expr::outer_product<expr::held<A>, Leaf>{expr::hold(std::forward<A>(a)), std::move(b.of)};
   }
 }
@@ -127,8 +121,9 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
   static_assert(expr::one_type<expr::held<A>, expr::held<B>>,
                 "the two matrices have different element types: bring them to one");
-  static_assert(expr::multiplied<expr::held<A>> && expr::multiplied<expr::held<B>>,
-                "products of bfloat16 come later: store a float");
+  static_assert(!std::is_same_v<typename expr::held<A>::value_type, bfloat16> &&
+                    !std::is_same_v<typename expr::held<B>::value_type, bfloat16>,
+                "products of two matrices in bfloat16 come later: store a float");
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),

@@ -19,13 +19,19 @@ namespace tessera::inline TESSERA_ISA::kernels {
 /// columns of b, in the L1. Stored elements are listed once, range of columns by range of columns, in groups
 /// of `width` of a row; the lists then serve all panels, without a branch that depends on the pattern, and
 /// keep the sums.
-template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>> {
+template <class Arch, class Types> struct sampled_product<Arch, Types, block_shape<1, 1>> {
+  using arguments = sampled_arguments<Types>;
+  using T = typename Types::accumulator;
+  using lane = typename Types::lane;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int width = std::min(4, lanes);
   static constexpr int together = lanes / width;  // groups whose sums fill a register
-  static constexpr bool regroups = false;
+  static constexpr int columns = 1;
+  static constexpr bool regroups = Types::copies_b;
+  /// As many as give a row 64 lanes: what is done once for each group then weighs no more.
+  static constexpr int panels_together = simd::tokens_a_lane<lane>;
 
   /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
   static std::size_t scratch_bytes(line_index const& index, std::int64_t cols) {
@@ -37,11 +43,14 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
       longest = std::max(longest, groups);
     }
     const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * together;
-    return std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
-           std::size_t(r.count + 1 + std::min(index.lines, most_rows)) * sizeof(std::int32_t);
+    return left_rows<Types>::bytes(rows_a_slice(index), panels_together) +
+           std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
+           std::size_t(r.count + 1 + rows_a_slice(index)) * sizeof(std::int32_t);
   }
 
-  static void run(sampled_arguments<T> const& a) noexcept {
+  static int panels_a_chunk(std::int64_t /*b_stride*/) { return panels_together; }
+
+  static void run(arguments const& a) noexcept {
     const ranges r(a.index, a.cols);
     std::int64_t all = 0;
     for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(stored(a.index, line));
@@ -52,16 +61,19 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
       for (last = first; last < a.last_line && last - first < most_rows && groups < target; ++last)
         groups += r.groups(stored(a.index, last));
       lists l = list(a, r, first, last, groups + r.count * together);
-      for (int panel = 0; panel < a.panels; ++panel)
-        for (int range = 0; range < r.count; ++range) multiply(a, r, l, first, panel, range);
+      int panel = 0;
+      for (; panel + panels_together <= a.panels; panel += panels_together)
+        multiply<panels_together>(a, r, l, first, last, panel);
+      for (; panel < a.panels; ++panel) multiply<1>(a, r, l, first, last, panel);
       add(a, l);
     }
   }
 
  private:
-  static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(T));
+  static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(lane));
   static constexpr std::int64_t groups_a_slice = 16384;  // with a's rows and the sums they should fit the L2
   static constexpr int most_rows = 4096;
+  static int rows_a_slice(line_index const& index) { return std::min(index.lines, most_rows); }
 
   struct group {
     std::int32_t slot;
@@ -98,26 +110,28 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
     int count;
   };
 
-  /// Memory to be asked for in equal shares, into the L2.
+  /// Memory of a few panels to be asked for in equal shares, into the L2.
   struct stream {
-    static constexpr int step = 64 / sizeof(T);
-    T const *at, *end;
+    static constexpr int step = 64 / sizeof(lane);
+    lane const *at, *end;
     std::int64_t share;
-    stream(T const* from, std::int64_t count, int shares)
+    stream(lane const* from, std::int64_t count, int shares)
         : at(from),
           end(from + count),
           share(ceil_div<std::int64_t>(count, std::int64_t(shares) * step) * step) {}
-    TESSERA_INLINE void fetch() {
-      T const* const to = std::min(at + share, end);
-      for (; at < to; at += step) simd::prefetch<2>(at);
+    template <int Panels> TESSERA_INLINE void fetch(std::int64_t stride) {
+      lane const* const to = std::min(at + share, end);
+      for (; at < to; at += step)
+        unroll<Panels>([&](auto p) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + p * stride); });
     }
   };
 
   /// Lists what lines [first, last) store, in at most `most` groups; those that only fill a register up have
   /// no elements.
-  static lists list(sampled_arguments<T> const& a, ranges const& r, int first, int last, std::int64_t most) {
+  static lists list(arguments const& a, ranges const& r, int first, int last, std::int64_t most) {
     lists l;
-    l.sums = reinterpret_cast<T*>(a.scratch);
+    l.sums =
+        reinterpret_cast<T*>(a.scratch + left_rows<Types>::bytes(rows_a_slice(a.index), panels_together));
     l.groups = reinterpret_cast<group*>(l.sums + most * width);
     l.start = reinterpret_cast<std::int32_t*>(l.groups + most);
     l.count = 0;
@@ -136,17 +150,17 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
     return l;
   }
 
-  /// The stored elements of a line in `columns` columns from `from` on; the line has been walked up to `at`.
-  static void list_row(line_index const& index, int line, std::int32_t from, std::int32_t columns,
+  /// The stored elements of a line in `most` columns from `from` on; the line has been walked up to `at`.
+  static void list_row(line_index const& index, int line, std::int32_t from, std::int32_t most,
                        std::uint16_t row, std::int32_t& at, lists& l) {
     const std::int32_t end = index.start ? index.start[line + 1] : index.blocks_a_line;
     const std::int32_t slot = index.start ? 0 : line * index.blocks_a_line;
-    while (at < end && index.other[at] - from < columns) {
+    while (at < end && index.other[at] - from < most) {
       group& g = l.groups[l.count++];
       g = {slot + at, row, 0, {}};
       for (int i = 0; i < width; ++i) {
         const std::int32_t column = index.other[std::min(at + i, end - 1)] - from;
-        const bool here = at + i < end && column < columns;
+        const bool here = at + i < end && column < most;
         g.column[i] = std::uint16_t(here ? column : 0);
         g.count = std::uint16_t(g.count + here);
       }
@@ -154,35 +168,47 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
     }
   }
 
-  static void multiply(sampled_arguments<T> const& a, ranges const& r, lists const& l, int first, int panel,
-                       int range) {
-    T const* const left = a.a + panel * a.a_stride + std::int64_t(first) * panel_tokens;
-    T const* const right = a.grouped_b + panel * a.b_stride + std::int64_t(range) * r.columns * panel_tokens;
+  template <int Panels>
+  static void multiply(arguments const& a, ranges const& r, lists const& l, int first, int last, int panel) {
+    const auto left = left_rows<Types>::template of<Arch>(a, first, last, panel, Panels);
+    for (int range = 0; range < r.count; ++range) multiply_range<Panels>(a, r, l, left, panel, range);
+  }
+
+  template <int Panels>
+  static void multiply_range(arguments const& a, ranges const& r, lists const& l, left_rows<Types> left,
+                             int panel, int range) {
+    constexpr int row = Types::row;
+    lane const* const right = a.grouped_b + panel * a.b_stride + std::int64_t(range) * r.columns * row;
     const int end = l.start[range + 1];
     const int batches = std::max(1, (end - l.start[range]) / together);
-    const bool last = range + 1 == r.count, more = panel + 1 < a.panels;
-    const std::int64_t next_range = last ? 0 : range + 1, next_panel = panel + (last && more);
-    stream next_b(a.grouped_b + next_panel * a.b_stride + next_range * r.columns * panel_tokens,
-                  std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns) * panel_tokens, batches);
+    const bool last = range + 1 == r.count;
+    const std::int64_t next_range = last ? 0 : range + 1;
+    const std::int64_t next_columns = std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns);
+    const int next_panel = panel + (last && panel + 2 * Panels <= a.panels ? Panels : 0);
+    stream next_b(a.grouped_b + next_panel * a.b_stride + next_range * r.columns * row, next_columns * row,
+                  batches);
     for (int g = l.start[range]; g < end; g += together) {
-      next_b.fetch();
+      next_b.template fetch<Panels>(a.b_stride);
       reg partial[together];
       unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
-        T const* const y = left + now.row * panel_tokens;
-        T const* x[width];
+        lane const* y = left.first + now.row * row;
+        lane const* x[width];
         reg acc[width];
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-          x[i] = right + now.column[i] * panel_tokens;
+          x[i] = right + now.column[i] * row;
           acc[i] = simd::zero<Arch, T>();
         });
-        // Four registers a panel where they are wide.
-        unroll<4>([&](auto quarter) TESSERA_INLINE_LAMBDA {
-          for (int t = quarter * panel_tokens / 4; t < (quarter + 1) * panel_tokens / 4; t += lanes) {
-            reg ys = simd::load<Arch>(y + t);
+        // Four registers a row where they are wide.
+        constexpr int parts = std::min(4, row / lanes);
+        unroll<Panels * parts>([&](auto at) TESSERA_INLINE_LAMBDA {
+          constexpr int p = at / parts, part = at % parts;
+          for (int t = part * row / parts; t < (part + 1) * row / parts; t += lanes) {
+            auto ys = simd::load<Arch>(y + p * left.stride + t);
             simd::pin(ys);
             unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-              acc[i] = simd::fma<Arch, T>(ys, simd::load<Arch>(x[i] + t), acc[i]);
+              acc[i] =
+                  simd::multiply_add<lane, Arch>(ys, simd::load<Arch>(x[i] + p * a.b_stride + t), acc[i]);
             });
           }
         });
@@ -194,7 +220,7 @@ template <class Arch, class T> struct sampled_product<Arch, T, block_shape<1, 1>
     }
   }
 
-  static void add(sampled_arguments<T> const& a, lists const& l) {
+  static void add(arguments const& a, lists const& l) {
     for (int g = 0; g < l.count; ++g)
       for (int i = 0; i < l.groups[g].count; ++i) a.values[l.groups[g].slot + i] += l.sums[g * width + i];
   }

@@ -1,23 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Registers whose lanes hold `Columns` columns of `lanes / Columns` consecutive tokens each, column by
 // column: the form in which a product that sums over tokens needs no reduction until its end, for any width
-// of block.
+// of block. Two numbers in bfloat16 that are multiplied stand in one lane: two tokens of one feature.
 
 namespace tessera::inline TESSERA_ISA::simd {
+
+/// Tokens in a lane of std::uint32_t, the bits of two numbers in bfloat16, or of another type, which is the
+/// number itself.
+template <class Lane> inline constexpr int tokens_a_lane = std::is_same_v<Lane, std::uint32_t> ? 2 : 1;
+/// Lanes of one feature of a panel.
+template <class Lane> inline constexpr int lanes_a_panel = panel_tokens / tokens_a_lane<Lane>;
+
+/// a · b + sum in each lane, over the tokens in it.
+template <class Lane, class Arch, class Sum>
+TESSERA_INLINE Sum multiply_add(reg<Lane, Arch> a, reg<Lane, Arch> b, Sum sum) {
+  if constexpr (tokens_a_lane<Lane> == 2)
+    return add_dot<Arch>(sum, a, b);
+  else
+    return fma<Arch, Lane>(a, b, sum);
+}
 
 /// True where the permutation of two registers is one instruction.
 template <class T, class Arch>
 inline constexpr bool permutes_two =
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
     lanes<T, Arch> * sizeof(T) == 64;
 #else
     false;
@@ -28,19 +48,24 @@ namespace detail {
 /// rule.
 template <class T, class Arch, class Index>
 TESSERA_INLINE reg<T, Arch> permute(reg<T, Arch> a, reg<T, Arch> b, Index) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   if constexpr (permutes_two<T, Arch>) {
-    using integer = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+    using integer = std::conditional_t<sizeof(T) == 2, std::int16_t,
+                                       std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
     struct table {
       alignas(64) integer lane[64 / sizeof(T)];
     };
     static constexpr table from = [] {
       table t{};
-      for (int i = 0; i < int(64 / sizeof(T)); ++i) t.lane[i] = Index::at(i);
+      for (int i = 0; i < int(64 / sizeof(T)); ++i) t.lane[i] = integer(Index::at(i));
       return t;
     }();
     const __m512i index = _mm512_load_si512(from.lane);
-    if constexpr (sizeof(T) == 4)
+    if constexpr (sizeof(T) == 2)
+      return _mm512_permutex2var_epi16(a, index, b);
+    else if constexpr (std::is_same_v<T, std::uint32_t>)
+      return _mm512_permutex2var_epi32(a, index, b);
+    else if constexpr (sizeof(T) == 4)
       return _mm512_permutex2var_ps(a, index, b);
     else
       return _mm512_permutex2var_pd(a, index, b);
@@ -69,25 +94,54 @@ template <int Lanes, int Odd> struct alternate {
 };
 }  // namespace detail
 
-/// `Columns` features of a panel, 64 tokens each, into 64 * Columns / lanes registers of the grouped form.
-template <int Columns, class Arch, class T> TESSERA_INLINE void regroup(T const* features, T* grouped) {
-  constexpr int n = lanes<T, Arch>, tokens = n / Columns;
-  for (int first = 0; first < panel_tokens; first += n) {
-    reg<T, Arch> r[Columns];
-    unroll<Columns>([&](auto c)
-                        TESSERA_INLINE_LAMBDA { r[c] = load<Arch>(features + c * panel_tokens + first); });
+/// The features of a panel that share its lanes, each in a register of its own: the tokens of so many lanes
+/// from `first` on, in bfloat16 two by two or widened.
+template <class Lane, class Arch, class X>
+TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>* to) {
+  if constexpr (std::is_same_v<X, Lane>) {
+    to[0] = load<Arch>(features + first);
+  } else if constexpr (tokens_a_lane<Lane> == 1) {
+    const auto both = load_pairs<Arch>(features + 2 * first);
+    to[0] = even_feature<Arch>(both).data;
+    to[1] = odd_feature<Arch>(both).data;
+  } else {
+    constexpr int n = lanes<Lane, Arch>;
+    using halves = reg<std::uint16_t, Arch>;
+    const auto a = std::bit_cast<halves>(load_pairs<Arch>(features + 4 * first).data);
+    const auto b = std::bit_cast<halves>(load_pairs<Arch>(features + 4 * first + 2 * n).data);
+    to[0] = std::bit_cast<reg<Lane, Arch>>(
+        detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, 0>{}));
+    to[1] = std::bit_cast<reg<Lane, Arch>>(
+        detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, 1>{}));
+  }
+}
+
+/// `Columns` features of a panel, 64 tokens each, into as many registers of the grouped form as they fill; or
+/// two if there are two in its lanes.
+template <int Columns, class Arch, class X, class Lane>
+TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
+  constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
+  constexpr int share = element_traits<X>::features_a_lane, at_once = std::max(Columns, share);
+  for (int first = 0; first < row; first += n) {
+    reg<Lane, Arch> r[at_once];
+    unroll<at_once / share>([&](auto i) TESSERA_INLINE_LAMBDA {
+      load_features<Lane, Arch>(features + i * share * panel_tokens, first, r + i * share);
+    });
     unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
       if constexpr ((1 << bit) < Columns)
         unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
           if constexpr ((c & (1 << bit)) == 0) {
             const auto a = r[c], b = r[c + (1 << bit)];
-            r[c] = detail::permute<T, Arch>(a, b, detail::exchange<n, tokens, bit, false>{});
-            r[c + (1 << bit)] = detail::permute<T, Arch>(a, b, detail::exchange<n, tokens, bit, true>{});
+            r[c] = detail::permute<Lane, Arch>(a, b, detail::exchange<n, lanes_a_column, bit, false>{});
+            r[c + (1 << bit)] =
+                detail::permute<Lane, Arch>(a, b, detail::exchange<n, lanes_a_column, bit, true>{});
           }
         });
     });
-    unroll<Columns>([&](auto c)
-                        TESSERA_INLINE_LAMBDA { store<Arch>(grouped + (first / tokens + c) * n, r[c]); });
+    unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
+      constexpr int group = c / Columns, column = c % Columns;
+      store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
+    });
   }
 }
 
