@@ -3,12 +3,14 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 #include <support/reference.hpp>
 
+#include <tessera/eval/account.hpp>
 #include <tessera/eval/attention.hpp>
 #include <tessera/tessera.hpp>
 
@@ -34,6 +36,7 @@ const std::vector<layout>& layouts() {
   static const std::vector<layout> all = {
       {"one across panels", sequences::from_lengths(numbers{150})},
       {"many short", sequences::from_lengths(numbers{1, 5, 17, 64, 100, 3, 0, 2})},
+      {"short across panels", sequences::from_lengths(numbers{90, 50, 90, 90, 50, 30})},
       {"one panel", sequences::from_lengths(numbers{64})},
       {"two panels", sequences::of_equal_length(2, 128)},
       {"padded keys", sequences::from_lengths(numbers{70, 40, 64, 90}, {65, 7, 64, 1})},
@@ -58,27 +61,31 @@ struct bounded {
   }
 };
 
-/// One attention in double. u is the unit roundoff of the type its results are compared in.
+/// One attention in double. u is the unit roundoff of the type that sums are kept in, `narrowing` that of the
+/// type that y and dqkv are rounded to in the end, or 0 if it is the same.
 struct oracle {
   std::int64_t heads, hidden, tokens, size;
-  double u;
+  double u, narrowing;
   bounded y, log_sums, dqkv;
 
   double gamma(std::int64_t n) const { return double(n) * u / (1 - double(n) * u); }
 
   oracle(reference const& qkv, reference const& dy, sequences const& rows, int head_count, mask seen,
-         double unit)
+         double unit, double unit_of_results)
       : heads(head_count),
         hidden(qkv.rows / 3),
         tokens(qkv.cols),
         size(hidden / heads),
         u(unit),
+        narrowing(unit_of_results),
         y(hidden, tokens),
         log_sums(heads, tokens),
         dqkv(3 * hidden, tokens) {
     for (double& b : dqkv.bound.values) b = std::numeric_limits<float>::min();
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t t = 0; t < tokens; ++t) query(qkv, dy, rows, seen, h, t);
+    for (std::size_t i = 0; i < dqkv.value.values.size(); ++i)
+      dqkv.bound.values[i] += narrowing * (std::abs(dqkv.value.values[i]) + dqkv.bound.values[i]);
   }
 
   void query(reference const& qkv, reference const& dy, sequences const& rows, mask seen, std::int64_t h,
@@ -121,6 +128,7 @@ struct oracle {
       }
       y.value(q0 + f, t) = sum;
       y.bound(q0 + f, t) = (p_error + gamma(count + 8)) * magnitude + std::numeric_limits<float>::min();
+      y.bound(q0 + f, t) += narrowing * (std::abs(sum) + y.bound(q0 + f, t));
       const double g = dy(q0 + f, t);
       d += g * sum;
       d_bound += std::abs(g) * (gamma(size + 2) * std::abs(sum) + y.bound(q0 + f, t));
@@ -154,7 +162,8 @@ template <class T> struct problem {
   sequences rows;
   int heads;
   mask seen;
-  panel_matrix<T> qkv, y, log_sums, dy, dqkv;
+  panel_matrix<T> qkv, y, dy, dqkv;
+  panel_matrix<accumulator_t<T>> log_sums;
 
   problem(sequences layout_of_it, int head_count, int head_size, mask seen_keys)
       : rows(std::move(layout_of_it)),
@@ -162,18 +171,26 @@ template <class T> struct problem {
         seen(seen_keys),
         qkv(3 * heads * head_size, rows.tokens()),
         y(heads * head_size, rows.tokens()),
-        log_sums(heads, rows.tokens()),
         dy(heads * head_size, rows.tokens()),
-        dqkv(3 * heads * head_size, rows.tokens()) {
+        dqkv(3 * heads * head_size, rows.tokens()),
+        log_sums(heads, rows.tokens()) {
     std::uint64_t seed = 1;
-    for (auto* x : {&qkv, &y, &log_sums, &dy, &dqkv}) fill(*x, seed++);
+    for (auto* x : {&qkv, &y, &dy, &dqkv}) fill(*x, seed++);
+    fill(log_sums, seed);
   }
   void compute(context& ctx) {
     run(ctx, attention(qkv, rows, heads, seen, y, log_sums),
         attention_backward(qkv, y, log_sums, dy, rows, heads, seen, dqkv));
   }
   oracle exact() const {
-    return {to_reference(qkv), to_reference(dy), rows, heads, seen, std::numeric_limits<T>::epsilon() / 2};
+    constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
+    return {to_reference(qkv),
+            to_reference(dy),
+            rows,
+            heads,
+            seen,
+            unit_roundoff<accumulator_t<T>>,
+            narrow ? unit_roundoff<T> : 0};
   }
 };
 
@@ -183,12 +200,13 @@ struct size {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T, float, double,
+                   bfloat16) {
   context ctx(2, oversubscribe::allowed);
   for (auto const& [name, rows] : layouts())
-    for (const size s : {size{1, 16}, {2, 4}, {3, 20}, {2, 32}, {1, 64}, {1, 3}})
+    for (const size s : {size{1, 16}, {2, 4}, {3, 20}, {2, 32}, {1, 64}, {1, 128}, {5, 2}, {1, 3}})
       for (const mask seen : {mask::bidirectional, mask::causal}) {
+        if (s.head_size % element_traits<T>::features_a_lane != 0) continue;
         INFO(name, ", ", s.heads, " heads of ", s.head_size, seen == mask::causal ? ", causal" : "");
         problem<T> a(rows, s.heads, s.head_size, seen);
         a.compute(ctx);
@@ -200,6 +218,30 @@ TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over querie
         CHECK(padding_is_zero(a.log_sums));
         CHECK(padding_is_zero(a.dqkv));
       }
+}
+
+TEST_CASE("attention: the gradient in bfloat16 is that in float, rounded once") {
+  context ctx(1);
+  for (auto const& [name, rows] : layouts()) {
+    INFO(name);
+    problem<bfloat16> narrow(rows, 2, 32, mask::causal);
+    narrow.compute(ctx);
+    problem<float> wide(rows, 2, 32, mask::causal);
+    run(ctx, wide.qkv = converted(narrow.qkv), wide.y = converted(narrow.y), wide.dy = converted(narrow.dy),
+        wide.log_sums = narrow.log_sums * 1.0F);
+    run(ctx, attention_backward(wide.qkv, wide.y, wide.log_sums, wide.dy, rows, 2, mask::causal, wide.dqkv));
+    // Each differs from what is exact for the rounded y by no more than the bound for sums in float.
+    const bounded exact = wide.exact().dqkv;
+    double worst = 0;
+    for (std::int64_t f = 0; f < wide.dqkv.features(); ++f)
+      for (std::int64_t t = 0; t < rows.tokens(); ++t) {
+        const double in_float = double(wide.dqkv(f, t)), error = double(narrow.dqkv(f, t)) - in_float;
+        const double bound =
+            2 * exact.bound(f, t) + unit_roundoff<bfloat16> * (std::abs(in_float) + 2 * exact.bound(f, t));
+        worst = std::max(worst, std::abs(error) / bound);
+      }
+    CHECK(worst <= 1);
+  }
 }
 
 TEST_CASE("attention: a query that sees no key gives zero and the log of zero") {
@@ -258,7 +300,7 @@ TEST_CASE("attention: the gradient is that of finite differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, float, double) {
+TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, float, double, bfloat16) {
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
     problem<T> one(rows, 3, 20, mask::causal);
@@ -275,11 +317,24 @@ TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, fl
   }
 }
 
-TEST_CASE("attention: no tokens are no work") {
+TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16) {
   context ctx(1);
-  problem<float> a(sequences(), 2, 16, mask::causal);
+  problem<T> a(sequences(), 2, 16, mask::causal);
   a.compute(ctx);
   CHECK(a.y.tokens() == 0);
+}
+
+TEST_CASE_TEMPLATE("attention: the account has the bytes of all tensors and the pairs of the blocks visited",
+                   T, float, bfloat16) {
+  context ctx(1);
+  problem<T> a(sequences::from_lengths(numbers{150}), 2, 16, mask::causal);
+  const auto bytes = [](auto const&... tensor) { return (std::int64_t(tensor.size_bytes()) + ...); };
+  const std::int64_t multiplies = 6 * 64 * 64 * 32;  // of each product: three panels see 1, 2 and 3
+  CHECK(account(ctx, attention(a.qkv, a.rows, a.heads, a.seen, a.y, a.log_sums)).total ==
+        cost{bytes(a.qkv), bytes(a.y, a.log_sums), 2 * multiplies});
+  CHECK(
+      account(ctx, attention_backward(a.qkv, a.y, a.log_sums, a.dy, a.rows, a.heads, a.seen, a.dqkv)).total ==
+      cost{bytes(a.qkv, a.y, a.log_sums, a.dy), bytes(a.dqkv), 5 * multiplies});
 }
 
 TEST_CASE("attention: a later statement of the same run sees both results") {
@@ -322,4 +377,16 @@ TEST_CASE("attention: sizes that do not fit are refused with the numbers") {
   CHECK_THROWS_AS(backward(y, sums, few, dqkv), shape_error);
   CHECK_THROWS_AS(backward(y, sums, y, y), shape_error);
   CHECK_THROWS_AS(backward(y, sums, y, qkv), shape_error);
+}
+
+TEST_CASE("attention: heads of an odd number of features are refused in bfloat16") {
+  const sequences rows = sequences::from_lengths(numbers{70});
+  panel_matrix<bfloat16> qkv(18, 70), y(6, 70), dqkv(18, 70);
+  panel_matrix<float> sums(2, 70);
+  CHECK_THROWS_WITH_AS(static_cast<void>(attention(qkv, rows, 2, mask::causal, y, sums)),
+                       "[attention] 2 heads of 3 features: in BF16 two features share a lane, so that a head "
+                       "needs an even number",
+                       shape_error);
+  CHECK_THROWS_AS(static_cast<void>(attention_backward(qkv, y, sums, y, rows, 2, mask::causal, dqkv)),
+                  shape_error);
 }

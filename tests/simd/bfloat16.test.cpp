@@ -82,6 +82,16 @@ template <class Arch> void check_widening() {
       REQUIRE(equal(simd::load_values<Arch>(&panel[std::size_t(token)]),
                     [&](int l) { return panel[std::size_t(token + l)]; }));
     }
+    std::vector<float> room(panel.size());
+    std::vector<bfloat16> back(panel.size());
+    simd::store_narrowed<Arch>(simd::widened<Arch>(panel.data(), 4, room.data()), 4, back.data());
+    for (std::int64_t feature = 0; feature < 4; ++feature)
+      for (std::int64_t token = 0; token < panel_tokens; ++token) {
+        const auto at = std::size_t(place_in_panel<bfloat16>(feature, token));
+        const float wide = room[std::size_t(place_in_panel<float>(feature, token))];
+        REQUIRE(std::bit_cast<std::uint32_t>(wide) == code_of(panel[at]) << 16);
+        REQUIRE(code_of(back[at]) == code_of(bfloat16(wide)));
+      }
   }
 }
 
@@ -93,8 +103,8 @@ TEST_CASE_TEMPLATE_DEFINE("bfloat16: registers round as single numbers do, for e
 }
 TEST_CASE_TEMPLATE_APPLY(rounding, support::archs);
 
-TEST_CASE_TEMPLATE_DEFINE("bfloat16: registers are widened exactly, from panels and from values", Arch,
-                          widening) {
+TEST_CASE_TEMPLATE_DEFINE("bfloat16: registers are widened exactly, from panels and from values, and go back",
+                          Arch, widening) {
   check_widening<Arch>();
 }
 TEST_CASE_TEMPLATE_APPLY(widening, support::archs);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -14,6 +15,7 @@
 #include <tessera/kernels/attention.hpp>
 #include <tessera/kernels/attention_backward.hpp>
 #include <tessera/ops/exponential.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
@@ -41,6 +43,26 @@ inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std:
   return keys;
 }
 
+/// The panels of the sequences that have a token in a panel: first … last - 1.
+struct panel_range {
+  std::int64_t first, last;
+};
+inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
+  const std::int64_t token = panel * panel_tokens;
+  const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
+  return {layout.begin(layout.sequence_of(token)) / panel_tokens,
+          ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
+}
+/// The largest number of them, for the panels [first, last).
+inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
+  std::int64_t most = 0;
+  for (std::int64_t panel = first; panel < last; ++panel) {
+    const panel_range seen = panels_of_sequences(layout, panel);
+    most = std::max(most, seen.last - seen.first);
+  }
+  return most;
+}
+
 /// Queries times keys in the 64 × 64 blocks that are visited.
 inline std::int64_t visited_pairs(sequences const& layout, mask seen) {
   std::int64_t panels = 0;
@@ -62,7 +84,7 @@ template <class T> operand all_of(panel_matrix<T> const& x) {
 
 /// What both directions are given, and what they check.
 template <class T> struct attention_shape {
-  static_assert(element_traits<T>::features_a_lane == 1, "attention in bfloat16 comes later: use float");
+  using sum = accumulator_t<T>;
   panel_matrix<T> const* qkv;
   sequences const* layout;
   int heads;
@@ -75,11 +97,16 @@ template <class T> struct attention_shape {
     if (heads < 1 || qkv->features() == 0 || qkv->features() % (3 * std::int64_t(heads)) != 0)
       throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ", heads,
                                 " heads: it needs a multiple of 3 * heads, and at least one head"));
+    if (head_size() % element_traits<T>::features_a_lane != 0)
+      throw shape_error(message("[", operation, "] ", heads, " heads of ", head_size(), " features: in ",
+                                element_traits<T>::name, " two features share a lane, so that a head needs ",
+                                "an even number"));
     if (layout->tokens() != qkv->tokens())
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
   }
-  void check(const char* operation, const char* name, panel_matrix<T> const& x, std::int64_t features) const {
+  template <class E>
+  void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
     if (x.features() != features || x.tokens() != qkv->tokens())
       throw shape_error(message("[", operation, "] ", name, " is (", x.features(), " features, ", x.tokens(),
                                 " tokens) but should be (", features, ", ", qkv->tokens(), ")"));
@@ -93,7 +120,7 @@ template <class T> struct attention_shape {
             q + 2 * hidden() * panel_tokens,
             qkv->panel_stride(),
             head_size(),
-            T(1 / std::sqrt(double(head_size()))),
+            sum(1 / std::sqrt(double(head_size()))),
             &keys};
   }
   /// A step of which a tile is one head of what `cuts` counts, for `products` products.
@@ -113,8 +140,10 @@ template <class T>
 struct [[nodiscard(
     "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
   using statement_tag = void;
+  using sum = accumulator_t<T>;
   attention_shape<T> shape;
-  panel_matrix<T>*y, *log_sums;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
 
   void lower(plan& p) const {
     step s = shape.new_step(y->panels(), 2);
@@ -123,7 +152,7 @@ struct [[nodiscard(
     s.results = 2;
     s.add(all_of(*shape.qkv));
     s.extra = this;
-    s.sums = p.scratch(panel_tokens * panel_tokens * sizeof(T));
+    s.sums = p.scratch(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
     s.compute = compute;
     p.add(s);
   }
@@ -134,7 +163,7 @@ struct [[nodiscard(
     kernels::attention_panel<simd::native, T, ops::exponential>::run(
         {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
          log_sums->panel(panel) + head * panel_tokens, s.tokens_of(panel),
-         reinterpret_cast<T*>(t.scratch + s.sums)});
+         reinterpret_cast<sum*>(t.scratch + s.sums)});
   }
 };
 
@@ -142,16 +171,24 @@ template <class T>
 struct [[nodiscard(
     "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
   using statement_tag = void;
+  using sum = accumulator_t<T>;
   attention_shape<T> shape;
-  panel_matrix<T> const *y, *log_sums, *dy;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
 
   void lower(plan& p) const {
     step s = shape.new_step(std::int64_t(shape.layout->panel_groups().size()) - 1, 5);
     s.add(all_of(*dqkv));
-    for (auto* read : {shape.qkv, y, log_sums, dy}) s.add(all_of(*read));
+    for (auto* read : {shape.qkv, y, dy}) s.add(all_of(*read));
+    s.add(all_of(*log_sums));
     s.extra = this;
-    s.sums = p.scratch(kernels::attention_backward_scratch * sizeof(T));
+    // Gradients of keys and values that are summed beside dqkv: 1 MiB for head size 64 and 2048 tokens.
+    const std::int64_t wide =
+        2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
+    s.sums = p.scratch(std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) *
+                       sizeof(sum));
     s.compute = compute;
     p.add(s);
   }
@@ -159,22 +196,39 @@ struct [[nodiscard(
   /// gradients.
   static void compute(step const& s, tile const& t) noexcept {
     auto const& [shape, y, log_sums, dy, dqkv] = *static_cast<attention_backward_statement const*>(s.extra);
-    const auto groups = shape.layout->panel_groups();
-    const int head = t.index % shape.heads;
-    const std::size_t group = std::size_t(t.index / shape.heads);
+    const int head = t.index % shape.heads, size = shape.head_size();
+    const auto group = shape.layout->panel_groups().subspan(std::size_t(t.index / shape.heads), 2);
     const std::int64_t hidden = shape.hidden() * panel_tokens;
-    const std::int64_t row = std::int64_t(head) * shape.head_size() * panel_tokens;
-    T* const dq = dqkv->data() + row;
-    for (std::int64_t panel = groups[group]; panel < groups[group + 1]; ++panel)
-      for (int part = 1; part < 3; ++part)
-        std::fill_n(dqkv->panel(panel) + row + part * hidden, shape.head_size() * panel_tokens, T(0));
-    for (std::int64_t panel = groups[group]; panel < groups[group + 1]; ++panel) {
+    const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+    sum* const scratch = reinterpret_cast<sum*>(t.scratch + s.sums);
+    kernels::key_sums<sum> sums[2];  // dk and dv
+    for (int part = 0; part < 2; ++part)
+      if constexpr (std::is_same_v<T, sum>) {
+        sums[part] = {dqkv->data() + row + (1 + part) * hidden, dqkv->panel_stride(), dqkv->panels()};
+      } else {
+        const std::int64_t numbers = kernels::wide_numbers<T>(size);
+        sums[part] = {scratch + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
+                      most_panels_seen(*shape.layout, group[0], group[1])};
+      }
+    std::int64_t begun = group[0], complete = group[0];
+    const auto complete_until = [&](std::int64_t panel) {
+      for (; complete < panel; ++complete)
+        for (int part = 0; part < 2; ++part)
+          simd::store_narrowed<simd::native>(sums[part].of(complete), size,
+                                             dqkv->panel(complete) + row + (1 + part) * hidden);
+    };
+    for (std::int64_t panel = group[0]; panel < group[1]; ++panel) {
+      const panel_range seen = panels_of_sequences(*shape.layout, panel);
+      complete_until(seen.first);
+      for (; begun < seen.last; ++begun)
+        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
       kernels::attention_backward_panel<simd::native, T, ops::exponential>::run(
           {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, dq + hidden,
-           dq + 2 * hidden, reinterpret_cast<T*>(t.scratch + s.sums)});
+           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1],
+           scratch});
     }
+    complete_until(group[1]);
   }
 };
 
@@ -185,24 +239,26 @@ struct [[nodiscard(
 ///                             h d … (h + 1) d - 1 with d = hidden / heads
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
+/// Scores and sums are in the accumulator type.
 /// Throws shape_error. All are held by reference until run.
 template <element T>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, int heads, mask seen, panel_matrix<T>& y,
-               panel_matrix<T>& log_sums) {
+               panel_matrix<accumulator_t<T>>& log_sums) {
   const eval::attention_shape<T> shape{&qkv, &layout, heads, seen};
   shape.check("attention");
   shape.check("attention", "y", y, shape.hidden());
   shape.check("attention", "log_sums", log_sums, heads);
-  if (&y == &log_sums) throw shape_error("[attention] y and log_sums are the same tensor: give two");
+  if (static_cast<void const*>(&y) == &log_sums)
+    throw shape_error("[attention] y and log_sums are the same tensor: give two");
   return eval::attention_statement<T>{shape, &y, &log_sums};
 }
 
 /// dqkv (3 hidden, tokens), the gradient of a loss by qkv, from dy (hidden, tokens), its gradient by y, and
 /// what `attention` computed. Throws shape_error. All are held by reference until run.
 template <element T>
-auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y, panel_matrix<T> const& log_sums,
-                        panel_matrix<T> const& dy, sequences const& layout, int heads, mask seen,
-                        panel_matrix<T>& dqkv) {
+auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
+                        panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
+                        sequences const& layout, int heads, mask seen, panel_matrix<T>& dqkv) {
   const eval::attention_shape<T> shape{&qkv, &layout, heads, seen};
   shape.check("attention_backward");
   shape.check("attention_backward", "y", y, shape.hidden());

@@ -4,16 +4,20 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
 // (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of the same form: elements
 // of the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
-// 2022).
+// 2022). Sums over features take elements as they are stored, two bfloat16 at once. For sums over tokens,
+// which stand in different lanes, they are widened, a block of keys at a time.
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
@@ -28,23 +32,28 @@ enum class columns { panel, regrouped };
 /// What a product is added to: nothing, what the result holds, or that times a factor for each column.
 enum class onto { nothing, result, scaled_result };
 
-/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with c stored like a panel.
-template <class Arch, class T, rows_are Left, columns Right> struct panel_product {
+/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
+template <class Arch, class E, rows_are Left, columns Right> struct panel_product {
+  using T = accumulator_t<E>;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  static constexpr int row_step = Left == rows_are::features ? panel_tokens : 1;
-  static constexpr int depth_step = Left == rows_are::features ? 1 : panel_tokens;
-  static constexpr int b_step = Right == columns::panel ? panel_tokens : lanes;
-  static constexpr int b_register = Right == columns::panel ? lanes : panel_tokens * lanes;
+  /// Elements in a lane, all of which stand along the depth.
+  static constexpr int group = element_traits<E>::features_a_lane;
+  static_assert(group == 1 || (Left == rows_are::tokens && Right == columns::panel),
+                "only a sum over features takes the features of a lane together");
+  static constexpr int row_step = Left == rows_are::features ? panel_tokens : group;
+  static constexpr int depth_step = Left == rows_are::features ? 1 : group * panel_tokens;
+  static constexpr int b_step = Right == columns::panel ? group * panel_tokens : lanes;
+  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
 
   /// factor   64 numbers, for onto::scaled_result only
-  [[gnu::noinline]] static void run(T const* a, T const* b, T* c, int row_count, int depth, onto start,
+  [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
                                     T const* factor = nullptr) noexcept {
     for (int column = 0; column < panel_tokens; column += registers * lanes) {
-      T const* const b_columns = b + column / lanes * b_register;
+      E const* const b_columns = b + column / lanes * b_register;
       int row = 0;
       for (; row + rows <= row_count; row += rows)
         tile<rows>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
@@ -55,7 +64,7 @@ template <class Arch, class T, rows_are Left, columns Right> struct panel_produc
 
  private:
   template <int R>
-  TESSERA_INLINE static void tile(T const* a, T const* b, T* c, int column, int depth, onto start,
+  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
                                   T const* factor) {
     reg acc[R][registers];
     const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
@@ -75,23 +84,24 @@ template <class Arch, class T, rows_are Left, columns Right> struct panel_produc
         acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
       });
     int k = 0;
-    for (; k + 4 <= depth; k += 4) unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R>(acc, a, b); });
-    for (; k < depth; ++k) multiply<R>(acc, a, b);
+    for (; k + 4 * group <= depth; k += 4 * group)
+      unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R>(acc, a, b); });
+    for (; k < depth; k += group) multiply<R>(acc, a, b);
     each([&](auto i, auto j)
              TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
   }
 
-  template <int R> TESSERA_INLINE static void multiply(reg (&acc)[R][registers], T const*& a, T const*& b) {
-    reg column[registers];
+  template <int R> TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
+    simd::stored_reg<E, Arch> column[registers];
     unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-      column[j] = simd::load<Arch>(b + j * b_register);
+      column[j] = simd::load_lanes<Arch>(b + j * b_register);
       simd::pin(column[j]);
     });
     unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-      reg element = simd::broadcast<Arch>(a[i * row_step]);
+      auto element = simd::broadcast_lane<Arch>(a + i * row_step);
       simd::pin(element);
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = simd::fma<Arch, T>(element, column[j], acc[i][j]);
+        acc[i][j] = simd::add_products<Arch, E>(element, column[j], acc[i][j]);
       });
     });
     a += depth_step;
@@ -154,50 +164,73 @@ template <class Arch, class T> struct lane_limits {
   }
 };
 
-/// One head of a panel of queries. Panels are (head size, 64).
-template <class T> struct attention_operands {
-  T const* q;           // the panel of the queries
-  T const *k, *v;       // panel 0
+/// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
+template <class E> struct attention_operands {
+  E const* q;           // the panel of the queries
+  E const *k, *v;       // panel 0
   std::int64_t stride;  // elements from a panel to the next
   int head_size;
-  T scale;
+  accumulator_t<E> scale;
   lane_keys const* keys;
 };
 
-template <class T> struct attention_arguments : attention_operands<T> {
-  T* y;         // (head size, 64)
+/// Numbers of a panel of a head in the accumulator; none if it is stored so.
+template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
+  return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
+}
+/// Where sums that are stored at `to` in the end are kept: there, or else in `room`.
+template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
+  if constexpr (std::is_same_v<E, accumulator_t<E>>)
+    return to;
+  else
+    return room;
+}
+
+template <class E> struct attention_arguments : attention_operands<E> {
+  using T = accumulator_t<E>;
+  E* y;         // (head size, 64)
   T* log_sums;  // 64
   int tokens;   // of this panel, 1 … 64
-  T* scores;    // scratch, 64 × 64
+  T* scores;    // scratch: 64 × 64, then y and a block of V if they are not stored as T
 };
+template <class E> constexpr std::int64_t attention_scratch(int head_size) {
+  return panel_tokens * panel_tokens + 2 * wide_numbers<E>(head_size);
+}
 
 /// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
 /// Reads each block of keys once, with a running maximum (Milakov and Gimelshein 2018).
-template <class Arch, class T, class Exponential> struct attention_panel {
+template <class Arch, class E, class Exponential> struct attention_panel {
+  using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using scores_product = panel_product<Arch, T, rows_are::tokens, columns::panel>;
+  using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
   using values_product = panel_product<Arch, T, rows_are::features, columns::panel>;
 
-  static void run(attention_arguments<T> const& a) noexcept {
+  static void run(attention_arguments<E> const& a) noexcept {
+    T* const wide = a.scores + panel_tokens * panel_tokens;
+    T* const y = sums_of(a.y, wide);
+    T* const wide_v = wide + wide_numbers<E>(a.head_size);
     state now;
     onto start = onto::nothing;
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
       const key_block keys = a.keys->block(panel, rows);
-      scores_product::run(a.k + panel * a.stride + keys.first, a.q, a.scores + keys.first * panel_tokens,
-                          keys.last - keys.first, a.head_size, onto::nothing);
+      scores_product::run(a.k + panel * a.stride + scores_product::group * keys.first, a.q,
+                          a.scores + keys.first * panel_tokens, keys.last - keys.first, a.head_size,
+                          onto::nothing);
       if (keys.masked)
         soften<true>(a, keys, now);
       else
         soften<false>(a, keys, now);
-      values_product::run(a.v + panel * a.stride + keys.first, a.scores + keys.first * panel_tokens, a.y,
-                          a.head_size, keys.last - keys.first, start, now.factor);
+      T const* const v = simd::widened<Arch>(a.v + panel * a.stride, a.head_size, wide_v);
+      values_product::run(v + keys.first, a.scores + keys.first * panel_tokens, y, a.head_size,
+                          keys.last - keys.first, start, now.factor);
       start = onto::scaled_result;
     }
-    if (start == onto::nothing) std::fill_n(a.y, a.head_size * panel_tokens, T(0));
-    finish(a, now);
+    if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));
+    finish(a, now, y);
+    simd::store_narrowed<Arch>(y, a.head_size, a.y);
   }
 
  private:
@@ -212,7 +245,7 @@ template <class Arch, class T, class Exponential> struct attention_panel {
 
   /// Turns scores into e^(scale (score - maximum so far)).
   template <bool Masked>
-  [[gnu::noinline]] static void soften(attention_arguments<T> const& a, key_block const& keys, state& now) {
+  [[gnu::noinline]] static void soften(attention_arguments<E> const& a, key_block const& keys, state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     const batch scale(a.scale);
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
@@ -252,13 +285,13 @@ template <class Arch, class T, class Exponential> struct attention_panel {
     }
   }
 
-  static void finish(attention_arguments<T> const& a, state const& now) {
+  static void finish(attention_arguments<E> const& a, state const& now, T* sums) {
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
       const auto blind = sum == zero;
       const batch inverse = batch(T(1)) / sum;
       for (int f = 0; f < a.head_size; ++f) {
-        T* const y = a.y + f * panel_tokens + lane;
+        T* const y = sums + f * panel_tokens + lane;
         select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
       }
       const batch log_sum = select(blind, batch(-std::numeric_limits<T>::infinity()),

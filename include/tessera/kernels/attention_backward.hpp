@@ -12,31 +12,49 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-template <class T> struct attention_backward_arguments : attention_operands<T> {
-  T const *y, *dy;    // (head size, 64)
-  T const* log_sums;  // 64
-  T* dq;              // the panel of the queries
-  T *dk, *dv;         // panel 0, `stride` apart; this panel's share is added
-  T* scratch;         // attention_backward_scratch numbers
+/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
+template <class T> struct key_sums {
+  T* first;
+  std::int64_t stride, panels;
+  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
 };
-inline constexpr int attention_backward_scratch = 3 * panel_tokens * panel_tokens;
+
+template <class E> struct attention_backward_arguments : attention_operands<E> {
+  using T = accumulator_t<E>;
+  E const *y, *dy;     // (head size, 64)
+  T const* log_sums;   // 64
+  E* dq;               // the panel of the queries
+  key_sums<T> dk, dv;  // this panel's share is added
+  T* scratch;          // attention_backward_scratch(head size) numbers
+};
+/// Three blocks of scores, then q, dy, dq and a block of K if they are not stored as T.
+template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
+  return 3 * panel_tokens * panel_tokens + 4 * wide_numbers<E>(head_size);
+}
 
 /// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
 /// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
 ///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-template <class Arch, class T, class Exponential> struct attention_backward_panel {
+template <class Arch, class E, class Exponential> struct attention_backward_panel {
+  using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using scores_product = panel_product<Arch, T, rows_are::tokens, columns::panel>;
+  using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
   using query_product = panel_product<Arch, T, rows_are::features, columns::panel>;
   using key_product = panel_product<Arch, T, rows_are::features, columns::regrouped>;
 
-  static void run(attention_backward_arguments<T> const& a) noexcept {
+  static void run(attention_backward_arguments<E> const& a) noexcept {
     T* const p = a.scratch;
     T* const ds = p + panel_tokens * panel_tokens;
     T* const transposed = ds + panel_tokens * panel_tokens;
+    T* const wide = transposed + panel_tokens * panel_tokens;
+    const std::int64_t each = wide_numbers<E>(a.head_size);
+    T const* const q = simd::widened<Arch>(a.q, a.head_size, wide);
+    T const* const dy = simd::widened<Arch>(a.dy, a.head_size, wide + each);
+    T* const dq = sums_of(a.dq, wide + 2 * each);
+    T* const wide_k = wide + 3 * each;
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
     onto start = onto::nothing;
@@ -45,24 +63,27 @@ template <class Arch, class T, class Exponential> struct attention_backward_pane
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
       const int count = keys.last - keys.first, at = keys.first * panel_tokens;
-      T const* const k = a.k + panel * a.stride;
-      T const* const v = a.v + panel * a.stride;
-      scores_product::run(k + keys.first, a.q, p + at, count, a.head_size, onto::nothing);
-      scores_product::run(v + keys.first, a.dy, ds + at, count, a.head_size, onto::nothing);
+      constexpr int group = scores_product::group;
+      E const* const k = a.k + panel * a.stride;
+      E const* const v = a.v + panel * a.stride;
+      scores_product::run(k + group * keys.first, a.q, p + at, count, a.head_size, onto::nothing);
+      scores_product::run(v + group * keys.first, a.dy, ds + at, count, a.head_size, onto::nothing);
       if (keys.masked)
         differentiate<true>(a, keys, d, p, ds);
       else
         differentiate<false>(a, keys, d, p, ds);
-      query_product::run(k + keys.first, ds + at, a.dq, a.head_size, count, start);
+      query_product::run(simd::widened<Arch>(k, a.head_size, wide_k) + keys.first, ds + at, dq, a.head_size,
+                         count, start);
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(a.dy + first, transposed + first * lanes, a.dv + panel * a.stride, a.head_size,
-                       last - first, onto::result);
+      key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
+                       onto::result);
       transpose(ds, transposed, keys);
-      key_product::run(a.q + first, transposed + first * lanes, a.dk + panel * a.stride, a.head_size,
-                       last - first, onto::result);
+      key_product::run(q + first, transposed + first * lanes, a.dk.of(panel), a.head_size, last - first,
+                       onto::result);
     }
-    if (start == onto::nothing) std::fill_n(a.dq, a.head_size * panel_tokens, T(0));
+    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
+    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
   }
 
  private:
@@ -78,19 +99,21 @@ template <class Arch, class T, class Exponential> struct attention_backward_pane
     return {first, last};
   }
 
-  static void sum_features(attention_backward_arguments<T> const& a, T* d) {
+  static void sum_features(attention_backward_arguments<E> const& a, T* d) {
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
-      batch sum(T(0));
-      for (int f = 0; f < a.head_size; ++f)
-        sum = fma(batch::load_unaligned(a.y + f * panel_tokens + lane),
-                  batch::load_unaligned(a.dy + f * panel_tokens + lane), sum);
-      sum.store_unaligned(d + lane);
+      auto sum = simd::zero<Arch, T>();
+      for (int f = 0; f < a.head_size; f += scores_product::group) {
+        const std::int64_t at = place_in_panel<E>(f, lane);
+        sum = simd::add_products<Arch, E>(simd::load_lanes<Arch>(a.y + at), simd::load_lanes<Arch>(a.dy + at),
+                                          sum);
+      }
+      simd::store<Arch>(d + lane, sum);
     }
   }
 
   /// p: scores to probabilities; ds: Vᵀ dY to the gradient of the scores before scaling.
   template <bool Masked>
-  [[gnu::noinline]] static void differentiate(attention_backward_arguments<T> const& a, key_block const& keys,
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E> const& a, key_block const& keys,
                                               T const* d, T* p, T* ds) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     const batch scale(a.scale);

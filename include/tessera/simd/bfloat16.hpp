@@ -90,6 +90,32 @@ TESSERA_INLINE reg<float, Arch> add_dot(reg<float, Arch> sum, pairs<Arch> a, pai
   return fma<Arch, float>(odd_feature<Arch>(a).data, odd_feature<Arch>(b).data, even);
 }
 
+/// A register of a panel as it stands: one feature of some tokens, or two that share their lanes.
+template <class T, class Arch>
+using stored_reg = reg<std::conditional_t<std::is_same_v<T, bfloat16>, std::uint32_t, T>, Arch>;
+
+template <class Arch, class T> TESSERA_INLINE stored_reg<T, Arch> load_lanes(T const* from) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return load_pairs<Arch>(from).data;
+  else
+    return load<Arch>(from);
+}
+template <class Arch, class T> TESSERA_INLINE stored_reg<T, Arch> broadcast_lane(T const* from) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return broadcast_pair<Arch>(from).data;
+  else
+    return broadcast<Arch>(*from);
+}
+/// sum + a · b, summed over the features of a lane.
+template <class Arch, class T>
+TESSERA_INLINE reg<accumulator_t<T>, Arch> add_products(stored_reg<T, Arch> a, stored_reg<T, Arch> b,
+                                                        reg<accumulator_t<T>, Arch> sum) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return add_dot<Arch>(sum, pairs<Arch>(a), pairs<Arch>(b));
+  else
+    return fma<Arch, T>(a, b, sum);
+}
+
 namespace detail {
 /// The bits of which the upper half is the rounded value: `added` makes them carry into it or not.
 template <class Arch>
@@ -198,6 +224,34 @@ TESSERA_INLINE batch<accumulator_t<T>, Arch> load_feature(T const* panel, std::i
   } else {
     return batch<T, Arch>::load_unaligned(panel + place_in_panel<T>(feature, token));
   }
+}
+
+/// Features of a whole panel, from an even one on, in the accumulator: where they stand, or else in `room`,
+/// in the same order.
+template <class Arch, class T>
+TESSERA_INLINE accumulator_t<T> const* widened(T const* panel, int features,
+                                               [[maybe_unused]] accumulator_t<T>* room) {
+  if constexpr (std::is_same_v<T, accumulator_t<T>>) {
+    return panel;
+  } else {
+    for (int at = 0; at < features * panel_tokens; at += 2 * panel_tokens)
+      for (int token = 0; token < panel_tokens; token += lanes<float, Arch>) {
+        const auto both = load_pairs<Arch>(panel + at + 2 * token);
+        even_feature<Arch>(both).store_unaligned(room + at + token);
+        odd_feature<Arch>(both).store_unaligned(room + at + panel_tokens + token);
+      }
+    return room;
+  }
+}
+/// The way back: each rounded to nearest. Nothing is to be done where the two are one.
+template <class Arch, class T>
+TESSERA_INLINE void store_narrowed(accumulator_t<T> const* from, int features, T* panel) {
+  if constexpr (!std::is_same_v<T, accumulator_t<T>>)
+    for (int at = 0; at < features * panel_tokens; at += 2 * panel_tokens)
+      for (int token = 0; token < panel_tokens; token += lanes<float, Arch>)
+        store_pairs(panel + at + 2 * token,
+                    pack(batch<float, Arch>::load_unaligned(from + at + token),
+                         batch<float, Arch>::load_unaligned(from + at + panel_tokens + token)));
 }
 
 }  // namespace tessera::inline TESSERA_ISA::simd
