@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
@@ -59,14 +60,52 @@ TEST_CASE_TEMPLATE_DEFINE("embedding: scattered tokens are summed into their row
 }
 TEST_CASE_TEMPLATE_APPLY(scatter, support::element_and_block);
 
-TEST_CASE("embedding: chosen tokens are gathered, and scattered back between zeros") {
+namespace {
+template <class Value, class Block> void check_rows_in_bfloat16(std::int64_t tokens, context& ctx) {
+  const auto table = support::filled(block_sparse_matrix<Value, Block>(45, 37), 1);
+  const auto before = support::filled(panel_matrix<bfloat16>(37, tokens), 2);
+  const auto ids = some_ids(tokens, 45);
+  auto gathered = before, added = before;
+  run(ctx, gather_rows(gathered, table, ids), add_rows(added, table, ids));
+  for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t f = 0; f < 37; ++f) {
+      const float row = table(ids[std::size_t(t)], f);
+      REQUIRE(gathered(f, t) == bfloat16(row));
+      REQUIRE(added(f, t) == bfloat16(before(f, t) + row));
+    }
+  CHECK(support::padding_is_zero(gathered));
+  CHECK(support::padding_is_zero(added));
+}
+}  // namespace
+
+TEST_CASE_TEMPLATE("embedding: rows go to tokens in bfloat16 rounded once, and back as sums in float", Block,
+                   block_shape<16>, block_shape<5, 3>) {
+  for (const int threads : {1, 3}) {
+    context ctx(threads, oversubscribe::allowed);
+    for (const std::int64_t tokens : {1, 64, 150}) {
+      check_rows_in_bfloat16<bfloat16, Block>(tokens, ctx);
+      check_rows_in_bfloat16<float, Block>(tokens, ctx);
+    }
+    auto table = support::filled(block_sparse_matrix<float, Block>(9, 37), 1);
+    auto expected = table;
+    const auto y = support::filled(panel_matrix<bfloat16>(37, 150), 2);
+    const auto ids = some_ids(150, 9);
+    run(ctx, scatter_rows(table, y, ids));
+    for (std::int64_t t = 0; t < 150; ++t)
+      for (std::int64_t f = 0; f < 37; ++f) expected.data()[expected.find(ids[std::size_t(t)], f)] += y(f, t);
+    CHECK(support::same_bits(table, expected));
+  }
+}
+
+TEST_CASE_TEMPLATE("embedding: chosen tokens are gathered, and scattered back between zeros", T, float,
+                   bfloat16) {
   context ctx(2, oversubscribe::allowed);
-  panel_matrix<float> x(37, 200), back(37, 200);
+  panel_matrix<T> x(37, 200), back(37, 200);
   support::fill(x, 1);
   support::fill(back, 2);
   std::vector<std::int32_t> positions;
   for (std::int32_t t = 3; t < 200; t += t % 5 + 1) positions.push_back(t);
-  panel_matrix<float> chosen(37, std::int64_t(positions.size()));
+  panel_matrix<T> chosen(37, std::int64_t(positions.size()));
   run(ctx, gather_tokens(chosen, x, positions));
   for (std::int64_t i = 0; i < chosen.tokens(); ++i)
     for (std::int64_t f = 0; f < 37; ++f) REQUIRE(chosen(f, i) == x(f, positions[std::size_t(i)]));
@@ -74,9 +113,11 @@ TEST_CASE("embedding: chosen tokens are gathered, and scattered back between zer
   std::size_t next = 0;
   for (std::int32_t t = 0; t < 200; ++t) {
     const bool is_chosen = next < positions.size() && positions[next] == t;
-    for (std::int64_t f = 0; f < 37; ++f) REQUIRE(back(f, t) == (is_chosen ? x(f, t) : 0.0f));
+    for (std::int64_t f = 0; f < 37; ++f) REQUIRE(back(f, t) == (is_chosen ? x(f, t) : T(0)));
     next += is_chosen;
   }
+  CHECK(support::padding_is_zero(chosen));
+  CHECK(support::padding_is_zero(back));
 }
 
 TEST_CASE("embedding: wrong ids, positions and shapes are refused") {

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/eval/lower.hpp>
 #include <tessera/eval/plan.hpp>
@@ -26,11 +28,11 @@ namespace eval {
 template <class T, class Block> struct embedding_step {
   using kernel = kernels::embedding<T, Block>;
 
-  static void gather(step const& s, tile const& t) noexcept {
+  template <class Value> static void gather(step const& s, tile const& t) noexcept {
     const std::int64_t panel = t.index / s.parts;
     const share lines(s.lines, t.index % s.parts, s.parts);
     const bound b(s, panel, t.scratch);
-    kernel::gather(static_cast<T const*>(b.address[1]), s.lines,
+    kernel::gather(static_cast<Value const*>(b.address[1]), s.lines,
                    static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens, s.tokens_of(panel),
                    s.accumulates, b.to<T>(), s.features, lines.first, lines.last);
   }
@@ -38,8 +40,9 @@ template <class T, class Block> struct embedding_step {
   static void scatter(step const& s, tile const& t) noexcept {
     for (std::int64_t panel = 0; panel < s.panels(); ++panel) {
       const bound b(s, panel, t.scratch);
-      kernel::scatter(b.to<T>(), s.lines, static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens,
-                      s.tokens_of(panel), static_cast<T const*>(b.address[1]), s.features, t.index);
+      kernel::scatter(b.to<accumulator_t<T>>(), s.lines,
+                      static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens, s.tokens_of(panel),
+                      static_cast<T const*>(b.address[1]), s.features, t.index);
     }
   }
 };
@@ -66,11 +69,8 @@ template <class T> struct token_choice_step {
   }
 };
 
-template <class T> inline constexpr bool one_feature_a_lane = element_traits<T>::features_a_lane == 1;
-
 /// A step over the panels of y.
 template <class T> step token_step(panel_matrix<T> const& y, int lines, std::span<std::int32_t const> index) {
-  static_assert(one_feature_a_lane<T>, "gathering and scattering of bfloat16 come later: use float");
   step s;
   s.kind = cut::panels;
   s.features = y.features();
@@ -92,8 +92,8 @@ inline void require_indices(const char* operation, const char* what, std::span<s
                                 what, ": 0 … ", end - 1, " are possible"));
 }
 
-template <class T, class Block>
-void require_table(const char* operation, block_sparse_matrix<T, Block> const& table,
+template <class T, class Value, class Block>
+void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
                    panel_matrix<T> const& y, std::span<std::int32_t const> ids) {
   if (!table.stored().is_dense())
     throw shape_error(
@@ -105,30 +105,33 @@ void require_table(const char* operation, block_sparse_matrix<T, Block> const& t
   require_indices(operation, "rows in the table", ids, table.rows());
 }
 
-template <class T, class Block>
+template <class T, class Value, class Block>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
+                "the table and the activation have different element types: bring them to one");
   using statement_tag = void;
   panel_matrix<T>* y;
-  block_sparse_matrix<T, Block> const* table;
+  block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
   bool adds;
   void lower(plan& p) const {
     step s = token_step(*y, table->stored().block_cols(), ids);
     s.accumulates = adds;
     s.add(operand_of<over::all_panels>(*table));
-    s.compute = embedding_step<T, Block>::gather;
+    s.compute = embedding_step<T, Block>::template gather<Value>;
     p.add(s);
   }
 };
 
-template <class T, class Block>
+template <class T, class Value, class Block>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+  static_assert(std::is_same_v<Value, accumulator_t<T>>,
+                "the table that tokens are summed into has the accumulator type: float for bfloat16");
   using statement_tag = void;
-  block_sparse_matrix<T, Block>* table;
+  block_sparse_matrix<Value, Block>* table;
   panel_matrix<T> const* y;
   std::span<std::int32_t const> ids;
   void lower(plan& p) const {
-    static_assert(one_feature_a_lane<T>, "gathering and scattering of bfloat16 come later: use float");
     step s;
     s.kind = cut::lines;  // a tile owns some columns of the whole table
     s.features = y->features();
@@ -163,28 +166,28 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 }  // namespace eval
 
 /// y(:, t) = row ids[t] of a dense table (rows, features).
-template <element T, class Block>
-auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<T, Block> const& table,
+template <element T, element Value, class Block>
+auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
                  std::span<std::int32_t const> ids) {
   eval::require_table("gather_rows", table, y, ids);
-  return eval::gathered_rows<T, Block>{&y, &table, ids, false};
+  return eval::gathered_rows<T, Value, Block>{&y, &table, ids, false};
 }
 
-/// y(:, t) += row ids[t] of a dense table (rows, features).
-template <element T, class Block>
-auto add_rows(panel_matrix<T>& y, block_sparse_matrix<T, Block> const& table,
+/// y(:, t) += row ids[t] of a dense table (rows, features), rounded once.
+template <element T, element Value, class Block>
+auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
               std::span<std::int32_t const> ids) {
   eval::require_table("add_rows", table, y, ids);
-  return eval::gathered_rows<T, Block>{&y, &table, ids, true};
+  return eval::gathered_rows<T, Value, Block>{&y, &table, ids, true};
 }
 
 /// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. A row's tokens are added in their
-/// order.
-template <element T, class Block>
-auto scatter_rows(block_sparse_matrix<T, Block>& table, panel_matrix<T> const& y,
+/// order, in the accumulator type, which the table has.
+template <element T, element Value, class Block>
+auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
                   std::span<std::int32_t const> ids) {
   eval::require_table("scatter_rows", table, y, ids);
-  return eval::scattered_rows<T, Block>{&table, &y, ids};
+  return eval::scattered_rows<T, Value, Block>{&table, &y, ids};
 }
 
 /// y(:, i) = x(:, positions[i]).

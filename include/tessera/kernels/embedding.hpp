@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Moves between the rows of a dense table in blocks and the tokens of panels. Lines are block columns of the
@@ -13,35 +14,53 @@
 namespace tessera::inline TESSERA_ISA::kernels {
 
 template <class T, class Block> struct embedding {
+  using sum = accumulator_t<T>;
+
   /// Features line · Block::cols … of row `id` of a table with `lines` block columns.
   template <class Value> static Value* row(Value* table, std::int64_t lines, std::int64_t line, int id) {
     return table + ((id / Block::rows) * lines + line) * Block::elements + id % Block::rows * Block::cols;
   }
 
   /// y(:, t) = row ids[t] of the table, or y(:, t) += it, for the tokens of a panel and lines [first, last).
-  static void gather(T const* table, std::int64_t lines, std::int32_t const* ids, int tokens, bool adds, T* y,
-                     std::int64_t features, int first, int last) noexcept {
+  template <class Value>
+  static void gather(Value const* table, std::int64_t lines, std::int32_t const* ids, int tokens, bool adds,
+                     T* y, std::int64_t features, int first, int last) noexcept {
     for (std::int64_t line = first; line < last; ++line) {
-      T* const to = y + line * (Block::cols * panel_tokens);
-      const int height = int(std::min<std::int64_t>(Block::cols, features - line * Block::cols));
+      const std::int64_t feature = line * Block::cols;
+      const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
       for (int t = 0; t < tokens; ++t) {
-        T const* const from = row(table, lines, line, ids[t]);
+        Value const* const from = row(table, lines, line, ids[t]);
         if (line + 1 < last) simd::prefetch<1>(from + Block::elements);  // the same row of the next line
-        for (int f = 0; f < height; ++f)
-          to[f * panel_tokens + t] = (adds ? to[f * panel_tokens + t] : T(0)) + from[f];
+        for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
+          to = T((adds ? sum(to) : sum(0)) + sum(from[f]));
+        });
       }
     }
   }
 
   /// Row ids[t] of the table += y(:, t), in the order of the tokens of a panel, at one line.
-  static void scatter(T* table, std::int64_t lines, std::int32_t const* ids, int tokens, T const* y,
+  static void scatter(sum* table, std::int64_t lines, std::int32_t const* ids, int tokens, T const* y,
                       std::int64_t features, std::int64_t line) noexcept {
-    T const* const from = y + line * (Block::cols * panel_tokens);
-    const int height = int(std::min<std::int64_t>(Block::cols, features - line * Block::cols));
+    const std::int64_t feature = line * Block::cols;
+    const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
     for (int t = 0; t < tokens; ++t) {
-      T* const to = row(table, lines, line, ids[t]);
-      for (int f = 0; f < height; ++f) to[f] += from[f * panel_tokens + t];
+      sum* const to = row(table, lines, line, ids[t]);
+      for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
     }
+  }
+
+ private:
+  /// Calls visit(f, y(feature + f, t)) for the `height` features of a line: lane by lane if it begins with
+  /// one.
+  template <class Value, class Visit>
+  TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
+                                              Visit&& visit) {
+    constexpr int group = element_traits<T>::features_a_lane;
+    int f = 0;
+    if constexpr (Block::cols % group == 0)
+      for (Value* const first = y + place_in_panel<T>(feature, t); f + group <= height; f += group)
+        for (int i = 0; i < group; ++i) visit(f + i, first[f * panel_tokens + i]);
+    for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
   }
 };
 
@@ -51,8 +70,9 @@ template <class T>
 void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* positions, int tokens, T* y,
                    std::int64_t first, std::int64_t last) noexcept {
   for (int t = 0; t < tokens; ++t) {
-    T const* const from = x + positions[t] / panel_tokens * stride + positions[t] % panel_tokens;
-    for (std::int64_t f = first; f < last; ++f) y[f * panel_tokens + t] = from[f * panel_tokens];
+    T const* const from = x + positions[t] / panel_tokens * stride;
+    for (std::int64_t f = first; f < last; ++f)
+      y[place_in_panel<T>(f, t)] = from[place_in_panel<T>(f, positions[t] % panel_tokens)];
   }
 }
 
@@ -62,12 +82,13 @@ void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* position
 template <class T>
 void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positions, std::int64_t count,
                     std::int64_t begin, int tokens, T* x, std::int64_t first, std::int64_t last) noexcept {
-  std::fill(x + first * panel_tokens, x + last * panel_tokens, T(0));
+  const std::int64_t stored = round_up<std::int64_t>(last, element_traits<T>::features_a_lane);
+  std::fill(x + first * panel_tokens, x + stored * panel_tokens, T(0));
   std::int64_t i = std::lower_bound(positions, positions + count, begin) - positions;
   for (; i < count && positions[i] < begin + tokens; ++i) {
-    T const* const from = y + i / panel_tokens * stride + i % panel_tokens;
+    T const* const from = y + i / panel_tokens * stride;
     for (std::int64_t f = first; f < last; ++f)
-      x[f * panel_tokens + (positions[i] - begin)] = from[f * panel_tokens];
+      x[place_in_panel<T>(f, positions[i] - begin)] = from[place_in_panel<T>(f, i % panel_tokens)];
   }
 }
 
