@@ -210,6 +210,8 @@ struct [[nodiscard(
         sums[part] = {scratch + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
                       most_panels_seen(*shape.layout, group[0], group[1])};
       }
+    // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
+    // sums.
     std::int64_t begun = group[0], complete = group[0];
     const auto complete_until = [&](std::int64_t panel) {
       for (; complete < panel; ++complete)
@@ -239,8 +241,8 @@ struct [[nodiscard(
 ///                             h d … (h + 1) d - 1 with d = hidden / heads
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
-/// Scores and sums are in the accumulator type.
-/// Throws shape_error. All are held by reference until run.
+/// Scores and sums are in the accumulator type. Throws shape_error, also if heads would share lanes. All are
+/// held by reference until run.
 template <element T>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, int heads, mask seen, panel_matrix<T>& y,
                panel_matrix<accumulator_t<T>>& log_sums) {
