@@ -163,6 +163,10 @@ template <class T, class Cursor, class Op, class Argument>
 struct lowering<T, over::panels, Cursor, expr::feature_reduction<Op, Argument>>
     : lowering_to_scratch<T, Cursor, expr::feature_reduction<Op, Argument>> {};
 
+template <class T, class Cursor, class Element, class Value>
+struct lowering<T, over::panels, Cursor, expr::converted_value<Element, Value>>
+    : lowering_to_scratch<Element, Cursor, expr::converted_value<Element, Value>> {};
+
 template <class T, class Cursor, class Node>
   requires requires { typename Node::local_tag; } || requires(Node n) { n.address->argument; }
 struct lowering<T, over::panels, Cursor, Node> : lowering_to_scratch<T, Cursor, Node> {};
@@ -226,7 +230,9 @@ template <class Op, class... Arguments> struct first_product<expr::map<Op, Argum
 template <class T, class X> struct element_of {
   using type = T;
 };
-template <class T, expr::leaf X> struct element_of<T, X> {
+template <class T, class X>
+  requires(expr::leaf<X> || expr::is_converted<X>)
+struct element_of<T, X> {
   using type = typename X::value_type;
 };
 
@@ -313,7 +319,9 @@ void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
 /// Computes a node in the worker's scratch, once for each tile, and says where.
 template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto const& node) {
   using node_type = std::remove_cvref_t<decltype(node)>;
-  if constexpr (requires { node.address->argument; }) {
+  if constexpr (expr::is_converted<node_type>) {
+    return lower_to_scratch<typename node_type::value_type>(p, tokens, node.value);
+  } else if constexpr (requires { node.address->argument; }) {
     if (auto const* known = p.find_local(node.address))
       return {nullptr,  0, 1, known->offset, access::same_tile, memory::worker, node_type::laid_over,
               sizeof(T)};

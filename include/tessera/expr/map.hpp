@@ -46,6 +46,18 @@ template <leaf Leaf> struct values_of : Leaf {
   static constexpr domain laid_over = domain::values;
 };
 
+/// Values rounded to Element and kept where the worker has room.
+template <element Element, class Value> struct converted_value {
+  using node_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  extent size() const { return extent_of(value); }
+};
+template <class Node> inline constexpr bool is_converted = false;
+template <element Element, class Value>
+inline constexpr bool is_converted<converted_value<Element, Value>> = true;
+
 struct number_of_feature {
   using node_tag = void;
   using value_type = void;
@@ -100,6 +112,18 @@ auto stored_values(Matrix&& matrix) {
 
 /// A tensor as an expression: `y = converted(x)` brings its values to the element type of y.
 template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
+
+/// An activation whose values are rounded to Element before they are used: `w * converted<bfloat16>(gelu(z))`
+/// multiplies bfloat16, as a stored gelu(z) would. What is of this element already stays as it is.
+template <element Element, expr::activation Value> auto converted(Value&& value) {
+  using held = expr::held<Value>;
+  static_assert(
+      !requires { value.reference(); }, "a local value is kept as it is computed: convert what uses it");
+  if constexpr (std::is_same_v<typename held::value_type, Element>)
+    return expr::hold(std::forward<Value>(value));
+  else
+    return expr::converted_value<Element, held>{expr::hold(std::forward<Value>(value))};
+}
 
 /// 0, 1, 2, … along the features.
 inline expr::number_of_feature feature_number() { return {}; }
