@@ -6,6 +6,7 @@
 #include <support/allocations.hpp>
 #include <support/gradient_check.hpp>
 
+#include <tessera/core/memory.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 
@@ -51,15 +52,56 @@ template <class Model> void check(auto&& input_of) {
   }
 }
 
+/// That the bytes of saved values and of room are those that a model's size foretells.
+template <class Model> void check_bytes(auto const& size_of, auto&& input_of) {
+  nn::transformer_config config;
+  config.layers = 2;
+  config.hidden = 48;
+  config.heads = 3;
+  config.context = 100;
+  config.vocabulary = 50;
+  const Model m(config, 1);
+  const nn::model_size size = size_of(config, nn::block_size_of<typename Model::block>());
+  context ctx(1);
+  const sequences batch({0, 70, 147});
+  const auto ids = some_ids(147, 50, 1);
+  auto gradients = nn::zeros_like(m);
+  typename Model::saved saved;
+  nn::workspace<float> room;
+  const nn::pass<float> p{ctx, batch, room, nn::purpose::training, 0, 0};
+  // The context's own scratch grows in the first step.
+  for (int step = 0; step < 2; ++step) {
+    saved = {};
+    room = {};
+    const std::size_t before = tensor_memory::live();
+    static_cast<void>(m.forward(input_of(ids), ids, saved, p));
+    const std::size_t kept = tensor_memory::live() - before;
+    m.backward(input_of(ids), saved, gradients, p);
+    if (step == 0) continue;
+    CHECK(std::int64_t(kept) == size.saved_bytes(147));
+    CHECK(std::int64_t(tensor_memory::live() - before - kept) == size.room_bytes(147));
+  }
+}
+
+using gpt = nn::gpt<float, block_shape<16>>;
+using encoder = nn::encoder<float, block_shape<16>>;
+
+constexpr auto for_gpt = [](auto const& ids) { return std::span(ids); };
+constexpr auto for_encoder = [](auto const& ids) { return encoder::input{ids}; };
+
 }  // namespace
 
 TEST_CASE("allocation: the second step of a gpt allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
-  check<nn::gpt<float, block_shape<16>>>([](auto const& ids) { return std::span(ids); });
+  check<gpt>(for_gpt);
 }
 
 TEST_CASE("allocation: the second step of an encoder allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
-  using encoder = nn::encoder<float, block_shape<16>>;
-  check<encoder>([](auto const& ids) { return encoder::input{ids}; });
+  check<encoder>(for_encoder);
+}
+
+TEST_CASE("allocation: bytes of a step are those that the model's size foretells") {
+  check_bytes<gpt>(nn::gpt_size<float>, for_gpt);
+  check_bytes<encoder>(nn::encoder_size<float>, for_encoder);
 }
