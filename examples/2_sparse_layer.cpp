@@ -73,7 +73,7 @@ int main() {
     net.backward(x, saved, y, nullptr, gradients, pass);
     train::update_parameters(ctx, optimizer, net, gradients, state, /*learning rate*/ 0.05);
     if (policy.due(step + 1)) {
-      train::evolve(policy, step + 1, explored, net, gradients, state.moments[0]);
+      train::evolve(policy, step + 1, explored, net, gradients, state.kept[0]);
       std::printf("step %4lld  loss %.3f  %2.0f %% of the blocks tried so far\n",
                   static_cast<long long>(step + 1), mean, 100 * explored.share());
     }

@@ -53,7 +53,9 @@ inline model_description description_of(settings const& s, variant const& v, int
 }
 
 inline nn::model_size size_of(model_description const& what) {
-  return nn::gpt_size(what.shape, {what.block, what.block}, sizeof(float));
+  const tessera::block_size block{what.block, what.block};
+  return what.precision == "float" ? nn::gpt_size<float>(what.shape, block)
+                                   : nn::gpt_size<tessera::bfloat16>(what.shape, block);
 }
 
 /// How the training of a variant went so far: what a checkpoint holds besides the model.

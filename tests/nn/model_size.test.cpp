@@ -57,7 +57,7 @@ TEST_CASE("model_size: counts of a gpt are those of its containers") {
       config.density = density;
       config.bias = bias;
       check_parameters(nn::gpt<double, block>(config, 1),
-                       nn::gpt_size(config, nn::block_size_of<block>(), sizeof(double)));
+                       nn::gpt_size<double>(config, nn::block_size_of<block>()));
     }
 }
 
@@ -67,13 +67,13 @@ TEST_CASE("model_size: counts of an encoder are those of its containers") {
     config.density = 0.3;
     config.segments = segments;
     check_parameters(nn::encoder<double, block>(config, 1),
-                     nn::encoder_size(config, nn::block_size_of<block>(), sizeof(double)));
+                     nn::encoder_size<double>(config, nn::block_size_of<block>()));
   }
 }
 
 TEST_CASE("model_size: counts of a dense model equal the closed form") {
   const auto config = small();
-  const auto size = nn::gpt_size(config, {16, 16}, 4);
+  const auto size = nn::gpt_size<float>(config, {16, 16});
   const std::int64_t h = 48, matrices = 2 * 12 * h * h;
   CHECK(size.parameters == 50 * h + 100 * h + matrices + 2 * (4 * h + 9 * h) + 2 * h);
   CHECK(size.multiply_adds == matrices + 64 * h);  // the token table's last block overhangs
@@ -81,36 +81,6 @@ TEST_CASE("model_size: counts of a dense model equal the closed form") {
   CHECK(size.attention_multiply_adds_of(100, mask::bidirectional) == 2 * (2 * h) * 100 * 100);
   CHECK(size.attention_multiply_adds_of(100, mask::causal) == 2 * (2 * h) * 5050);
   CHECK(size.moment_bytes() == 2 * size.weight_bytes());
-}
-
-TEST_CASE("model_size: bytes of a step are those that tensors take") {
-  const auto config = small();
-  context ctx(1);
-  const sequences batch({0, 70, 147});
-  const auto ids = some_ids(147, 50, 1);
-  const auto check = [&]<class Model>(Model const& m, nn::model_size const& size, auto const& input) {
-    auto gradients = nn::zeros_like(m);
-    typename Model::saved saved;
-    nn::workspace<double> room;
-    const nn::pass<double> p{ctx, batch, room, nn::purpose::training, 0, 0};
-    // The context's own scratch grows in the first step.
-    for (int step = 0; step < 2; ++step) {
-      saved = {};
-      room = {};
-      const std::size_t before = tensor_memory::live();
-      static_cast<void>(m.forward(input, ids, saved, p));
-      const std::size_t kept = tensor_memory::live() - before;
-      m.backward(input, saved, gradients, p);
-      if (step == 0) continue;
-      CHECK(std::int64_t(kept) == size.saved_bytes(147));
-      CHECK(std::int64_t(tensor_memory::live() - before - kept) == size.room_bytes(147));
-    }
-  };
-  check(nn::gpt<double, block>(config, 1), nn::gpt_size(config, nn::block_size_of<block>(), sizeof(double)),
-        ids);
-  using encoder = nn::encoder<double, block>;
-  check(encoder(config, 1), nn::encoder_size(config, nn::block_size_of<block>(), sizeof(double)),
-        encoder::input{ids});
 }
 
 TEST_CASE("model_size: senseless and absurd shapes are refused before anything is allocated") {

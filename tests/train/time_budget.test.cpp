@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
   CHECK(train::steps_within(0.01, ctx, t, {1, 1, 1e-2, 3, 0.5}, work) >= 1);
   CHECK(calls >= 8);
   CHECK(toy::same_bits(t, fresh));
-  for (auto const* like : {&t.gradients, &t.state.moments[0]})
+  for (auto const* like : {&t.gradients, &t.state.kept[0]})
     CHECK(like->up.stored().serial() == t.model.up.stored().serial());
   for (const float g : t.gradients.up) CHECK(g == 0);
 }

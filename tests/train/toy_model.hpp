@@ -66,8 +66,8 @@ template <class Model, class Optimizer>
 bool same_bits(train::training<Model, Optimizer> const& a, train::training<Model, Optimizer> const& b) {
   bool same = same_bits(a.model, b.model) && a.state.updates == b.state.updates && a.explored == b.explored &&
               a.so_far.step == b.so_far.step && a.so_far.tokens == b.so_far.tokens;
-  for (std::size_t i = 0; i < a.state.moments.size(); ++i)
-    same = same && same_bits(a.state.moments[i], b.state.moments[i]);
+  for (std::size_t i = 0; i < a.state.kept.size(); ++i)
+    same = same && same_bits(a.state.kept[i], b.state.kept[i]);
   return same;
 }
 

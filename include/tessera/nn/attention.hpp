@@ -21,10 +21,12 @@ template <element T, class Block> struct multi_head_attention {
   mask seen = mask::causal;
 
   struct saved {
-    panel_matrix<T> qkv, mixed, log_sums;  // mixed (features, tokens): the heads' results
+    panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the heads' results
+    panel_matrix<accumulator_t<T>> log_sums;
   };
-  using gradients = multi_head_attention;
+  using gradients = multi_head_attention<accumulator_t<T>, Block>;
 
+  gradients widened() const { return {qkv.widened(), out.widened(), heads, seen}; }
   std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
 
   template <class X, class Finish = as_it_is>

@@ -21,8 +21,9 @@ template <element T, class Layer> struct residual {
   Layer layer;
 
   using saved = typename Layer::saved;
-  using gradients = residual;
+  using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
 
+  gradients widened() const { return {layer.widened()}; }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   template <class Finish = as_it_is>
@@ -53,8 +54,11 @@ template <element T, class... Layer> struct sequence {
     std::tuple<typename Layer::saved...> layers;
     std::array<panel_matrix<T>, count - 1> between;  // what layer i gives to layer i + 1
   };
-  using gradients = sequence;
+  using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
 
+  gradients widened() const {
+    return std::apply([](auto const&... layer) -> gradients { return {{layer.widened()...}}; }, layers);
+  }
   std::int64_t outputs(std::int64_t features) const {
     std::apply([&](auto const&... layer) { ((features = layer.outputs(features)), ...); }, layers);
     return features;
@@ -118,8 +122,13 @@ template <element T, class Layer> struct stack {
     std::vector<typename Layer::saved> layers;
     std::vector<panel_matrix<T>> between;  // what layer i gives to layer i + 1
   };
-  using gradients = stack;
+  using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
+  gradients widened() const {
+    gradients wide;
+    for (Layer const& layer : layers) wide.layers.push_back(layer.widened());
+    return wide;
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   /// A stack of no layers cannot be run: there is nothing that would write y.

@@ -58,7 +58,7 @@ class counted_tokens {
 /// In training the gradient by the logits, (softmax - one-hot) / count, overwrites them.
 template <element T> struct cross_entropy {
   struct saved {
-    token_vector<T> target, picked, largest, sum;
+    token_vector<accumulator_t<T>> target, picked, largest, sum;
   };
 
   /// Returns the sum over these tokens divided by `count`: their number, or that of all micro-batches of a
@@ -73,11 +73,15 @@ template <element T> struct cross_entropy {
     if (!(count > 0))
       throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
     for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
-    for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = T(targets[std::size_t(t)]);
+    for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
 
     const auto one_hot = [&] { return apply<ops::equal>(feature_number(), s.target); };
-    run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits),
-        logits = exp(logits - s.largest), s.sum = sum_features(logits));
+    const auto shifted = [&] { return exp(logits - s.largest); };
+    run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits));
+    if constexpr (std::is_same_v<T, accumulator_t<T>>)
+      run(p.ctx, logits = shifted(), s.sum = sum_features(logits));
+    else  // the loss is not to know of the rounding
+      run(p.ctx, s.sum = sum_features(shifted()), logits = shifted());
     if (p.what_for == purpose::training) run(p.ctx, logits = (logits / s.sum - one_hot()) * (1 / count));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
   }

@@ -20,7 +20,7 @@ template <element T> struct dropout {
   std::uint64_t layer = 0;
 
   struct saved {};
-  using gradients = dropout;
+  using gradients = dropout<accumulator_t<T>>;
 
   dropout() = default;
   dropout(double drop_rate, std::uint64_t number) : rate(drop_rate), layer(number) {
@@ -28,6 +28,7 @@ template <element T> struct dropout {
       throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
   }
 
+  gradients widened() const { return {rate, layer}; }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.what_for == purpose::training; }
 

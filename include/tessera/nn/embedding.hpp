@@ -20,10 +20,16 @@ namespace tessera::inline TESSERA_ISA::nn {
 template <element T> struct embedding {
   dense_matrix<T> table;
 
-  using gradients = embedding;
+  using gradients = embedding<accumulator_t<T>>;
 
   embedding() = default;
   embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+
+  gradients widened() const {
+    gradients wide;
+    wide.table = dense_matrix<accumulator_t<T>>(table);
+    return wide;
+  }
 
   void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
     run(p.ctx, gather_rows(y, table, ids));

@@ -21,18 +21,26 @@ namespace tessera::inline TESSERA_ISA::nn {
 template <element T, class Op> struct masked_token_head {
   linear<T, block_shape<granule>> transform;
   layer_norm<T> norm;
-  feature_vector<T> bias;
+  feature_vector<accumulator_t<T>> bias;
 
   struct saved {
     panel_matrix<T> z, activated;
     typename layer_norm<T>::saved norm;
   };
-  using gradients = masked_token_head;
+  using gradients = masked_token_head<accumulator_t<T>, Op>;
 
   masked_token_head() = default;
   masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
       : transform(hidden, hidden), norm(hidden), bias(vocabulary) {
     transform.role = parameter_role::dense_weight;
+  }
+
+  gradients widened() const {
+    gradients wide;
+    wide.transform = transform.widened();
+    wide.norm = norm.widened();
+    wide.bias = bias;
+    return wide;
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
@@ -41,12 +49,12 @@ template <element T, class Op> struct masked_token_head {
     fit(s.activated, x.features(), x.tokens());
     run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z));
     norm.measure(s.activated, s.norm, p);
-    run(p.ctx, logits = table * norm.value(s.activated, s.norm) + bias);
+    run(p.ctx, logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
   }
   /// Adds to the table's gradient too.
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<T>& dtable, gradients& g,
-                pass<T> const& p) const {
+                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
+                gradients& g, pass<T> const& p) const {
     const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
     run(p.ctx, *n = norm.value(s.activated, s.norm), dx = transposed(table) * dlogits,
         dtable += sampled(dlogits * transposed(*n)), g.bias += sum_tokens(dlogits));
@@ -93,12 +101,13 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
     panel_matrix<T> logits;  // after forward their gradient
     typename cross_entropy<T>::saved loss;
   };
-  using gradients = encoder;
+  using gradients = encoder<accumulator_t<T>, Block, Op>;
 
+  encoder() = default;
   /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
   /// makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(encoder_size(config, block_size_of<Block>(), sizeof(T)));
+    static_cast<void>(encoder_size<T>(config, block_size_of<Block>()));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segments, config.hidden);
@@ -109,6 +118,19 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
                                                                               seed, std::uint64_t(i)));
     head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
     initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+  }
+
+  gradients widened() const {
+    gradients wide;
+    wide.config = config;
+    wide.token_embedding = token_embedding.widened();
+    wide.position_embedding = position_embedding.widened();
+    wide.segment_embedding = segment_embedding.widened();
+    wide.embedding_norm = embedding_norm.widened();
+    wide.embedding_dropout = embedding_dropout.widened();
+    wide.blocks = blocks.widened();
+    wide.head = head.widened();
+    return wide;
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their

@@ -39,12 +39,13 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
     panel_matrix<T> logits;  // after forward their gradient
     typename cross_entropy<T>::saved loss;
   };
-  using gradients = gpt;
+  using gradients = gpt<accumulator_t<T>, Block, Op>;
 
+  gpt() = default;
   /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
   /// makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(gpt_size(config, block_size_of<Block>(), sizeof(T)));
+    static_cast<void>(gpt_size<T>(config, block_size_of<Block>()));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     position_embedding = embedding<T>(config.context, config.hidden);
     embedding_dropout = {config.dropout, 0};
@@ -53,6 +54,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
           random_transformer_block<transformer, T, Block>(config, mask::causal, seed, std::uint64_t(i)));
     final_norm = layer_norm<T>(config.hidden, config.bias);
     initialise_transformer(*this, config.layers, seed);
+  }
+
+  gradients widened() const {
+    gradients wide;
+    wide.config = config;
+    wide.token_embedding = token_embedding.widened();
+    wide.position_embedding = position_embedding.widened();
+    wide.embedding_dropout = embedding_dropout.widened();
+    wide.blocks = blocks.widened();
+    wide.final_norm = final_norm.widened();
+    return wide;
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
@@ -121,7 +133,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
   void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
     final_norm.measure(top, s.final_norm, p);
     fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, logits = token_embedding.table * final_norm.value(top, s.final_norm));
+    run(p.ctx, logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
   }
 };
 

@@ -18,12 +18,12 @@ enum class bias_term : bool { absent, present };
 /// An absent bias is a vector of zeros that is no parameter.
 template <element T, class Block> struct linear {
   block_sparse_matrix<T, Block> weight;
-  feature_vector<T> bias;
+  feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;
   parameter_role role = parameter_role::weight;
 
   struct saved {};  // what backward needs besides x: nothing
-  using gradients = linear;
+  using gradients = linear<accumulator_t<T>, Block>;
 
   linear() = default;
   linear(std::int64_t out, std::int64_t in, bias_term with_bias = bias_term::present)
@@ -31,10 +31,18 @@ template <element T, class Block> struct linear {
   linear(std::int64_t out, std::int64_t in, pattern const& stored, bias_term with_bias = bias_term::present)
       : weight(out, in, stored), bias(out), has_bias(with_bias) {}
 
+  gradients widened() const {
+    gradients wide;
+    wide.weight = block_sparse_matrix<accumulator_t<T>, Block>(weight);
+    wide.bias = bias;
+    wide.has_bias = has_bias;
+    wide.role = role;
+    return wide;
+  }
   std::int64_t outputs(std::int64_t) const { return weight.rows(); }
 
   /// W x + b, for use in a statement.
-  template <class X> auto value(X const& x) const { return weight * x + bias; }
+  template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
 
   template <class X, class Finish = as_it_is>
   void forward(X const& x, panel_matrix<T>& y, saved&, pass<T> const& p, Finish finish = {}) const {

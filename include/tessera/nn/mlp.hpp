@@ -23,8 +23,9 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   struct saved {
     panel_matrix<T> z;
   };
-  using gradients = mlp;
+  using gradients = mlp<accumulator_t<T>, Block, Op>;
 
+  gradients widened() const { return {up.widened(), down.widened()}; }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
   template <class X, class Finish = as_it_is>
@@ -64,8 +65,9 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   struct saved {
     panel_matrix<T> z, u;
   };
-  using gradients = gated_mlp;
+  using gradients = gated_mlp<accumulator_t<T>, Block, Op>;
 
+  gradients widened() const { return {gate.widened(), up.widened(), down.widened()}; }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
   template <class X, class Finish = as_it_is>

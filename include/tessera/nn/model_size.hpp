@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
@@ -38,7 +39,8 @@ struct model_size {
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t saved_values = 0;             // for each token of a batch, kept from forward for backward
   std::int64_t room_values = 0;              // for each token of a batch, lent during backward, at most
-  std::int64_t element_bytes = 4;
+  std::int64_t element_bytes = 4;            // of a weight or an activation
+  std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
 
   /// A training step takes three products for each weight: W x, Wᵀ dy and dy xᵀ.
   std::int64_t training_multiply_adds() const { return detail::product(3, multiply_adds); }
@@ -52,8 +54,11 @@ struct model_size {
 
   /// Values alone: the index arrays of patterns are not counted.
   std::int64_t weight_bytes() const { return detail::product(stored, element_bytes); }
-  std::int64_t gradient_bytes() const { return weight_bytes(); }
-  std::int64_t moment_bytes() const { return detail::product(2, weight_bytes()); }  // AdamW
+  std::int64_t gradient_bytes() const { return detail::product(stored, accumulator_bytes); }
+  /// What AdamW keeps: two moments, and the masters of narrow weights.
+  std::int64_t moment_bytes() const {
+    return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());
+  }
   /// Of a batch of so many tokens, all with targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
   std::int64_t room_bytes(std::int64_t tokens) const { return bytes(room_values, tokens); }
@@ -69,8 +74,9 @@ template <class Block> constexpr block_size block_size_of() { return {Block::row
 /// Adds up the matrices, vectors and activations of a model.
 class size_counter {
  public:
-  size_counter(block_size block, std::size_t element_bytes) : block_(block) {
+  size_counter(block_size block, std::size_t element_bytes, std::size_t accumulator_bytes) : block_(block) {
     size_.element_bytes = std::int64_t(element_bytes);
+    size_.accumulator_bytes = std::int64_t(accumulator_bytes);
   }
 
   /// `copies` matrices with as many blocks each as random_pattern gives them.
@@ -158,10 +164,10 @@ class size_counter {
   model_size size_;
 };
 
-/// Sizes of a gpt, and of an encoder. Throw option_error if the configuration makes no sense.
-inline model_size gpt_size(transformer_config const& config, block_size block, std::size_t element_bytes) {
+/// Sizes of a gpt of elements T, and of an encoder. Throw option_error if the configuration makes no sense.
+template <element T> model_size gpt_size(transformer_config const& config, block_size block) {
   config.check();
-  size_counter count(block, element_bytes);
+  size_counter count(block, sizeof(T), sizeof(accumulator_t<T>));
   count.table(config.vocabulary, config.hidden, 1);
   count.table(config.context, config.hidden);
   count.blocks(config, norm_order::pre);
@@ -172,10 +178,9 @@ inline model_size gpt_size(transformer_config const& config, block_size block, s
   return count.result();
 }
 
-inline model_size encoder_size(transformer_config const& config, block_size block,
-                               std::size_t element_bytes) {
+template <element T> model_size encoder_size(transformer_config const& config, block_size block) {
   config.check();
-  size_counter count(block, element_bytes);
+  size_counter count(block, sizeof(T), sizeof(accumulator_t<T>));
   const std::int64_t h = config.hidden;
   count.table(config.vocabulary, h, 1);
   count.table(config.context, h);

@@ -19,21 +19,29 @@ namespace tessera::inline TESSERA_ISA::nn {
 /// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
 ///   x, y (features, tokens)   w, b (features)
 template <element T> struct layer_norm {
-  feature_vector<T> weight, bias;
+  feature_vector<accumulator_t<T>> weight, bias;
   bias_term has_bias = bias_term::present;
   double epsilon = 1e-5;
 
   struct saved {
-    token_vector<T> mean, scale;  // scale: 1 / √(var x + ε)
+    token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
   };
-  using gradients = layer_norm;
+  using gradients = layer_norm<accumulator_t<T>>;
 
   layer_norm() = default;
   explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present)
       : weight(features), bias(features), has_bias(with_bias) {
-    std::ranges::fill(weight, T(1));
+    std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
+  gradients widened() const {
+    gradients wide;
+    wide.weight = weight;
+    wide.bias = bias;
+    wide.has_bias = has_bias;
+    wide.epsilon = epsilon;
+    return wide;
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
@@ -75,20 +83,26 @@ template <element T> struct layer_norm {
 /// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
 ///   x, y (features, tokens)   w (features)
 template <element T> struct rms_norm {
-  feature_vector<T> weight;
+  feature_vector<accumulator_t<T>> weight;
   double epsilon = 1e-5;
 
   struct saved {
-    token_vector<T> scale;  // 1 / √(mean x² + ε)
+    token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
   };
-  using gradients = rms_norm;
+  using gradients = rms_norm<accumulator_t<T>>;
 
   rms_norm() = default;
   /// Has no bias, whatever other norms of a model have.
   explicit rms_norm(std::int64_t features, bias_term = bias_term::absent) : weight(features) {
-    std::ranges::fill(weight, T(1));
+    std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
+  gradients widened() const {
+    gradients wide;
+    wide.weight = weight;
+    wide.epsilon = epsilon;
+    return wide;
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {

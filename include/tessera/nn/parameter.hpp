@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 
 // Optimizer, clipping, checkpoint, pruning and counting reach the parameters of a layer in one way:
 //   for_each_parameter(layer, visit, others…)
 // calls visit(name, parameter, that of each other…). The others are whatever has the layer's shape: its
-// gradients, an optimizer's moments. These are simply layers of the same type, made by zeros_like(layer).
+// gradients, an optimizer's moments. These are simply layers of the same kind, made by zeros_like(layer), of
+// the elements that sums are kept in, as widened(layer) is.
 
 namespace tessera::inline TESSERA_ISA::nn {
 
@@ -64,9 +66,20 @@ template <class Layer> void set_zero(Layer& layer) {
   });
 }
 
+/// Whether the values of a layer are narrower than its gradients.
+template <class Layer> inline constexpr bool is_narrow = !std::is_same_v<Layer, typename Layer::gradients>;
+
+/// A layer in the elements that sums are kept in.
+template <class Layer> typename Layer::gradients widened(Layer const& layer) {
+  if constexpr (is_narrow<Layer>)
+    return layer.widened();
+  else
+    return layer;
+}
+
 /// Gradients of a layer, or moments: zeros of its shape, on its patterns.
 template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
-  typename Layer::gradients zeros(layer);
+  typename Layer::gradients zeros = widened(layer);
   set_zero(zeros);
   return zeros;
 }

@@ -38,8 +38,13 @@ struct transformer_block {
     typename Mlp::saved mlp;
     panel_matrix<T> h, v;  // v: post only
   };
-  using gradients = transformer_block;
+  using gradients =
+      transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients, typename Mlp::gradients>;
 
+  gradients widened() const {
+    return {norm1.widened(), attention.widened(), attention_dropout.widened(),
+            norm2.widened(), mlp.widened(),       mlp_dropout.widened()};
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   template <class Finish = as_it_is>

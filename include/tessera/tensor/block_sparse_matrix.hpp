@@ -40,6 +40,12 @@ template <element Element, class Block> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
+  /// The values of another, brought to this element.
+  template <element Other>
+  explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
+      : block_sparse_matrix(other.rows(), other.cols(), other.stored()) {
+    std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
+  }
   block_sparse_matrix(block_sparse_matrix const&) = default;
   block_sparse_matrix(block_sparse_matrix&&) noexcept = default;
   block_sparse_matrix& operator=(block_sparse_matrix const&) = default;

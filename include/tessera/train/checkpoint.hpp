@@ -30,7 +30,9 @@
 #include <tessera/train/parameters.hpp>
 
 // A checkpoint is a folder of two files, made beside its place and moved there when both are complete:
-//   tensors.safetensors  NAME for each parameter and NAME.MOMENT for each of its moments. A vector is (size),
+//   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
+//   the
+//                        master of one in a narrow type. A vector is (size),
 //                        a dense matrix (rows, cols), row by row. A sparse matrix is (stored blocks, rows of
 //                        a block, columns of a block), with its pattern (BSR) in NAME.pattern.row_start
 //                        (block rows + 1) and NAME.pattern.cols (stored blocks), numbers of 32 bits.
@@ -70,12 +72,12 @@ std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] p
     return {stored->stored(), Tensor::block::rows, Tensor::block::cols};
 }
 
-/// Calls visit(name in the file, tensor) for a parameter and for each of its moments.
-template <class Optimizer, class Visit, class Parameter, class... Moment>
-void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Moment&... moment) {
+/// Calls visit(name in the file, tensor) for a parameter and for all that an optimizer keeps of it.
+template <class Optimizer, class Model, class Visit, class Parameter, class... Kept>
+void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Kept&... kept) {
   visit(name, parameter);
   std::size_t i = 0;
-  (visit(name + "." + Optimizer::moments[i++], moment), ...);
+  (visit(name + "." + kept_of_each<Optimizer, Model>[i++], kept), ...);
 }
 
 inline constexpr char const* partial_suffix = ".partial";
@@ -164,17 +166,17 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
   detail::outgoing_tensors tensors;
   const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
   std::apply(
-      [&](auto&... moments) {
+      [&](auto&... kept) {
         nn::for_each_parameter(
             model,
-            [&](nn::parameter_name const& name, auto const& parameter, auto const&... moment) {
-              detail::for_each_tensor<Optimizer>(add, name.text(), parameter, moment...);
+            [&](nn::parameter_name const& name, auto const& parameter, auto const&... its) {
+              detail::for_each_tensor<Optimizer, Model>(add, name.text(), parameter, its...);
               if constexpr (is_matrix<decltype(parameter)>)
                 tensors.add_pattern(name.text(), parameter.stored());
             },
-            moments...);
+            kept...);
       },
-      optimizer.moments);
+      optimizer.kept);
   auto metadata = io::format_metadata(checkpoint_format, checkpoint_version);
   metadata["tessera.state"] = detail::hash_text(text);
 
@@ -232,15 +234,15 @@ class checkpoint {
   void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
             typename Model::gradients& gradients) const {
     std::apply(
-        [&](auto&... moments) {
-          const std::vector<pattern> patterns = checked<Optimizer>(model, moments...);
-          assign<Optimizer>(patterns, model, moments...);
+        [&](auto&... kept) {
+          const std::vector<pattern> patterns = checked<Optimizer>(model, kept...);
+          assign<Optimizer>(patterns, model, kept...);
           std::size_t next = 0;
           nn::for_each_parameter(gradients, [&](nn::parameter_name const&, auto& gradient) {
             if constexpr (is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
           });
         },
-        optimizer.moments);
+        optimizer.kept);
     optimizer.updates = place().at("updates").as_integer();
   }
 
@@ -252,13 +254,13 @@ class checkpoint {
   io::json_place place() const { return io::json_place(document_, path_); }
 
   /// The patterns of the matrices in the file, in the order of visiting, after a look at every tensor.
-  template <class Optimizer, class Model, class... Moments>
-  std::vector<pattern> checked(Model const& model, Moments const&... moments) const {
+  template <class Optimizer, class Model, class... Kept>
+  std::vector<pattern> checked(Model const& model, Kept const&... kept) const {
     std::vector<pattern> patterns;
     std::size_t expected = 0;
     nn::for_each_parameter(
         model,
-        [&](nn::parameter_name const& place, auto const& parameter, auto const&... moment) {
+        [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
           const std::string name = place.text();
           pattern const* stored = nullptr;
           if constexpr (is_matrix<decltype(parameter)>) {
@@ -270,10 +272,10 @@ class checkpoint {
             expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
             ++expected;
           };
-          detail::for_each_tensor<Optimizer>(check, name, parameter, moment...);
+          detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
         },
-        moments...);
-    if (sizeof...(Moments) > 0 && expected != tensors_.tensors().size())
+        kept...);
+    if (sizeof...(Kept) > 0 && expected != tensors_.tensors().size())
       throw io_error(message("[read ", tensors_.path(), "] byte 8: ", tensors_.tensors().size(),
                              " tensors, but this model and optimizer have ", expected));
     return patterns;
@@ -305,18 +307,18 @@ class checkpoint {
     }
   }
 
-  template <class Optimizer, class Model, class... Moments>
-  void assign(std::vector<pattern> const& patterns, Model& model, Moments&... moments) const {
+  template <class Optimizer, class Model, class... Kept>
+  void assign(std::vector<pattern> const& patterns, Model& model, Kept&... kept) const {
     std::size_t next = 0;
     nn::for_each_parameter(
         model,
-        [&](nn::parameter_name const& name, auto& parameter, auto&... moment) {
+        [&](nn::parameter_name const& name, auto& parameter, auto&... its) {
           pattern const* stored = nullptr;
           if constexpr (is_matrix<decltype(parameter)>) stored = &patterns[next++];
           const auto fill = [&](std::string const& in_file, auto& tensor) { read(in_file, stored, tensor); };
-          detail::for_each_tensor<Optimizer>(fill, name.text(), parameter, moment...);
+          detail::for_each_tensor<Optimizer, Model>(fill, name.text(), parameter, its...);
         },
-        moments...);
+        kept...);
   }
 
   template <class Tensor>

@@ -64,8 +64,8 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
     const evolving_pattern once{.interval = 1, .steps = 1, .share = planned.prune_share};
     for (int warm = 0; warm < 2; ++warm) {
       const double start = now();
-      std::apply([&](auto&... moments) { evolve(once, 0, explored, t.model, t.gradients, moments...); },
-                 t.state.moments);
+      std::apply([&](auto&... kept) { evolve(once, 0, explored, t.model, t.gradients, kept...); },
+                 t.state.kept);
       update_time = now() - start;
     }
   }

@@ -90,10 +90,10 @@ step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_ba
   t.so_far.tokens += loss.tokens;
   if (t.policy.due(t.so_far.step))
     std::apply(
-        [&](auto&... moments) {
-          report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, moments...);
+        [&](auto&... kept) {
+          report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, kept...);
         },
-        t.state.moments);
+        t.state.kept);
   return report;
 }
 

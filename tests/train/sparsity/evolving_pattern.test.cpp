@@ -18,15 +18,14 @@ namespace {
 template <class Model>
 train::training<Model, train::adamw> busy(Model& model, evolving_pattern const& policy) {
   train::training<Model, train::adamw> t(model, {}, policy);
-  for (auto* like : {&t.gradients, &t.state.moments[0], &t.state.moments[1]})
+  for (auto* like : {&t.gradients, &t.state.kept[0], &t.state.kept[1]})
     for (auto& v : like->up) v = 3;
   return t;
 }
 
 template <class Model>
 train::pattern_change evolve(train::training<Model, train::adamw>& t, std::int64_t done) {
-  return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state.moments[0],
-                       t.state.moments[1]);
+  return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state.kept[0], t.state.kept[1]);
 }
 
 }  // namespace
@@ -77,7 +76,7 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
     REQUIRE(now.stored() == old.stored());
     REQUIRE((old - now).stored() == count);
     REQUIRE((now - old).stored() == count);
-    for (auto const* like : {&t.gradients, &t.state.moments[0], &t.state.moments[1]})
+    for (auto const* like : {&t.gradients, &t.state.kept[0], &t.state.kept[1]})
       REQUIRE(like->up.stored().serial() == now.serial());
     REQUIRE(toy::same_bits(model.down, before.down));
 
@@ -89,15 +88,15 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
           kept < 0 ? std::max(bound, norms[std::size_t(slot)]) : std::min(bound, norms[std::size_t(slot)]);
       if (kept < 0) return;
       REQUIRE(std::ranges::equal(before.up.at_slot(slot), model.up.at_slot(kept)));
-      REQUIRE(t.state.moments[0].up.at_slot(kept)[0] == 3);
+      REQUIRE(t.state.kept[0].up.at_slot(kept)[0] == 3);
     });
     REQUIRE(largest_pruned <= least_kept);
     (now - old).for_each([&](int i, int j, std::int64_t) {
       const std::int64_t slot = now.find(i, j);
       for (int e = 0; e < 16; ++e) {
         REQUIRE(model.up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.moments[0].up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.moments[1].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.kept[0].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.kept[1].up.at_slot(slot)[std::size_t(e)] == 0);
       }
     });
   }

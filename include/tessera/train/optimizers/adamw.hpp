@@ -19,9 +19,9 @@ struct adamw {
 
   static constexpr std::array moments{"first_moment", "second_moment"};
 
-  template <class Parameter, class Gradient>
-  void step(context& ctx, update const& now, Parameter& w, Gradient const& gradient, Gradient& m,
-            Gradient& v) const {
+  template <class Parameter, class... Then>
+  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
+            Parameter& v, Then const&... then) const {
     const double decay = is_matrix<Parameter> ? now.rate * weight_decay : 0;
     const auto number = static_cast<double>(now.number);
     const double correction1 = 1 - std::pow(beta1, number);
@@ -29,7 +29,8 @@ struct adamw {
     const auto g = values(gradient) * now.gradient_scale;
     run(ctx, m = values(m) + (g - values(m)) * (1 - beta1), v = values(v) * beta2 + square(g) * (1 - beta2),
         w = values(w) * (1 - decay) -
-            values(m) * (now.rate / correction1) / (sqrt(values(v)) * (1 / correction2) + epsilon));
+            values(m) * (now.rate / correction1) / (sqrt(values(v)) * (1 / correction2) + epsilon),
+        then...);
   }
 };
 

@@ -20,14 +20,15 @@ struct sgd {
 
   static constexpr std::array moments{"momentum"};
 
-  template <class Parameter, class Gradient>
-  void step(context& ctx, update const& now, Parameter& w, Gradient const& gradient, Gradient& m) const {
+  template <class Parameter, class... Then>
+  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
+            Then const&... then) const {
     const double decay = is_matrix<Parameter> ? weight_decay : 0;
     const auto g = values(gradient) * now.gradient_scale + values(w) * decay;
     if (lookahead == train::lookahead::nesterov)
-      run(ctx, m = values(m) * momentum + g, w = values(w) - (g + values(m) * momentum) * now.rate);
+      run(ctx, m = values(m) * momentum + g, w = values(w) - (g + values(m) * momentum) * now.rate, then...);
     else
-      run(ctx, m = values(m) * momentum + g, w = values(w) - values(m) * now.rate);
+      run(ctx, m = values(m) * momentum + g, w = values(w) - values(m) * now.rate, then...);
   }
 };
 
