@@ -30,6 +30,11 @@ using shapes_of =
 
 template <class... Tuples> using joined = decltype(std::tuple_cat(std::declval<Tuples>()...));
 
-using element_and_block = joined<shapes_of<float>, shapes_of<double>>;
+using element_and_block =
+#ifdef TESSERA_REDUCED_TYPES
+    joined<shapes_of<float>, std::tuple<types<double, tessera::block_shape<4>>>>;
+#else
+    joined<shapes_of<float>, shapes_of<double>>;
+#endif
 
 }  // namespace support

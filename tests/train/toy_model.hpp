@@ -17,16 +17,24 @@ using namespace tessera;
 template <class T, class Block = block_shape<4>> struct model {
   static constexpr std::int64_t inputs = 20, hidden = 24, outputs = 5;
   block_sparse_matrix<T, Block> up;
-  feature_vector<T> bias;
+  feature_vector<accumulator_t<T>> bias;
   dense_matrix<T> down;
 
-  using gradients = model;
+  using gradients = model<accumulator_t<T>, Block>;
 
   explicit model(std::uint64_t seed = 1, double density = 0.4)
       : up(support::random_matrix<T, Block>(hidden, inputs, density, seed)),
         bias(hidden),
         down(support::random_matrix<T, block_shape<16>>(outputs, hidden, 1, seed + 1)) {
     support::fill(bias, seed + 2);
+  }
+
+  gradients widened() const {
+    gradients wide;
+    wide.up = block_sparse_matrix<accumulator_t<T>, Block>(up);
+    wide.bias = bias;
+    wide.down = dense_matrix<accumulator_t<T>>(down);
+    return wide;
   }
 
   template <class Visit, class... Of>
@@ -39,8 +47,8 @@ template <class T, class Block = block_shape<4>> struct model {
 
 /// Half the squared distance from what `teacher` says, at random inputs that depend on `key` alone.
 template <class T, class Block>
-train::token_loss accumulate(context& ctx, model<T, Block> const& m, model<T, Block>& g, std::uint64_t key,
-                             std::int64_t tokens) {
+train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename model<T, Block>::gradients& g,
+                             std::uint64_t key, std::int64_t tokens) {
   const model<T, Block> teacher(99, 1);
   panel_matrix<T> x(m.inputs, tokens), z(m.hidden, tokens), h(m.hidden, tokens), e(m.outputs, tokens),
       dz(m.hidden, tokens);

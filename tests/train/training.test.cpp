@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -8,6 +9,7 @@
 #include <train/toy_model.hpp>
 
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/training.hpp>
 
 using namespace tessera;
@@ -15,10 +17,12 @@ using namespace tessera;
 namespace {
 
 using model = toy::model<float>;
-using training = train::training<model, train::adamw>;
+template <class Model> using training_of = train::training<Model, train::adamw>;
+using training = training_of<model>;
 const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4, .seed = 5};
 
-train::step_report step(context& ctx, training& t, int micro_batches = 1, double clip = 1) {
+template <class Model>
+train::step_report step(context& ctx, training_of<Model>& t, int micro_batches = 1, double clip = 1) {
   const auto key = std::uint64_t(t.so_far.step);
   return train::train_step(ctx, t, micro_batches, clip, 0.01, [&](int i) {
     return toy::accumulate(ctx, t.model, t.gradients, 8 * key + std::uint64_t(i), 70 + 20 * i);
@@ -27,10 +31,10 @@ train::step_report step(context& ctx, training& t, int micro_batches = 1, double
 
 }  // namespace
 
-TEST_CASE("training: the loss falls and counters count") {
+TEST_CASE_TEMPLATE("training: the loss falls and counters count", T, float, bfloat16) {
   context ctx(1);
-  model m;
-  training t(m, {}, evolving);
+  toy::model<T> m;
+  training_of<toy::model<T>> t(m, {}, evolving);
   const double first = step(ctx, t, 2).loss;
   train::step_report last{};
   std::int64_t replaced = 0;
@@ -79,11 +83,12 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   CHECK(c.state.kept[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
 
-TEST_CASE("training: a resumed run has the bits of one that was not interrupted") {
+TEST_CASE_TEMPLATE("training: a resumed run has the bits of one that was not interrupted", T, float,
+                   bfloat16) {
   const scratch_folder scratch;
   context one(1), three(3, oversubscribe::allowed);
-  model m;
-  training whole(m, {}, evolving);
+  toy::model<T> m;
+  training_of<toy::model<T>> whole(m, {}, evolving);
   for (int i = 0; i < 20; ++i) {
     // 0: before all, 8: right after a pattern update, 11: somewhere
     if (i == 0 || i == 8 || i == 11)
@@ -91,14 +96,52 @@ TEST_CASE("training: a resumed run has the bits of one that was not interrupted"
     step(one, whole);
   }
   for (const int i : {0, 8, 11}) {
-    model other(77);
-    training resumed(other, {}, evolving);
+    toy::model<T> other(77);
+    training_of<toy::model<T>> resumed(other, {}, evolving);
     const train::checkpoint from(scratch / std::to_string(i));
     CHECK(train::program_state(from).at("i").as_integer() == i);
     train::resume(resumed, from);
     CHECK(resumed.so_far.step == i);
     while (resumed.so_far.step < 20) step(three, resumed);
     CHECK(toy::same_bits(resumed, whole));
+  }
+}
+
+TEST_CASE("training: a narrow model is its masters rounded, also after its patterns changed") {
+  context ctx(1);
+  toy::model<bfloat16> m;
+  training_of<toy::model<bfloat16>> t(m, {}, evolving);
+  for (int i = 0; i < 9; ++i) step(ctx, t);  // two updates of the patterns
+  std::int64_t inexact = 0;
+  nn::for_each_parameter(
+      m,
+      [&](nn::parameter_name const& name, auto const& parameter, auto const& master) {
+        INFO(name.text());
+        if constexpr (train::is_matrix<decltype(parameter)>) REQUIRE(parameter.stored() == master.stored());
+        using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+        for (std::int64_t i = 0; i < parameter.size(); ++i) {
+          REQUIRE(parameter.begin()[i] == T(master.begin()[i]));
+          inexact += parameter.begin()[i] != master.begin()[i];
+        }
+      },
+      t.state.kept[0]);
+  CHECK(inexact > 0);
+}
+
+TEST_CASE("training: steps too small for a narrow weight add up in its master") {
+  context ctx(1);
+  toy::model<bfloat16> m;
+  const auto before = m.widened();
+  auto state = train::initial_state<train::sgd>(m);
+  auto gradients = nn::zeros_like(m);
+  std::ranges::fill(gradients.up, 1.0F);
+  const double rate = 1e-5;
+  for (int i = 0; i < 400; ++i)
+    train::update_parameters(ctx, train::sgd{.momentum = 0}, m, gradients, state, rate);
+  for (std::int64_t i = 0; i < m.up.size(); ++i) {
+    const double expected = double(before.up.data()[i]) - 400 * rate;
+    CHECK(std::abs(double(m.up.data()[i]) - expected) <=
+          unit_roundoff<bfloat16> * std::abs(expected) + 400 * unit_roundoff<float>);
   }
 }
 

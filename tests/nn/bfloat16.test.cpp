@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <support/gradient_check.hpp>
+
+#include <tessera/nn/encoder.hpp>
+#include <tessera/nn/gpt.hpp>
+#include <tessera/tensor/matrix_view.hpp>
+
+// Layers in bfloat16 beside the same layers in float: weights, inputs and what comes from above are the same
+// numbers, so they differ only by what bfloat16 activations are rounded to.
+
+using namespace tessera;
+using support::trial;
+
+namespace {
+
+constexpr double u = unit_roundoff<bfloat16>;
+
+/// |a - b| / |b|, by the Euclidean norm of all elements.
+template <class A, class B> double distance(A const& a, B const& b) {
+  double difference = 0, size = 0;
+  for (std::int64_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a.begin()[i]), y = static_cast<double>(b.begin()[i]);
+    difference += (x - y) * (x - y);
+    size += y * y;
+  }
+  return std::sqrt(difference / size);
+}
+template <element T> double distance(panel_matrix<T> const& a, panel_matrix<float> const& b) {
+  double difference = 0, size = 0;
+  for (std::int64_t i = 0; i < a.features(); ++i)
+    for (std::int64_t n = 0; n < a.tokens(); ++n) {
+      const double x = static_cast<double>(a(i, n)), y = static_cast<double>(b(i, n));
+      difference += (x - y) * (x - y);
+      size += y * y;
+    }
+  return std::sqrt(difference / size);
+}
+
+/// The largest distance of the gradients of a model's parameters from those of another.
+template <class Gradients> double farthest_gradient(Gradients const& a, Gradients const& b) {
+  double worst = 0;
+  nn::for_each_parameter(
+      a,
+      [&](nn::parameter_name const& name, auto const& of_a, auto const& of_b) {
+        INFO(name.text());
+        const double here = distance(of_a, of_b);
+        CHECK(here == here);
+        worst = std::max(worst, here);
+      },
+      b);
+  return worst;
+}
+
+/// Forward and backward of a layer in bfloat16 and in float. A result goes through about `roundings` numbers
+/// that are rounded one after the other.
+template <class Narrow> void compare(Narrow const& narrow, std::int64_t inputs, int roundings) {
+  using wide_layer = typename Narrow::gradients;
+  trial t;
+  const std::int64_t tokens = t.batch.tokens(), outputs = narrow.outputs(inputs);
+  const wide_layer wide = nn::widened(narrow);
+  panel_matrix<bfloat16> x(inputs, tokens), y(outputs, tokens), dy(outputs, tokens), dx(inputs, tokens);
+  support::fill(x, 2);
+  support::fill(dy, 3);
+  panel_matrix<float> wx(inputs, tokens), wy(outputs, tokens), wdy(outputs, tokens), wdx(inputs, tokens);
+  copy(x, wx);
+  copy(dy, wdy);
+
+  context ctx(2, oversubscribe::allowed);
+  nn::workspace<bfloat16> room;
+  nn::workspace<float> wide_room;
+  const nn::pass<bfloat16> p{ctx, t.batch, room};
+  const nn::pass<float> wide_pass{ctx, t.batch, wide_room};
+  typename Narrow::saved saved;
+  typename wide_layer::saved wide_saved;
+  narrow.forward(x, y, saved, p);
+  wide.forward(wx, wy, wide_saved, wide_pass);
+  CHECK(distance(y, wy) < roundings * u);
+  CHECK(distance(y, wy) > 0);
+
+  auto g = nn::zeros_like(narrow), wide_g = nn::zeros_like(wide);
+  narrow.backward(x, saved, dy, &dx, g, p);
+  wide.backward(wx, wide_saved, wdy, &wdx, wide_g, wide_pass);
+  CHECK(distance(dx, wdx) < 2 * roundings * u);
+  CHECK(farthest_gradient(g, wide_g) < 2 * roundings * u);
+}
+
+/// Random weights, and gains near 1.
+template <class Layer> Layer filled(Layer layer, std::uint64_t seed) {
+  nn::for_each_parameter(layer, [&](nn::parameter_name const& name, auto& parameter) {
+    support::fill(parameter, ++seed);
+    if constexpr (!requires { parameter.stored(); })
+      if (name.last() == "weight")
+        for (float& gain : parameter) gain += 1;
+  });
+  return layer;
+}
+nn::linear<bfloat16, block_shape<4>> some_linear(std::int64_t out, std::int64_t in, std::uint64_t seed) {
+  return filled(nn::linear<bfloat16, block_shape<4>>(out, in, support::some_blocks(out, in, 0.5, seed)),
+                seed);
+}
+
+nn::transformer_config small_shape() {
+  nn::transformer_config config;
+  config.layers = 2;
+  config.hidden = 32;
+  config.heads = 2;
+  config.context = 40;
+  config.vocabulary = 48;
+  config.density = 0.5;
+  return config;
+}
+
+/// The loss and the gradients of a model of elements T on some tokens.
+template <class Model> std::pair<double, typename Model::gradients> learn(Model const& model) {
+  context ctx(2, oversubscribe::allowed);
+  nn::workspace<typename Model::value_type> room;
+  const auto batch = sequences::of_equal_length(3, 40);
+  std::vector<std::int32_t> ids, targets;
+  for (std::int64_t i = 0; i < batch.tokens(); ++i) {
+    ids.push_back(std::int32_t(i * 7 % 48));
+    targets.push_back(i % 3 == 0 ? nn::ignored : std::int32_t(i * 11 % 48));
+  }
+  typename Model::saved saved;
+  auto g = nn::zeros_like(model);
+  const nn::pass<typename Model::value_type> p{ctx, batch, room};
+  const double loss = model.forward({ids}, targets, saved, p);
+  model.backward({ids}, saved, g, p);
+  return {loss, g};
+}
+
+template <class Model> void compare_models() {
+  const Model narrow(small_shape(), 1);
+  const auto [loss, g] = learn(narrow);
+  const auto [exact_loss, exact_g] = learn(nn::widened(narrow));
+  CHECK(std::abs(loss - exact_loss) < 4 * u);
+  CHECK(farthest_gradient(g, exact_g) < 16 * u);
+}
+
+}  // namespace
+
+TEST_CASE("bfloat16: a linear layer and an MLP differ from float by their roundings") {
+  compare(some_linear(22, 35, 1), 35, 1);
+  compare(nn::mlp<bfloat16, block_shape<4>>{some_linear(45, 22, 1), some_linear(22, 45, 2)}, 22, 3);
+}
+
+TEST_CASE("bfloat16: norms differ from float by their roundings") {
+  compare(filled(nn::layer_norm<bfloat16>(35), 1), 35, 1);
+  compare(filled(nn::rms_norm<bfloat16>(35), 1), 35, 1);
+}
+
+TEST_CASE("bfloat16: attention differs from float by its roundings") {
+  using block = block_shape<4>;
+  for (const mask seen : {mask::causal, mask::bidirectional})
+    compare(
+        nn::multi_head_attention<bfloat16, block>{some_linear(96, 32, 1), some_linear(32, 32, 2), 2, seen},
+        32, 4);
+}
+
+TEST_CASE("bfloat16: the loss and the gradients of a GPT and of an encoder are near those in float") {
+  compare_models<nn::gpt<bfloat16, block_shape<4>>>();
+  compare_models<nn::encoder<bfloat16, block_shape<4>>>();
+}
