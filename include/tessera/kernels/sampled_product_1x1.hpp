@@ -150,22 +150,30 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     return l;
   }
 
-  /// The stored elements of a line in `most` columns from `from` on; the line has been walked up to `at`.
+  /// The stored elements of a line in `most` columns from `from` on; the line has been walked up to `at`. How
+  /// many are left for the last group, or none, decides no branch: it would be mispredicted.
   static void list_row(line_index const& index, int line, std::int32_t from, std::int32_t most,
                        std::uint16_t row, std::int32_t& at, lists& l) {
     const std::int32_t end = index.start ? index.start[line + 1] : index.blocks_a_line;
     const std::int32_t slot = index.start ? 0 : line * index.blocks_a_line;
-    while (at < end && index.other[at] - from < most) {
-      group& g = l.groups[l.count++];
-      g = {slot + at, row, 0, {}};
-      for (int i = 0; i < width; ++i) {
-        const std::int32_t column = index.other[std::min(at + i, end - 1)] - from;
-        const bool here = at + i < end && column < most;
-        g.column[i] = std::uint16_t(here ? column : 0);
-        g.count = std::uint16_t(g.count + here);
-      }
-      at += g.count;
+    if (at == end) return;
+    group* next = l.groups + l.count;
+    std::int32_t s = at;
+    for (; s + width <= end && index.other[s + width - 1] - from < most; s += width) {
+      group full{slot + s, row, width, {}};
+      for (int i = 0; i < width; ++i) full.column[i] = std::uint16_t(index.other[s + i] - from);
+      *next++ = full;
     }
+    group rest{slot + s, row, 0, {}};
+    for (int i = 0; i < width; ++i) {
+      const std::int32_t column = index.other[std::min(s + i, end - 1)] - from;
+      const bool here = s + i < end && column < most;
+      rest.column[i] = std::uint16_t(here ? column : 0);
+      rest.count = std::uint16_t(rest.count + here);
+    }
+    *next = rest;
+    l.count = int(next - l.groups) + (rest.count > 0);
+    at = s + rest.count;
   }
 
   template <int Panels>
@@ -221,8 +229,14 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   }
 
   static void add(arguments const& a, lists const& l) {
-    for (int g = 0; g < l.count; ++g)
-      for (int i = 0; i < l.groups[g].count; ++i) a.values[l.groups[g].slot + i] += l.sums[g * width + i];
+    T nowhere = 0;  // for what a group has too few elements for, without a branch
+    for (int g = 0; g < l.count; ++g) {
+      T* const values = a.values + l.groups[g].slot;
+      const int count = l.groups[g].count;
+      unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
+        *(i < count ? values + i : &nowhere) += l.sums[g * width + i];
+      });
+    }
   }
 };
 
