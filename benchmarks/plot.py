@@ -51,7 +51,7 @@ class Results:
             sys.exit(f"no JSON files in {folder}: `bench --results {folder}` writes them")
         reports.sort(key=lambda report: report["machine"]["date"])
         self.machine = reports[-1]["machine"]
-        names = "question contestant operation m k n density block threads".split()
+        names = "question contestant operation m k n density block element threads".split()
         newest = {tuple(r[name] for name in names): r for report in reports for r in report["records"]}
         self.records = list(newest.values())
 
@@ -112,8 +112,8 @@ def grouped_bars(axes, groups, series, colours, height_of):
 
 
 def roofline(results):
-    """GFLOP/s over useful operations per byte that has to be moved at least."""
-    records = [r for r in results.records if "least_bytes" in r and r["threads"] == 1 and r["n"] >= 64]
+    """GFLOP/s in float over useful operations per byte that has to be moved at least."""
+    records = [r for r in results.find(element="float", threads=1) if "least_bytes" in r and r["n"] >= 64]
     if not records:
         return None
     peak = results.machine["measured_peaks"]["float"]["1 thread"]

@@ -98,6 +98,38 @@ question dense(int threads) {
           [](std::string const& contestant) { return is_ours(contestant) || contestant == "oneDNN"; }};
 }
 
+/// The products in bfloat16, their gradients in float: a share of the peak of the instruction for it, and
+/// from the caches beside the same in float.
+question in_bfloat16(int threads) {
+  auto groups = sparse_groups({"forward", "transposed", "sampled"}, threads);
+  for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, threads}});
+  for (auto& group : groups) {
+    const std::vector<workload> in_float = group;
+    for (workload& what : group) what.element = "bfloat16";
+    if (is_warm(group.front())) group.insert(group.end(), in_float.begin(), in_float.end());
+  }
+  return {"bfloat16",
+          "the products of bfloat16, beside those of float",
+          groups,
+          small_product,
+          [](workload const& what, std::string const& contestant) -> double {
+            if (!is_warm(what) || what.element != "bfloat16") return 0;
+            if (what.operation == "forward") return goal_of({{16, .93}, {8, .92}, {4, .90}}, what.block);
+            if (what.operation == "transposed") return goal_of({{16, .88}, {8, .88}, {4, .85}}, what.block);
+            return contestant == "tessera product only" ? goal_of({{16, .70}, {8, .65}, {4, .65}}, what.block)
+                                                        : 0;
+          },
+          [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+            for (entrant const& other : group)
+              if (e.what.element == "bfloat16" && other.what.element == "float" && other.name == e.name &&
+                  other.what.block == e.what.block)
+                return {{"float", other.time_ns().median / e.time_ns().median,
+                         e.what.block == 1 ? 2 * .95 : 0}};  // of the share in float
+            return {};
+          },
+          is_ours};
+}
+
 /// Each workload with one thread and with several, each against the peak of as many threads.
 question scaling(int threads) {
   const int several = std::max(threads, std::min(2, exec::available_threads()));
@@ -207,8 +239,9 @@ question parts(int threads) {
 }  // namespace
 
 std::vector<question> questions(int threads) {
-  std::vector<question> all = {forward(threads), transposed(threads), sampled(threads), dense(threads),
-                               scaling(threads), step(threads),       parts(threads),   pattern_change()};
+  std::vector<question> all = {forward(threads), transposed(threads),  sampled(threads),
+                               dense(threads),   in_bfloat16(threads), scaling(threads),
+                               step(threads),    parts(threads),       pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

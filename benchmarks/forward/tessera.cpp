@@ -12,16 +12,19 @@
 namespace bench {
 namespace {
 
-template <class Block> struct forward_product {
+template <class T, class Block> struct forward_product {
   context ctx;
-  block_sparse_matrix<float, Block> w;
-  panel_matrix<float> x, y;
+  block_sparse_matrix<T, Block> w;
+  panel_matrix<T> x, y;
   explicit forward_product(workload const& what)
-      : ctx(what.threads), w(weights_of<Block>(what)), x(activation(what.k, what.n, 4)), y(what.m, what.n) {}
+      : ctx(what.threads),
+        w(weights_of<Block, T>(what)),
+        x(activation<T>(what.k, what.n, 4)),
+        y(what.m, what.n) {}
 };
 
-template <class Block> job forward_job(workload const& what) {
-  auto p = std::make_shared<forward_product<Block>>(what);
+template <class T, class Block> job forward_job(workload const& what) {
+  auto p = std::make_shared<forward_product<T, Block>>(what);
   return {useful_flops(p->w, what.n), [p] { run(p->ctx, p->y = p->w * p->x); }, what.m * what.n,
           [p, n = what.n](std::int64_t r) {
             const std::int64_t i = r / n, t = r % n;
@@ -32,7 +35,8 @@ template <class Block> job forward_job(workload const& what) {
 }
 
 std::optional<job> prepare(workload const& what) {
-  return with_block(what.block, [&]<class Block> { return std::optional(forward_job<Block>(what)); });
+  return with_element_and_block(
+      what, [&]<class T, class Block> { return std::optional(forward_job<T, Block>(what)); });
 }
 
 // A dense matrix is one whose pattern stores every block.

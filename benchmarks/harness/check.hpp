@@ -14,8 +14,9 @@
 namespace bench {
 
 inline std::string name_of(workload const& what, std::string const& contestant) {
-  return message(what.operation, " ", what.m, "x", what.k, "x", what.n, " in blocks of ", what.block, ", ",
-                 what.threads, what.threads == 1 ? " thread" : " threads", ", by ", contestant);
+  return message(what.operation, " in ", what.element, " ", what.m, "x", what.k, "x", what.n,
+                 " in blocks of ", what.block, ", ", what.threads, what.threads == 1 ? " thread" : " threads",
+                 ", by ", contestant);
 }
 
 /// Runs a job once and compares its results with their references: all of them, or `spots` at random. Throws

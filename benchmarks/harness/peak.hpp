@@ -4,13 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace bench {
@@ -22,31 +27,43 @@ inline double now_ns() {
       .count();
 }
 
+/// A number in all lanes, in bfloat16 twice in each.
+template <class T> auto in_all_lanes(T value) {
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return simd::broadcast<simd::native>(std::bit_cast<std::uint32_t>(std::array{value, value}));
+  else
+    return simd::broadcast<simd::native>(value);
+}
+
 /// The rate of multiply-adds on registers alone, in GFLOP/s: what the core can do at this moment, the median
 /// of 64 pieces of about 30 us, so that it is not less while something else interrupts. 24 independent
-/// chains hide the latency of every core so far (4 cycles, 2 a cycle).
+/// chains hide the latency of every core so far (6 cycles, 2 a cycle).
 template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   using arch = simd::native;
+  using sums = accumulator_t<T>;
+  using lane = std::conditional_t<std::is_same_v<T, bfloat16>, std::uint32_t, T>;
   constexpr int chains = 24, pieces = 64, steps = 10000;
-  simd::reg<T, arch> sum[chains];
-  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = simd::broadcast<arch>(T(i)); });
-  simd::reg<T, arch> factor = simd::broadcast<arch>(T(0.999)), term = simd::broadcast<arch>(T(0.001));
-  simd::pin(factor);
-  simd::pin(term);
+  simd::reg<sums, arch> sum[chains];
+  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = simd::broadcast<arch>(sums(i)); });
+  simd::reg<lane, arch> left = in_all_lanes(T(0.999)), right = in_all_lanes(T(0.001));
+  simd::pin(left);
+  simd::pin(right);
   std::array<double, pieces> elapsed;
   for (double& piece : elapsed) {
     const double start = now_ns();
     for (int step = 0; step < steps; ++step)
-      unroll<chains>([&](auto i)
-                         TESSERA_INLINE_LAMBDA { sum[i] = simd::fma<arch, T>(sum[i], factor, term); });
+      unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA {
+        sum[i] = simd::multiply_add<lane, arch>(left, right, sum[i]);
+      });
     unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { simd::pin(sum[i]); });
     piece = now_ns() - start;
   }
-  simd::batch<T> total(T(0));
-  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { total += simd::batch<T>(sum[i]); });
-  [[maybe_unused]] volatile T used = simd::sum_lanes(total);  // or the compiler would leave it all out
+  simd::batch<sums> total(sums(0));
+  unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { total += simd::batch<sums>(sum[i]); });
+  [[maybe_unused]] volatile sums used = simd::sum_lanes(total);  // or the compiler would leave it all out
   std::ranges::nth_element(elapsed, elapsed.begin() + pieces / 2);
-  return 2.0 * chains * simd::lanes<T, arch> * steps / elapsed[pieces / 2];
+  constexpr int terms = simd::lanes<lane, arch> * simd::tokens_a_lane<lane>;
+  return 2.0 * chains * terms * steps / elapsed[pieces / 2];
 }
 
 /// The same on so many threads at the same time, summed.
@@ -69,7 +86,12 @@ template <class T> double peak_of(int threads) {
 inline double peak_gflops(std::string const& element, int threads) {
   if (element == "float") return peak_of<float>(threads);
   if (element == "double") return peak_of<double>(threads);
-  throw option_error("[peak] no peak is known for " + element + ", but for float and double");
+#ifdef __AVX512BF16__
+  if (element == "bfloat16") return peak_of<bfloat16>(threads);
+#else
+  if (element == "bfloat16") return peak_of<float>(threads);  // as which it is multiplied
+#endif
+  throw option_error("[peak] no peak is known for " + element + ", but for float, double and bfloat16");
 }
 
 }  // namespace bench

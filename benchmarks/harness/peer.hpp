@@ -187,7 +187,8 @@ class peer_run {
 /// The work of a peer. Nothing if it is not here or cannot, which is said once.
 inline std::optional<job> peer_job(peer const& who, workload const& what) {
   static std::set<std::string> left_out;
-  if (what.m % what.block != 0 || what.k % what.block != 0 || left_out.contains(who.name))
+  if (what.element != "float" || what.m % what.block != 0 || what.k % what.block != 0 ||
+      left_out.contains(who.name))
     return std::nullopt;
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     const auto run = std::make_shared<peer_run>(who, problem_of<Block>(what));

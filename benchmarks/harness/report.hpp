@@ -38,11 +38,14 @@ inline bool is_product(workload const& what) {
          what.operation == "dense";
 }
 
-/// What a product has to move at least: weights with a 32-bit index for each block, and both activations.
+/// What a product has to move at least: weights, or their gradient, which is kept in float, with a 32-bit
+/// index for each block, and both activations.
 inline double least_bytes(workload const& what) {
+  const double bytes = what.element == "bfloat16" ? 2 : 4;
   const double weights = what.density * double(what.m * what.k);
-  return 4 * (weights + (what.density < 1 ? weights / (what.block * what.block) : 0) +
-              double((what.m + what.k) * what.n));
+  const double index = what.density < 1 ? weights / (what.block * what.block) : 0;
+  return weights * (what.operation == "sampled" ? 4 : bytes) + 4 * index +
+         bytes * double((what.m + what.k) * what.n);
 }
 
 /// Goals met and missed so far.
@@ -70,10 +73,10 @@ inline void report(question const& asked, std::vector<entrant> const& group, sco
                                e.unsteady() ? " unsteady" : "", all.judge(share.median, goal));
     for (comparison const& c : beside)
       line += message("   ", short_number(c.times, 2), " x ", c.with, all.judge(c.times, c.goal));
-    std::printf("%-10s %5lld %5lld %5lld %4g %% %6s %2d  %-20s %9s %7.1f%s\n", e.what.operation.c_str(),
+    std::printf("%-10s %5lld %5lld %5lld %4g %% %6s %-8s %2d  %-20s %9s %7.1f%s\n", e.what.operation.c_str(),
                 static_cast<long long>(e.what.m), static_cast<long long>(e.what.k),
                 static_cast<long long>(e.what.n), 100 * e.what.density, block_name(e.what.block).c_str(),
-                e.what.threads, e.name.c_str(), short_time(time.median).c_str(),
+                e.what.element.c_str(), e.what.threads, e.name.c_str(), short_time(time.median).c_str(),
                 e.work.useful_flops / time.median, line.c_str());
 
     io::json record;
@@ -112,9 +115,9 @@ inline void report(question const& asked, std::vector<entrant> const& group, sco
 }
 
 inline void print_heading(question const& asked) {
-  std::printf("\n%s: %s\n%-10s %5s %5s %5s %6s %6s %2s  %-20s %9s %7s  %s\n", asked.name.c_str(),
-              asked.asks.c_str(), "operation", "m", "k", "n", "stored", "block", "on", "contestant", "time",
-              "GFLOP/s", "share of peak, quartiles, best");
+  std::printf("\n%s: %s\n%-10s %5s %5s %5s %6s %6s %-8s %2s  %-20s %9s %7s  %s\n", asked.name.c_str(),
+              asked.asks.c_str(), "operation", "m", "k", "n", "stored", "block", "element", "on",
+              "contestant", "time", "GFLOP/s", "share of peak, quartiles, best");
   std::fflush(stdout);
 }
 

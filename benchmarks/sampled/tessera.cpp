@@ -12,20 +12,21 @@
 namespace bench {
 namespace {
 
-template <class Block> struct weight_gradient {
+/// The gradient is kept in float.
+template <class T, class Block> struct weight_gradient {
   context ctx;
   block_sparse_matrix<float, Block> g;
-  panel_matrix<float> dy, x;
+  panel_matrix<T> dy, x;
   explicit weight_gradient(workload const& what)
       : ctx(what.threads),
         g(weights_of<Block>(what)),
-        dy(activation(what.m, what.n, 5)),
-        x(activation(what.k, what.n, 4)) {}
+        dy(activation<T>(what.m, what.n, 5)),
+        x(activation<T>(what.k, what.n, 4)) {}
 };
 
 const registered here({"tessera", "sampled", [](workload const& what) {
-                         return with_block(what.block, [&]<class Block> {
-                           auto p = std::make_shared<weight_gradient<Block>>(what);
+                         return with_element_and_block(what, [&]<class T, class Block> {
+                           auto p = std::make_shared<weight_gradient<T, Block>>(what);
                            return std::optional(sampled_job(
                                p, [q = p.get()] { run(q->ctx, q->g = sampled(q->dy * transposed(q->x))); }));
                          });

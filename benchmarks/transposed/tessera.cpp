@@ -12,19 +12,19 @@
 namespace bench {
 namespace {
 
-template <class Block> struct transposed_product {
+template <class T, class Block> struct transposed_product {
   context ctx;
-  block_sparse_matrix<float, Block> w;
-  panel_matrix<float> dy, dx;
+  block_sparse_matrix<T, Block> w;
+  panel_matrix<T> dy, dx;
   explicit transposed_product(workload const& what)
       : ctx(what.threads),
-        w(weights_of<Block>(what)),
-        dy(activation(what.m, what.n, 5)),
+        w(weights_of<Block, T>(what)),
+        dy(activation<T>(what.m, what.n, 5)),
         dx(what.k, what.n) {}
 };
 
-template <class Block> job transposed_job(workload const& what) {
-  auto p = std::make_shared<transposed_product<Block>>(what);
+template <class T, class Block> job transposed_job(workload const& what) {
+  auto p = std::make_shared<transposed_product<T, Block>>(what);
   return {useful_flops(p->w, what.n), [p] { run(p->ctx, p->dx = transposed(p->w) * p->dy); }, what.k * what.n,
           [p, n = what.n](std::int64_t r) {
             const std::int64_t j = r / n, t = r % n;
@@ -35,8 +35,8 @@ template <class Block> job transposed_job(workload const& what) {
 }
 
 const registered here({"tessera", "transposed", [](workload const& what) {
-                         return with_block(what.block, [&]<class Block> {
-                           return std::optional(transposed_job<Block>(what));
+                         return with_element_and_block(what, [&]<class T, class Block> {
+                           return std::optional(transposed_job<T, Block>(what));
                          });
                        }});
 
