@@ -184,10 +184,10 @@ question pattern_change() {
 
 /// A model in all block sizes, and dense.
 std::vector<workload> step_group(std::string const& operation, std::array<std::int64_t, 3> const& shape,
-                                 int threads) {
+                                 int threads, std::string const& element = "float") {
   const auto [m, k, n] = shape;
-  std::vector<workload> group{{operation, m, k, n, 1, 16, threads}};
-  for (const int block : blocks) group.push_back({operation, m, k, n, 0.1, block, threads});
+  std::vector<workload> group{{operation, m, k, n, 1, 16, threads, element}};
+  for (const int block : blocks) group.push_back({operation, m, k, n, 0.1, block, threads, element});
   return group;
 }
 
@@ -196,44 +196,49 @@ constexpr std::array<std::int64_t, 3> gpt_size = {512, 8, 4096}, bert_size = {76
 
 /// Our models beside PyTorch's dense one and our own dense one.
 question step(int threads) {
-  return {
-      "step",
-      "forward, backward and optimizer of whole models (m hidden, k layers, n tokens; "
-      "benchmarks/step/step.hpp)",
-      {step_group("gpt", {256, 4, 2048}, threads), step_group("gpt", gpt_size, threads),
-       step_group("bert", bert_size, threads), step_group("mlp", mlp_size, threads)},
-      {64, 2, 256},
-      {},
-      [](entrant const& e, std::vector<entrant> const& group) {
-        // Times as fast as PyTorch, by block size; 0 is dense.
-        static const std::map<std::string, goals> all = {{"gpt", {{16, 6}, {4, 5.5}, {1, 3}, {0, 1.25}}},
-                                                         {"bert", {{16, 8}, {4, 7.5}, {1, 3.5}, {0, 1.25}}},
-                                                         {"mlp", {{16, 6}, {4, 6}, {1, 3}, {0, 1.2}}}};
-        std::vector<comparison> beside;
-        if (e.name != "tessera") return beside;
-        const bool dense = e.what.density == 1;
-        const bool has_goal = e.what.operation != "gpt" || e.what.m == gpt_size[0];
-        for (entrant const& other : group) {
-          const double times = other.time_ns().median / e.time_ns().median;
-          if (other.name == "PyTorch")
-            beside.push_back({"PyTorch", times,
-                              has_goal ? goal_of(all.at(e.what.operation), dense ? 0 : e.what.block) : 0});
-          else if (!dense && other.what.density == 1)
-            beside.push_back({"own dense", times, 0});
-        }
-        return beside;
-      }};
+  return {"step",
+          "forward, backward and optimizer of whole models (m hidden, k layers, n tokens; "
+          "benchmarks/step/step.hpp)",
+          {step_group("gpt", {256, 4, 2048}, threads), step_group("gpt", gpt_size, threads),
+           step_group("bert", bert_size, threads), step_group("bert", bert_size, threads, "bfloat16"),
+           step_group("mlp", mlp_size, threads)},
+          {64, 2, 256},
+          {},
+          [](entrant const& e, std::vector<entrant> const& group) {
+            // Times as fast as PyTorch, by block size; 0 is dense.
+            static const std::map<std::string, goals> all = {
+                {"gpt float", {{16, 6}, {4, 5.5}, {1, 3}, {0, 1.25}}},
+                {"bert float", {{16, 8}, {4, 7.5}, {1, 3.5}, {0, 1.25}}},
+                {"bert bfloat16", {{16, 8}, {4, 7}, {0, 1.2}}},
+                {"mlp float", {{16, 6}, {4, 6}, {1, 3}, {0, 1.2}}}};
+            std::vector<comparison> beside;
+            if (e.name != "tessera") return beside;
+            const bool dense = e.what.density == 1;
+            const bool has_goal = e.what.operation != "gpt" || e.what.m == gpt_size[0];
+            for (entrant const& other : group) {
+              const double times = other.time_ns().median / e.time_ns().median;
+              if (other.name == "PyTorch")
+                beside.push_back({"PyTorch", times,
+                                  has_goal ? goal_of(all.at(e.what.operation + " " + e.what.element),
+                                                     dense ? 0 : e.what.block)
+                                           : 0});
+              else if (!dense && other.what.density == 1)
+                beside.push_back({"own dense", times, 0});
+            }
+            return beside;
+          }};
 }
 
 /// What the steps of our models spend their time on.
 question parts(int threads) {
-  return {"parts",
-          "the parts of our steps, each timed apart",
-          {step_group("gpt parts", gpt_size, threads), step_group("bert parts", bert_size, threads),
-           step_group("mlp parts", mlp_size, threads)},
-          {64, 2, 256},
-          {},
-          {}};
+  return {
+      "parts",
+      "the parts of our steps, each timed apart",
+      {step_group("gpt parts", gpt_size, threads), step_group("bert parts", bert_size, threads),
+       step_group("bert parts", bert_size, threads, "bfloat16"), step_group("mlp parts", mlp_size, threads)},
+      {64, 2, 256},
+      {},
+      {}};
 }
 
 }  // namespace

@@ -22,29 +22,29 @@
 namespace bench {
 namespace {
 
-template <class Block> struct bert_trainer {
-  using transformer = nn::transformer_block<float, Block, nn::norm_order::post>;
-  using model = nn::stack<float, transformer>;
+template <class T, class Block> struct bert_trainer {
+  using transformer = nn::transformer_block<T, Block, nn::norm_order::post>;
+  using model = nn::stack<T, transformer>;
 
   context ctx;
   sequences batch;
-  panel_matrix<float> x, y, dx, dy;
+  panel_matrix<T> x, y, dx, dy;
   model m;
   typename model::gradients gradients;
   train::adamw optimizer;
   train::optimizer_state<train::adamw, model> state;
-  nn::workspace<float> room;
+  nn::workspace<T> room;
   typename model::saved saved;
   std::uint64_t steps = 0;
-  std::unique_ptr<transformer_parts<transformer>> blocks;
+  std::unique_ptr<transformer_parts<T, transformer>> blocks;
 
   explicit bert_trainer(workload const& what)
       : ctx(what.threads),
         batch(sequences::of_equal_length(what.n / bert_shape(what).context, bert_shape(what).context)),
-        x(activation(what.m, what.n, 4)),
+        x(activation<T>(what.m, what.n, 4)),
         y(what.m, what.n),
         dx(what.m, what.n),
-        dy(activation(what.m, what.n, 5)),
+        dy(activation<T>(what.m, what.n, 5)),
         m(untrained(what)),
         gradients(nn::zeros_like(m)),
         state(train::initial_state<train::adamw>(m)) {
@@ -60,12 +60,12 @@ template <class Block> struct bert_trainer {
     config.density = what.density;
     model layers;
     for (std::int64_t i = 0; i < shape.layers; ++i)
-      layers.layers.push_back(nn::random_transformer_block<transformer, float, Block>(
-          config, mask::bidirectional, 1, std::uint64_t(i)));
+      layers.layers.push_back(nn::random_transformer_block<transformer, T, Block>(config, mask::bidirectional,
+                                                                                  1, std::uint64_t(i)));
     nn::initialise_transformer(layers, shape.layers, 1, nn::distribution::truncated_normal);
     return layers;
   }
-  nn::pass<float> pass() { return {ctx, batch, room, nn::purpose::training, 1, steps}; }
+  nn::pass<T> pass() { return {ctx, batch, room, nn::purpose::training, 1, steps}; }
 
   void step() {
     nn::set_zero(gradients);
@@ -79,8 +79,8 @@ template <class Block> struct bert_trainer {
 
   std::vector<part> parts() {
     if (!blocks)
-      blocks =
-          std::make_unique<transformer_parts<transformer>>(m.layers, gradients.layers, saved.layers, pass());
+      blocks = std::make_unique<transformer_parts<T, transformer>>(m.layers, gradients.layers, saved.layers,
+                                                                   pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
     all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});
@@ -89,17 +89,20 @@ template <class Block> struct bert_trainer {
 };
 
 const registered here({"tessera", "bert", [](workload const& what) {
-                         return with_block(what.block, [&]<class Block> {
+                         return with_element_and_block(what, [&]<class T, class Block> {
                            const bert_shape shape(what);
-                           auto t = std::make_shared<bert_trainer<Block>>(what);
+                           auto t = std::make_shared<bert_trainer<T, Block>>(what);
                            return std::optional(
                                job{shape.useful_flops(what.density), [t] { t->step(); }, 1,
                                    [t, shape](std::int64_t) { return shape.untrained(t->mean_square()); }});
                          });
                        }});
 
-const registered_parts<bert_trainer> parts("bert parts", transformer_part_names,
-                                           {"optimizer", "zero gradients"});
+template <class Block> using in_float = bert_trainer<float, Block>;
+template <class Block> using in_bfloat16 = bert_trainer<bfloat16, Block>;
+const std::vector<std::string> more = {"optimizer", "zero gradients"};
+const registered_parts<in_float> parts("bert parts", "float", transformer_part_names, more);
+const registered_parts<in_bfloat16> narrow_parts("bert parts", "bfloat16", transformer_part_names, more);
 
 }  // namespace
 }  // namespace bench

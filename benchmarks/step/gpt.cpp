@@ -45,7 +45,7 @@ template <class Block> struct gpt_trainer {
   nn::workspace<float> room;
   typename model::saved saved;
   double loss = 0;
-  std::unique_ptr<transformer_parts<typename model::transformer>> blocks;
+  std::unique_ptr<transformer_parts<float, typename model::transformer>> blocks;
 
   explicit gpt_trainer(workload const& what)
       : ctx(what.threads),
@@ -71,7 +71,7 @@ template <class Block> struct gpt_trainer {
 
   std::vector<part> parts() {
     if (!blocks)
-      blocks = std::make_unique<transformer_parts<typename model::transformer>>(
+      blocks = std::make_unique<transformer_parts<float, typename model::transformer>>(
           m.blocks.layers, gradients.blocks.layers, saved.blocks.layers, pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
@@ -108,7 +108,7 @@ const registered here({"tessera", "gpt", [](workload const& what) {
                          });
                        }});
 
-const registered_parts<gpt_trainer> parts("gpt parts", transformer_part_names,
+const registered_parts<gpt_trainer> parts("gpt parts", "float", transformer_part_names,
                                           {"optimizer", "zero gradients", "embeddings, output, loss"});
 
 }  // namespace

@@ -201,7 +201,7 @@ const registered here({"tessera", "mlp", [](workload const& what) {
                          });
                        }});
 
-const registered_parts<mlp_trainer> parts("mlp parts",
+const registered_parts<mlp_trainer> parts("mlp parts", "float",
                                           {"images", "products forward", "products dX", "products dW",
                                            "bias gradients", "loss", "optimizer"});
 

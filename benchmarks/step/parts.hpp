@@ -40,11 +40,12 @@ template <class Trainer> std::shared_ptr<Trainer> shared_trainer(workload const&
 /// Enters each part as a contestant of `operation`. What parts compute is checked with the whole step.
 ///   Trainer   a template over the block shape, with step() and parts()
 template <template <class> class Trainer> struct registered_parts {
-  registered_parts(std::string const& operation, std::vector<std::string> names,
+  registered_parts(std::string const& operation, std::string const& element, std::vector<std::string> names,
                    std::vector<std::string> const& more = {}) {
     names.insert(names.end(), more.begin(), more.end());
     for (std::string const& name : names)
-      contestants().push_back({"tessera " + name, operation, [name](workload const& what) {
+      contestants().push_back({"tessera " + name, operation, [name, element](workload const& what) {
+                                 if (what.element != element) return std::optional<job>();
                                  return with_block(what.block, [&]<class Block>() -> std::optional<job> {
                                    auto t = shared_trainer<Trainer<Block>>(what);
                                    for (part& piece : t->parts())
@@ -61,20 +62,21 @@ inline const std::vector<std::string> transformer_part_names = {
     "attention backward", "norms forward", "norms backward", "activation",     "dropout"};
 
 /// The parts of some blocks. What goes in and out of a layer is the same for all: values do not matter.
-template <class Transformer> class transformer_parts {
+template <element T, class Transformer> class transformer_parts {
  public:
-  transformer_parts(std::vector<Transformer> const& layers, std::vector<Transformer>& gradients,
-                    std::vector<typename Transformer::saved> const& saved, nn::pass<float> const& pass)
+  transformer_parts(std::vector<Transformer> const& layers,
+                    std::vector<typename Transformer::gradients>& gradients,
+                    std::vector<typename Transformer::saved> const& saved, nn::pass<T> const& pass)
       : layers_(layers), gradients_(gradients), saved_(saved), pass_(pass) {
     const std::int64_t n = pass.tokens(), hidden = layers[0].attention.out.weight.rows(),
                        inner = layers[0].mlp.up.weight.rows();
-    x_ = activation(hidden, n, 1);
-    y_ = activation(hidden, n, 2);
-    z_ = activation(inner, n, 3);
-    qkv_ = activation(3 * hidden, n, 4);
-    panel_ = activation(hidden, panel_tokens, 5);
-    inner_panel_ = activation(inner, panel_tokens, 6);
-    inner_result_ = activation(inner, panel_tokens, 7);
+    x_ = activation<T>(hidden, n, 1);
+    y_ = activation<T>(hidden, n, 2);
+    z_ = activation<T>(inner, n, 3);
+    qkv_ = activation<T>(3 * hidden, n, 4);
+    panel_ = activation<T>(hidden, panel_tokens, 5);
+    inner_panel_ = activation<T>(inner, panel_tokens, 6);
+    inner_result_ = activation<T>(inner, panel_tokens, 7);
     layers[0].norm1.measure(x_, norm_, pass);
     nn::fit(log_sums_, layers[0].attention.heads, n);
   }
@@ -110,14 +112,14 @@ template <class Transformer> class transformer_parts {
     run(ctx(), x_ = transposed(b.attention.qkv.weight) * qkv_);
   }
   void weights(std::size_t i) {
-    Transformer& g = gradients_[i];
+    auto& g = gradients_[i];
     run(ctx(), g.mlp.down.weight += sampled(y_ * transposed(z_)));
     run(ctx(), g.mlp.up.weight += sampled(z_ * transposed(x_)));
     run(ctx(), g.attention.out.weight += sampled(y_ * transposed(x_)));
     run(ctx(), g.attention.qkv.weight += sampled(qkv_ * transposed(x_)));
   }
   void biases(std::size_t i) {
-    Transformer& g = gradients_[i];
+    auto& g = gradients_[i];
     run(ctx(), g.mlp.down.bias += sum_tokens(y_));
     run(ctx(), g.mlp.up.bias += sum_tokens(z_));
     run(ctx(), g.attention.out.bias += sum_tokens(y_));
@@ -140,7 +142,7 @@ template <class Transformer> class transformer_parts {
   /// Besides the gradients what a block computes again: one norm's value, or both.
   void norm_back(std::size_t i) {
     Transformer const& b = layers_[i];
-    Transformer& g = gradients_[i];
+    auto& g = gradients_[i];
     run(ctx(), y_ = b.norm1.value(x_, norm_));
     if (Transformer::order == nn::norm_order::pre) run(ctx(), y_ = b.norm2.value(x_, norm_));
     b.norm1.backward(x_, norm_, y_, &y_, g.norm1, pass_);
@@ -165,10 +167,11 @@ template <class Transformer> class transformer_parts {
   }
 
   std::vector<Transformer> const& layers_;
-  std::vector<Transformer>& gradients_;
+  std::vector<typename Transformer::gradients>& gradients_;
   std::vector<typename Transformer::saved> const& saved_;
-  nn::pass<float> pass_;
-  panel_matrix<float> x_, y_, z_, qkv_, log_sums_, panel_, inner_panel_, inner_result_;
+  nn::pass<T> pass_;
+  panel_matrix<T> x_, y_, z_, qkv_, panel_, inner_panel_, inner_result_;
+  panel_matrix<accumulator_t<T>> log_sums_;
   typename decltype(Transformer::norm1)::saved norm_;
 };
 

@@ -40,7 +40,7 @@ std::optional<job> prepare(workload const& what, checked_value (Shape::*after_fi
   auto t = std::shared_ptr<trainer>(new trainer{
       process({"sh", "-c", "exec python3 \"$@\" 2>/dev/null", "python3", TESSERA_BENCH_DIR "/step/pytorch.py",
                "--serve", option("model", what.operation), message("-m", what.m), message("-k", what.k),
-               message("-n", what.n), option("threads", what.threads)})});
+               message("-n", what.n), option("element", what.element), option("threads", what.threads)})});
   if (t->program.answer() != "ready") {
     available = false;
     std::printf("PyTorch is left out: `python3 -c 'import torch'` fails (pip install torch)\n");

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Training steps of dense models in PyTorch on the CPU, in float: forward, backward, optimizer.
+"""Training steps of dense models in PyTorch on the CPU: forward, backward, optimizer; in float, or with the
+forward pass under autocast to bfloat16.
 
   gpt    pre-norm blocks with causal attention, a tied output, no dropout; AdamW
   bert   post-norm layers with attention in both directions, dropout, the input's gradient included; AdamW
@@ -86,6 +87,10 @@ class GPT(nn.Module):
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
+def autocast(o):
+    return torch.autocast("cpu", torch.bfloat16, enabled=o.element == "bfloat16")
+
+
 def gpt_step(o):
     context, heads = min(o.n, 512), max(1, o.m // 64)
     model = GPT(context, o.m, heads, o.k)
@@ -94,7 +99,8 @@ def gpt_step(o):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        logits = model(tokens[:, :-1])
+        with autocast(o):
+            logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
         loss.backward()
         optimizer.step()
@@ -115,7 +121,8 @@ def bert_step(o):
     def step():
         optimizer.zero_grad(set_to_none=True)
         x.grad = None
-        y = model(x)
+        with autocast(o):
+            y = model(x)
         y.backward(dy)
         optimizer.step()
         if not mean_square:  # after the first step it is no part of the work
@@ -152,7 +159,9 @@ def mlp_step(o):
         for first in range(0, o.n - BATCH + 1, BATCH):
             chosen = order[first : first + BATCH]
             optimizer.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(model(images[chosen]), labels[chosen])
+            with autocast(o):
+                scores = model(images[chosen])
+            loss = F.cross_entropy(scores, labels[chosen])
             loss.backward()
             optimizer.step()
             total += loss.detach()
@@ -169,6 +178,7 @@ def main():
     options.add_argument("-m", type=int, help="hidden size, of the mlp the first (512, 768, 1024)")
     options.add_argument("-k", type=int, help="layers, of the mlp the second hidden size (8, 1, 512)")
     options.add_argument("-n", type=int, help="tokens, of the mlp images (4096, 4096, 60000)")
+    options.add_argument("--element", choices=("float", "bfloat16"), default="float")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--serve", action="store_true")
@@ -205,7 +215,7 @@ def main():
                 "n": o.n,
                 "density": 1.0,
                 "block": "dense",
-                "element": "float",
+                "element": o.element,
                 "threads": o.threads,
                 "time_ns": quartiles[1],
                 "time_ns_quartiles": [quartiles[0], quartiles[2]],
