@@ -140,8 +140,8 @@ inline cost counted_cost(step const& s, tile const& t) {
       return {bytes_read(s, 1, count, 1), count * size, 0};
     }
     case work::order: {
-      const std::int64_t copied = blocks_of(s.index, lines) * size;
-      return {copied, copied, 0};
+      const std::int64_t copied = blocks_of(s.index, lines);
+      return {copied * s.operand[1].element_bytes, copied * size, 0};
     }
     case work::regroup: {  // a range of features of whole panels, padding included
       const bool beyond = std::int64_t(t.round) * s.lines + panel >= s.panels();

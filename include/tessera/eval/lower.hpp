@@ -243,9 +243,8 @@ struct product_step_of<Y, expr::product<Matrix, Transposed, X>, Tree> {
       kernels::product_types<typename Matrix::value_type, typename element_of<accumulator_t<Y>, X>::type, Y>;
   using block = typename Matrix::tensor_type::block;
   static void prepare(plan& p, step& s) {
-    using T = accumulator_t<Y>;
-    if constexpr (block::elements == 1 && std::is_same_v<types, kernels::product_types<T, T, T>>) {
-      using ordered = ordered_product_step<simd::native, T, Tree>;
+    if constexpr (block::elements == 1) {
+      using ordered = ordered_product_step<simd::native, types, Tree>;
       if (s.index.start && s.panels() >= ordered::fewest_panels) return ordered::prepare(p, s);
     }
     product_step<simd::native, types, block, Transposed, Tree>::prepare(p, s);

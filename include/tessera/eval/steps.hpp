@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -128,7 +129,9 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 
 /// The product of a sparse matrix of single elements and several panels: a step before it orders the
 /// nonzeros.
-template <class Arch, class T, class Tree> struct ordered_product_step {
+template <class Arch, class Types, class Tree> struct ordered_product_step {
+  using T = typename Types::accumulator;
+  using kernel = kernels::ordered_product<Arch, Types, Tree>;
   static constexpr int fewest_panels = 4;  // fewer cost less than the copy
 
   static void prepare(plan& p, step& s) {
@@ -150,21 +153,23 @@ template <class Arch, class T, class Tree> struct ordered_product_step {
     s.operand[2] = order.operand[0];
     const bool reads_result = std::any_of(s.operand + 3, s.operand + s.operands,
                                           [&](operand const& o) { return overlap(s.operand[0], o); });
-    s.sums_in_result = !reads_result;
-    if (reads_result) s.sums = p.scratch(std::size_t(s.lines) * panel_tokens * sizeof(T));
+    s.sums_in_result = std::is_same_v<Types, kernels::product_types<T, T, T>> && !reads_result;
+    if (!s.sums_in_result) s.sums = p.scratch(kernel::sums_bytes(nonzeros_of(s, &nowhere)));
     s.compute = compute;
   }
 
   static void compute_order(step const& s, tile const& t) noexcept {
     nonzeros_of(s, s.operand[0].base)
-        .order(s.index, reinterpret_cast<T const*>(s.operand[1].base), t.index * s.lines_together);
+        .order(s.index, reinterpret_cast<typename Types::weight const*>(s.operand[1].base),
+               t.index * s.lines_together);
   }
 
   static void compute(step const& s, tile const& t) noexcept {
     const bound b(s, t.index / s.parts, t.scratch);
-    auto a = product_arguments_of<kernels::product_types<T, T, T>>(s, t, b);
-    if (s.sums_in_result) a.sums = a.y;
-    kernels::ordered_product<Arch, T, Tree>::run(a, nonzeros_of(s, s.operand[2].base));
+    auto a = product_arguments_of<Types>(s, t, b);
+    if constexpr (std::is_same_v<T, typename Types::result>)
+      if (s.sums_in_result) a.sums = a.y;
+    kernel::run(a, nonzeros_of(s, s.operand[2].base));
     clear_padding(s, a.y);
   }
 

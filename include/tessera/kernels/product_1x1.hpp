@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/register_block.hpp>
+#include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -71,7 +74,7 @@ template <class T> struct nonzeros {
   }
 
   /// Copies those of a group: once along the lines to count and to fetch, then chunk by chunk.
-  void order(line_index const& index, T const* weights, int first_line) const noexcept {
+  template <class W> void order(line_index const& index, W const* weights, int first_line) const noexcept {
     const int count = std::min(group, lines - first_line);
     std::int32_t const* const start = index.start + first_line;
     piece* const all = pieces + std::int64_t(first_line) * chunks;
@@ -94,7 +97,7 @@ template <class T> struct nonzeros {
         std::int32_t& at = from[here[i].line];
         for (const std::int32_t last = at + here[i].count; at < last; ++at, ++to) {
           features[to] = std::uint16_t(index.other[at] - c * chunk);
-          values[to] = weights[slot(at)];
+          values[to] = T(weights[slot(at)]);
         }
       }
     }
@@ -117,7 +120,9 @@ template <class T> struct nonzeros {
 };
 
 /// One chunk of features of the product of ordered nonzeros.
-template <class Arch, class T> struct chunk_of_nonzeros {
+template <class Arch, class Types> struct chunk_of_nonzeros {
+  using X = typename Types::activation;
+  using T = typename Types::accumulator;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -125,12 +130,18 @@ template <class Arch, class T> struct chunk_of_nonzeros {
 
   /// Adds the chunk to the sums of all lines; finish(sums, line, register, total) gets them.
   template <bool First, class Finish>
-  TESSERA_INLINE static void walk(product_arguments<product_types<T, T, T>> const& a, nonzeros<T> const& w,
-                                  int c, int token, Finish const& finish) {
-    T const* const x = a.x + std::int64_t(c) * w.chunk * panel_tokens + token;
-    const std::size_t chunk_bytes = std::size_t(w.chunk) * panel_tokens * sizeof(T);
+  TESSERA_INLINE static void walk(product_arguments<Types> const& a, nonzeros<T> const& w, int c, int token,
+                                  Finish const& finish) {
+    const std::int64_t first = std::int64_t(c) * w.chunk;
+    T const* x;
+    if constexpr (std::is_same_v<X, T>)
+      x = a.x + first * panel_tokens + token;
+    else
+      x = widened(a, w, first, token);
+    const std::size_t chunk_bytes = std::size_t(w.chunk) * panel_tokens * sizeof(X);
     const bool more = c + 1 < w.chunks;
-    ahead next{more ? reinterpret_cast<std::byte const*>(x) + chunk_bytes : a.next, nullptr};
+    ahead next{more ? reinterpret_cast<std::byte const*>(a.x + first * panel_tokens) + chunk_bytes : a.next,
+               nullptr};
     next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
     for (int line = a.first_line; line < a.last_line; line += w.group)
       walk_window<First>(w.at(line, c), x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
@@ -138,16 +149,34 @@ template <class Arch, class T> struct chunk_of_nonzeros {
   }
 
   template <bool First>
-  [[gnu::noinline]] static void store(product_arguments<product_types<T, T, T>> const& a,
-                                      nonzeros<T> const& w, int c, int token) {
+  [[gnu::noinline]] static void store(product_arguments<Types> const& a, nonzeros<T> const& w, int c,
+                                      int token) {
     walk<First>(a, w, c, token,
                 [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
+  }
+
+  /// Elements of product_arguments::sums behind those of the lines: a chunk of x that must be widened.
+  static std::int64_t room(nonzeros<T> const& w) {
+    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk) * panel_tokens;
   }
 
  private:
   struct ahead {
     std::byte const *at, *end;
   };
+
+  /// Some tokens of the features of a chunk as sums are kept.
+  [[gnu::noinline]] static T const* widened(product_arguments<Types> const& a, nonzeros<T> const& w,
+                                            std::int64_t first, int token) {
+    T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
+    const std::int64_t last = std::min(a.depth, first + w.chunk);
+    for (std::int64_t f = first; f < last; ++f)
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        const int t = token + r * lanes;
+        simd::load_feature<Arch>(a.x, f, t).store_unaligned(room + (f - first) * panel_tokens + t);
+      });
+    return room + token;
+  }
 
   template <bool First, class Finish>
   TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, T const* x, T* sums,
@@ -199,20 +228,31 @@ template <class Arch, class T> struct chunk_of_nonzeros {
 
 /// The product of ordered nonzeros. With one row there is nothing to reuse in registers, so x must come from
 /// the L1: a panel is walked in chunks of features, and the sums of all lines are carried from chunk to
-/// chunk. Loads are what limits it: features and values are loaded four at a time.
-template <class Arch, class T, class Tree> struct ordered_product {
-  using chunk = chunk_of_nonzeros<Arch, T>;
+/// chunk. Loads are what limits it: features and values are loaded four at a time. Elements narrower than
+/// their sums are widened once, and results that share a lane rounded when all sums are there.
+template <class Arch, class Types, class Tree> struct ordered_product {
+  using chunk = chunk_of_nonzeros<Arch, Types>;
+  using T = typename Types::accumulator;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
 
-  /// For whole groups of lines. a.sums has room for all lines of the panel; it may be y, unless the tree
-  /// reads y.
-  static void run(product_arguments<product_types<T, T, T>> const& a, nonzeros<T> const& w) noexcept {
+  static constexpr int stored_together = element_traits<typename Types::result>::features_a_lane;
+
+  /// Bytes of product_arguments::sums.
+  static std::size_t sums_bytes(nonzeros<T> const& w) {
+    return std::size_t(std::int64_t(w.lines) * panel_tokens + chunk::room(w)) * sizeof(T);
+  }
+
+  /// For whole groups of lines. a.sums may be y if they are of one type and nothing is widened, unless the
+  /// tree reads y.
+  static void run(product_arguments<Types> const& a, nonzeros<T> const& w) noexcept {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
       for (int c = 1; c + 1 < w.chunks; ++c) chunk::template store<false>(a, w, c, token);
       const auto finish = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
-        if constexpr (Tree::costly) {
+        if constexpr (stored_together > 1) {
+          total.store_unaligned(sum);
+        } else if constexpr (Tree::costly) {
           total.store_unaligned(sum);
           if (r + 1 == chunk::registers) finish_line(a, sum - r * lanes, line, token);
         } else {
@@ -223,15 +263,31 @@ template <class Arch, class T, class Tree> struct ordered_product {
         chunk::template walk<false>(a, w, w.chunks - 1, token, finish);
       else
         chunk::template walk<true>(a, w, 0, token, finish);
+      if constexpr (stored_together > 1)
+        for (int line = a.first_line; line < a.last_line; line += stored_together)
+          finish_lanes(a, line, token);
     }
   }
 
  private:
-  [[gnu::noinline]] static void finish_line(product_arguments<product_types<T, T, T>> const& a, T const* sums,
-                                            int line, int token) {
+  [[gnu::noinline]] static void finish_line(product_arguments<Types> const& a, T const* sums, int line,
+                                            int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       const batch total = batch::load_unaligned(sums + r * lanes);
       finish_lane<Tree, true>(a, &total, line, token + r * lanes);
+    }
+  }
+
+  /// The lines that share lanes of y with this one.
+  [[gnu::noinline]] static void finish_lanes(product_arguments<Types> const& a, int line, int token) {
+    for (int r = 0; r < chunk::registers; ++r) {
+      batch sums[stored_together];
+      for (int i = 0; i < stored_together; ++i)
+        sums[i] =
+            line + i < a.last_line
+                ? batch::load_unaligned(a.sums + std::int64_t(line + i) * panel_tokens + token + r * lanes)
+                : batch(T(0));
+      finish_lane<Tree, true>(a, sums, line, token + r * lanes);
     }
   }
 };
