@@ -230,11 +230,9 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
                                                   chunk const& now, T* sums, ahead& next) {
     reg acc[rows][C];
     T* const carried = sums + row * panel_tokens + token;
-    unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        acc[r][c] =
-            now.begins ? simd::zero<Arch, T>() : simd::load<Arch>(carried + r * panel_tokens + c * lanes);
-      });
+    unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+      acc[i / C][i % C] = now.begins ? simd::zero<Arch, T>()
+                                     : simd::load<Arch>(carried + i / C * panel_tokens + i % C * lanes);
     });
     std::byte const* at = next.at;
     std::int32_t b = now.first;
@@ -256,20 +254,15 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     }
     next.at = at;
     if (sums_in_memory || !now.ends) {
-      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-          simd::store<Arch>(carried + r * panel_tokens + c * lanes, acc[r][c]);
-        });
+      unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
       });
     } else {
-      unroll<rows / stored_at_once>([&](auto lane) TESSERA_INLINE_LAMBDA {
-        constexpr int r = lane * stored_at_once;
+      unroll<rows / stored_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        constexpr int r = i / C * stored_at_once, c = i % C;
         const std::int64_t feature = std::int64_t(line) * line_rows + row + r;
-        if (feature < a.rows)
-          unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-            const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
-            finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
-          });
+        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
+        if (feature < a.rows) finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
       });
     }
     return b;
