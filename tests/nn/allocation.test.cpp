@@ -15,21 +15,27 @@ using support::some_ids;
 
 namespace {
 
-template <class Model> void check(auto&& input_of) {
+nn::transformer_config small(std::int64_t layers, double density, double dropout) {
   nn::transformer_config config;
-  config.layers = 3;
-  config.hidden = 32;
-  config.context = 64;
-  config.density = 0.3;
-  config.dropout = 0.1;
-  const Model model(config, 1);
+  config.layers = layers;
+  config.hidden = 48;
+  config.heads = 3;
+  config.context = 100;
+  config.vocabulary = 50;
+  config.density = density;
+  config.dropout = dropout;
+  return config;
+}
+
+template <class Model> void check(auto&& input_of) {
+  const Model model(small(3, 0.3, 0.1), 1);
   auto gradients = nn::zeros_like(model);
   typename Model::saved saved;
   nn::workspace<float> room;
   context ctx(2, oversubscribe::allowed);
   const sequences batch({0, 64, 100});
-  const auto ids = some_ids(100, 256, 1);
-  auto targets = some_ids(100, 256, 2);
+  const auto ids = some_ids(100, 50, 1);
+  auto targets = some_ids(100, 50, 2);
   for (const bool ignores : {false, true}) {
     if (ignores) targets[3] = targets[70] = nn::ignored;
     long before = 0;
@@ -54,12 +60,7 @@ template <class Model> void check(auto&& input_of) {
 
 /// That the bytes of saved values and of room are those that a model's size foretells.
 template <class Model> void check_bytes(auto const& size_of, auto&& input_of) {
-  nn::transformer_config config;
-  config.layers = 2;
-  config.hidden = 48;
-  config.heads = 3;
-  config.context = 100;
-  config.vocabulary = 50;
+  const auto config = small(2, 1, 0);
   const Model m(config, 1);
   const nn::model_size size = size_of(config, nn::block_size_of<typename Model::block>());
   context ctx(1);

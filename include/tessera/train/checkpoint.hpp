@@ -31,11 +31,10 @@
 
 // A checkpoint is a folder of two files, made beside its place and moved there when both are complete:
 //   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
-//   the
-//                        master of one in a narrow type. A vector is (size),
-//                        a dense matrix (rows, cols), row by row. A sparse matrix is (stored blocks, rows of
-//                        a block, columns of a block), with its pattern (BSR) in NAME.pattern.row_start
-//                        (block rows + 1) and NAME.pattern.cols (stored blocks), numbers of 32 bits.
+//                        that of a narrow one. A vector is (size), a dense matrix (rows, cols), row by row. A
+//                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
+//                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
+//                        (stored blocks), numbers of 32 bits.
 //   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
 //                        checkpoints are never mixed.
 
