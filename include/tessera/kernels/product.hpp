@@ -98,7 +98,10 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   static constexpr int feature_bytes = panel_tokens * sizeof(X);
   /// Cache lines fetched for each block.
   static constexpr int lines_a_block = std::max(1, (block_depth * feature_bytes) / 1024);
-  static constexpr int blocks_ahead = 3;                      // of W, for Wᵀ
+  /// Blocks of W fetched ahead where several passes read all of each: Wᵀ, whose blocks lie far apart. Else a
+  /// line's successor is fetched.
+  static constexpr bool fetches_near = Transposed && line_rows > rows;
+  static constexpr int blocks_ahead = 3;
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
   static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
@@ -129,10 +132,18 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
-      chunk now{0, std::int32_t((c + 1) * blocks / count), c == 0, c + 1 == count};
+      chunk now{0,      blocks_ahead,  end_of(a, a.last_line - 1) - 1, std::int32_t((c + 1) * blocks / count),
+                c == 0, c + 1 == count};
+      const auto first_of = [&](int line) {
+        return c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
+      };
       T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
-        now.first = c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
+        now.first = first_of(line);
+        if (!fetches_near && a.index.start)
+          now.ahead = line + 1 < a.last_line ? first_of(line + 1) - now.first : 0;
+        else if (!Transposed)
+          now.ahead = a.index.blocks_a_line;
         if constexpr (packs_weights) pack_line(a, line, now);
         std::int32_t last = now.first;
         for (int token = 0; token < a.tokens;)
@@ -156,6 +167,8 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
  private:
   struct chunk {
     std::int32_t first;  // block of a line in the index
+    std::int32_t ahead;  // from a block to the one fetched meanwhile
+    std::int32_t last;   // block in the index
     std::int32_t limit;  // block column or row where the chunk ends
     bool begins, ends;   // the sums
   };
@@ -245,8 +258,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
       W const* w = packs_weights
                        ? reinterpret_cast<W const*>(a.sums) + std::int64_t(b - now.first) * Shape::elements
                        : block(a, line, b);
-      if constexpr (Transposed && !packs_weights)
-        fetch_block(block(a, line, std::min(b + blocks_ahead, end - 1)));
+      if constexpr (!packs_weights) fetch_weights(a, line, row, b + now.ahead, now.last);
       const std::int64_t feature = std::int64_t(other) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
@@ -268,7 +280,17 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     return b;
   }
 
-  /// Down a column of W blocks lie far apart.
+  /// The rows of a block that a pass reads lie side by side; in a column of blocks they are parts of each.
+  TESSERA_INLINE static void fetch_weights(arguments const& a, int line, int row, std::int32_t b,
+                                           std::int32_t last) {
+    if constexpr (Transposed) {
+      fetch_block(block(a, line, std::min(b, last)));
+    } else {
+      std::byte const* at = reinterpret_cast<std::byte const*>(block(a, line, b) + row * row_step);
+      unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>(
+          [&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<1>(at + l * 64); });
+    }
+  }
   TESSERA_INLINE static void fetch_block(W const* w) {
     std::byte const* at = reinterpret_cast<std::byte const*>(w);
     unroll<ceil_div<int>(Shape::elements * sizeof(W), 64)>(
