@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <harness/operands.hpp>
 
@@ -11,7 +12,7 @@
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
 
-// g += dy·xᵀ by the kernel alone: x has been regrouped before, as if for another gradient that uses it too.
+// g += dy·xᵀ by the kernel alone: x has been regrouped before.
 
 namespace bench {
 namespace {
@@ -19,45 +20,45 @@ namespace {
 template <class T, class Block> struct product_only {
   using types = kernels::sampled_types<T, T>;
   using kernel = kernels::sampled_product<simd::native, types, Block>;
+  using step = eval::sampled_step<simd::native, types, Block>;
+  static constexpr bool regroups = Block::elements > 1;
 
   block_sparse_matrix<float, Block> g;
   panel_matrix<T> dy, x;
-  aligned_array<typename types::lane> grouped;
+  context one{1};
+  eval::plan plan{one};
   aligned_array<std::byte> scratch;
+  std::vector<aligned_array<std::byte>> memory;  // of what has been regrouped,
+  std::vector<typename kernel::right> grouped;   // range by range, chunk by chunk
 
   explicit product_only(workload const& what)
       : g(what.m, what.k, weights_of<Block>(what).stored()),
         dy(activation<T>(what.m, what.n, 5)),
-        x(activation<T>(what.k, what.n, 4)),
-        grouped(std::size_t(x.panels() * b_stride())),
-        scratch(kernel::scratch_bytes(index(), x.stored_features())) {
-    if constexpr (kernel::regroups)
-      for (std::int64_t p = 0; p < x.panels(); ++p)
-        kernels::regroup<kernel::columns, simd::native>(x.panel(p), grouped.data() + p * b_stride(),
-                                                        x.stored_features());
+        x(activation<T>(what.k, what.n, 4)) {
+    eval::lower(plan, g += sampled(dy * transposed(x)));
+    scratch = aligned_array<std::byte>(kernel::scratch_bytes(plan.at(0).index, plan.at(0).depth));
+    if constexpr (regroups)
+      for_each_chunk([&](auto const& a, int panel) {
+        memory.emplace_back(kernel::right::bytes(a.cols, kernel::panels_a_chunk));
+        grouped.push_back(kernel::right_of(a, panel, memory.back().data()));
+      });
   }
-  std::int64_t b_stride() const { return x.stored_features() * types::row; }
 
-  kernels::line_index index() const { return eval::rows_of(g.stored()); }
+  void for_each_chunk(auto visit) {
+    for (int range = 0; range < plan.at(0).tiles; ++range) {
+      const auto a = step::arguments_of(plan.at(0), {range, scratch.data()});
+      kernel::prepare(a);
+      for (int panel = 0; panel < a.panels; panel += kernel::panels_a_chunk) visit(a, panel);
+    }
+  }
 
   void run() {
-    kernels::sampled_arguments<types> a{};
-    a.index = index();
-    a.a_stride = dy.panel_stride();
-    a.b_stride = b_stride();
-    a.rows = dy.stored_features();
-    a.cols = x.stored_features();
-    a.values = g.data();
-    a.first_line = 0;
-    a.last_line = g.stored().block_rows();
-    a.panels = int(x.panels());
-    a.a = dy.data();
-    if constexpr (kernel::regroups)
-      a.grouped_b = grouped.data();
-    else
-      a.grouped_b = x.data();
-    a.scratch = scratch.data();
-    kernel::run(a);
+    if constexpr (regroups) {
+      auto now = grouped.begin();
+      for_each_chunk([&](auto const& a, int panel) { kernel::multiply(a, panel, *now++); });
+    } else {
+      kernel::run(step::arguments_of(plan.at(0), {0, scratch.data()}));
+    }
   }
 };
 

@@ -23,10 +23,10 @@ cost sum_of_tasks(workload const& w) {
   return sum;
 }
 
-/// Each tile of each step and round is listed once, and their sum is the total.
+/// Each tile of each step is listed once, and their sum is the total.
 bool complete(workload const& w) {
-  std::set<std::pair<std::pair<int, int>, int>> seen;
-  for (task const& t : w.tasks) seen.insert({{t.step, t.tile}, t.round});
+  std::set<std::pair<int, int>> seen;
+  for (task const& t : w.tasks) seen.insert({t.step, t.tile});
   return seen.size() == w.tasks.size() && sum_of_tasks(w) == w.total;
 }
 
@@ -103,34 +103,23 @@ TEST_CASE_TEMPLATE_DEFINE("account: a sampled product reads both activations and
   const workload set = account(one, g = sampled(a * transposed(b)));
   const workload added = account(one, g += sampled(a * transposed(b)));
   CHECK(complete(set));
-  // Unless blocks are one column wide, b is regrouped first: 3 whole panels of 48 stored features.
-  const std::int64_t regrouped = set.tasks.front().computes == eval::work::regroup ? 3 * 48 * 64 : 0;
-  CHECK((regrouped > 0) == (Block::cols % 2 == 0));
-  CHECK(set.total ==
-        cost{((70 + 33) * tokens + regrouped) * size, (g.size() + regrouped) * size, g.size() * tokens});
+  CHECK(set.total == cost{(70 + 33) * tokens * size, g.size() * size, g.size() * tokens});
   CHECK(added.total ==
         cost{set.total.bytes_read + g.size() * size, set.total.bytes_written, set.total.multiplies});
 }
 TEST_CASE_TEMPLATE_APPLY(sampled_products, support::fewer);
 
-TEST_CASE("account: a sampled product in rounds adds to its blocks in each") {
-  const std::int64_t many = 64 * 20 + 5;
-  block_sparse_matrix<float, block_shape<8>> g(16, 640);
-  panel_matrix<float> a(16, many), b(640, many);
-  context one(1);
-  const workload all = account(one, g = a * transposed(b));
-  CHECK(complete(all));
-  CHECK(all.tasks.back().round == 5);  // of 4 panels, the last one of 1
-  const std::int64_t regrouped = 21 * 640 * 64;
-  CHECK(all.total == cost{((16 + 640) * many + regrouped + 5 * g.size()) * 4, (6 * g.size() + regrouped) * 4,
-                          g.size() * many});
-
-  // Several threads cut the panels of a round into ranges of features.
-  context three(3, oversubscribe::allowed);
-  const workload cut = account(three, g = a * transposed(b));
-  CHECK(complete(cut));
-  CHECK(cut.tasks.size() > all.tasks.size());
-  CHECK(cut.total.bytes_written == all.total.bytes_written);
+TEST_CASE("account: ranges of columns read the first operand once each, ranges of lines the second") {
+  auto g = random_matrix<float, block_shape<8>>(600, 2100, 0.1, 1);
+  panel_matrix<float> a(600, tokens), b(2100, tokens);
+  for (const int threads : {1, 2, 8}) {
+    context ctx(threads, oversubscribe::allowed);
+    const workload all = account(ctx, g = sampled(a * transposed(b)));
+    CHECK(complete(all));
+    const std::int64_t lines = threads == 1 ? 1 : 2, columns = threads == 8 ? 4 : 3;  // of 256 rows at least
+    CHECK(all.tasks.size() == std::size_t(lines * columns));
+    CHECK(all.total == cost{(columns * 600 + lines * 2100) * tokens * 4, g.size() * 4, g.size() * tokens});
+  }
 }
 
 TEST_CASE("account: elementwise statements count each operand once") {

@@ -115,31 +115,28 @@ template <class Arch, class A, class B, class Block> void check_sampled_product(
   blocks<T, Block> g, exact;
   INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", simd::lanes<T, Arch>,
        " lanes, bytes of a, b: ", sizeof(A), sizeof(B));
-  constexpr int panels = 3, tokens[panels] = {64, 64, 31}, b_stride = stored_cols * types::row;
+  constexpr int panels = 3, tokens[panels] = {64, 64, 31};
   std::vector<A> a;
   std::vector<B> b;
-  std::vector<typename types::lane> grouped(std::size_t(panels * b_stride));
   for (int p = 0; p < panels; ++p) {
     const auto more_a = panel<A>(rows, stored_rows, tokens[p], 2);
     const auto more_b = panel<B>(cols, stored_cols, tokens[p], 5);
     a.insert(a.end(), more_a.begin(), more_a.end());
     b.insert(b.end(), more_b.begin(), more_b.end());
-    if constexpr (kernel::regroups)
-      kernels::regroup<kernel::columns, Arch>(more_b.data(), grouped.data() + p * b_stride, stored_cols);
-    else
-      std::copy(more_b.begin(), more_b.end(), grouped.begin() + p * b_stride);
   }
   kernels::sampled_arguments<types> s{};
   s.index = {g.row_start.data(), g.col.data(), nullptr, g.lines, 0};
   s.a = a.data();
-  s.grouped_b = grouped.data();
+  s.b = b.data();
   s.a_stride = stored_rows * panel_tokens;
-  s.b_stride = b_stride;
+  s.b_stride = stored_cols * panel_tokens;
   s.rows = stored_rows;
   s.cols = stored_cols;
   s.values = g.values.data();
   s.last_line = g.lines;
+  s.last_col = ceil_div(cols, Block::cols);
   s.panels = panels;
+  s.accumulates = true;
   std::vector<std::max_align_t> scratch(kernel::scratch_bytes(s.index, s.cols) / sizeof(std::max_align_t) +
                                         1);
   s.scratch = reinterpret_cast<std::byte*>(scratch.data());

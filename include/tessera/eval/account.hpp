@@ -36,8 +36,7 @@ struct task : cost {
   int stage;  // between two barriers
   int step;   // in the order of the program
   eval::work computes;
-  int tile;   // of its step
-  int round;  // of a stage that takes its panels in several rounds
+  int tile;  // of its step
 };
 
 struct workload {
@@ -50,6 +49,13 @@ namespace eval {
 inline std::int64_t blocks_of(kernels::line_index const& index, share lines) {
   return index.start ? index.start[lines.last] - index.start[lines.first]
                      : std::int64_t(lines.last - lines.first) * index.blocks_a_line;
+}
+
+/// Those among them in some block columns.
+inline std::int64_t blocks_in(kernels::line_index const& index, share lines, share columns) {
+  if (!index.start) return std::int64_t(lines.last - lines.first) * (columns.last - columns.first);
+  return std::count_if(index.other + index.start[lines.first], index.other + index.start[lines.last],
+                       [&](std::int32_t column) { return column >= columns.first && column < columns.last; });
 }
 
 /// Rows of `lines` lines of some height that lie among the first `rows`.
@@ -143,21 +149,15 @@ inline cost counted_cost(step const& s, tile const& t) {
       const std::int64_t copied = blocks_of(s.index, lines);
       return {copied * s.operand[1].element_bytes, copied * size, 0};
     }
-    case work::regroup: {  // a range of features of whole panels, padding included
-      const bool beyond = std::int64_t(t.round) * s.lines + panel >= s.panels();
-      const share part(int(s.depth / granule), t.index % s.parts, s.parts);
-      const std::int64_t moved = beyond ? 0 : std::int64_t(part.last - part.first) * granule * panel_tokens;
-      return {moved * s.operand[1].element_bytes, moved * size, 0};
-    }
     case work::sampled: {
-      const std::int64_t panels = s.rounds > 1 ? s.parts : s.panels();
-      const std::int64_t tokens =
-          std::min(s.tokens, (t.round + 1) * panels * panel_tokens) - t.round * panels * panel_tokens;
-      const std::int64_t sums = blocks_of(s.index, lines) * block;
-      const std::int64_t rows = rows_in(lines, s.block_rows, s.features);
-      return {(rows * s.operand[1].element_bytes + s.inner * s.operand[2].element_bytes) * tokens +
-                  (s.accumulates || t.round > 0 ? sums * size : 0),
-              sums * size, sums * tokens};
+      const share sampled_lines(s.lines, t.index / s.parts, s.tiles / s.parts);
+      const share columns = columns_of(s, t.index % s.parts);
+      const std::int64_t sums = blocks_in(s.index, sampled_lines, columns) * block;
+      const std::int64_t rows = rows_in(sampled_lines, s.block_rows, s.features),
+                         cols = rows_in(columns, s.block_cols, s.inner);
+      return {(rows * s.operand[1].element_bytes + cols * s.operand[2].element_bytes) * s.tokens +
+                  (s.accumulates ? sums * size : 0),
+              sums * size, sums * s.tokens};
     }
     case work::matrix_product:
       return cost_of_matrix_product(s, lines);
@@ -195,7 +195,7 @@ template <class... Statement> workload account(context& ctx, Statement const&...
     plan.for_each_tile([&](int stage, int step, eval::tile const& t) {
       eval::step const& s = plan.at(step);
       const cost c = eval::cost_of(s, t);
-      all.tasks.push_back({c, stage, step, s.computes, t.index, t.round});
+      all.tasks.push_back({c, stage, step, s.computes, t.index});
       all.total += c;
     });
   }

@@ -49,7 +49,6 @@ enum class work : std::uint8_t {
   token_sum,       // over the tokens for each feature
   values,          // elementwise over stored values
   order,           // a matrix of single elements brought into the order of its product
-  regroup,         // an operand of a sampled product brought into its form
   sampled,         // a·bᵀ at stored blocks
   matrix_product,  // a·b of matrices
 };
@@ -57,7 +56,6 @@ enum class work : std::uint8_t {
 /// Which part of a step is to be computed.
 struct tile {
   int index;
-  int round;  // of a stage that takes its panels in several rounds
   std::byte* scratch;
 };
 
@@ -71,8 +69,7 @@ struct step {
   work computes = work::other;
   std::uint8_t element_bytes = 0;  // of what it writes
   int tiles = 0;
-  int parts = 1;  // tiles of one panel
-  int rounds = 1;
+  int parts = 1;          // tiles of one panel, or of one range of lines
   bool divisible = true;  // a panel may be several tiles
   bool accumulates = false;
   int operands = 0, scalars = 0;
@@ -87,6 +84,7 @@ struct step {
   kernels::line_index index{}, second_index{}, result_index{};
   int lines = 0;
   int lines_together = 1;              // the lines of a part of a panel are a multiple of this
+  int columns_together = 1;            // the block columns of a part are a multiple of this
   int block_rows = 0, block_cols = 0;  // of a block; a line is block_rows high
   std::size_t sums = 0;                // offset in scratch of what a kernel needs for itself
   bool sums_in_result = false;         // it needs none: sums are kept where the result will be
@@ -107,6 +105,7 @@ struct step {
     return (o.base ? o.base : scratch + o.offset) + o.stride * std::size_t(position);
   }
   int line_groups() const { return ceil_div(lines, lines_together); }
+  int column_groups() const { return ceil_div(index.blocks_a_line, columns_together); }
   std::int64_t panels() const { return ceil_div<std::int64_t>(tokens, panel_tokens); }
   int tokens_of(std::int64_t panel) const {
     return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
@@ -204,16 +203,15 @@ class plan {
     context_.reserve_scratch(scratch_bytes_);
     const std::size_t kept_at = round_up<std::size_t>(shared_bytes_, 64);
     if (kept_at + kept_bytes_ > 0) place_shared(context_.shared_scratch(kept_at + kept_bytes_), kept_at);
-    for_each_phase([&](int p, int round) { run_phase(phase_[p], round); });
+    for (int p = 0; p < phases_; ++p) run_phase(phase_[p]);
   }
 
   /// Calls visit(phase, step, tile) for every kernel call of a scheduled plan, phase by phase.
   template <class Visit> void for_each_tile(Visit&& visit) const {
-    for_each_phase([&](int p, int round) {
+    for (int p = 0; p < phases_; ++p)
       for (int c = phase_[p].first; c < phase_[p].last; ++c)
         for (int index = 0; index < step_[chain_[c].first].tiles; ++index)
-          for (int i = chain_[c].first; i < chain_[c].last; ++i) visit(p, i, tile{index, round, nullptr});
-    });
+          for (int i = chain_[c].first; i < chain_[c].last; ++i) visit(p, i, tile{index, nullptr});
   }
 
  private:
@@ -224,18 +222,7 @@ class plan {
   struct phase {
     int first, last;  // chains
     int tiles;
-    int rounds;
   };
-
-  /// A phase of several rounds and its partner alternate.
-  template <class Visit> void for_each_phase(Visit&& visit) const {
-    for (int p = 0; p < phases_;) {
-      const int together = phase_[p].rounds > 1 ? 2 : 1;
-      for (int round = 0; round < phase_[p].rounds; ++round)
-        for (int i = p; i < p + together; ++i) visit(i, round);
-      p += together;
-    }
-  }
 
   void place_shared(std::byte* base, std::size_t kept_at) {
     for (int i = 0; i < steps_; ++i)
@@ -255,7 +242,7 @@ class plan {
         if (step_[i].operand[o].owner == memory::worker) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
-      if (s.kind != cut::panels || s.rounds > 1 || !s.divisible) continue;
+      if (s.kind != cut::panels || !s.divisible) continue;
       const int busiest = ceil_div(s.tiles, threads) * threads;
       if (busiest * 8 <= s.tiles * 9) continue;  // at most an eighth of the time is lost
       s.parts = std::max(1, std::min(2 * threads, s.line_groups()));
@@ -292,10 +279,8 @@ class plan {
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
     step const& s = step_[first];
-    // A stage in rounds stands alone: its two steps alternate. What makes operands for others ends before
-    // statements that may be carried together begin.
-    const bool alone = phases_ == 0 || s.rounds > 1 || phase_[phases_ - 1].rounds > 1 ||
-                       (s.computes == work::order) != (last_chain().computes == work::order);
+    // What makes operands for others ends before statements that may be carried together begin.
+    const bool alone = phases_ == 0 || (s.computes == work::order) != (last_chain().computes == work::order);
     bool side_by_side = !alone, carried = false;
     for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
       step const& head = step_[chain_[c].first];
@@ -309,7 +294,7 @@ class plan {
       else if (worst != relation::none)
         side_by_side = false;
     }
-    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, s.rounds};
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0};
     phase& now = phase_[phases_ - 1];
     if (!side_by_side || !carried) {
       chain_[chains_++] = {first, first, now.tiles};
@@ -335,12 +320,12 @@ class plan {
       }
   }
 
-  TESSERA_COLD void run_phase(phase const& now, int round) {
+  TESSERA_COLD void run_phase(phase const& now) {
     context_.run(now.tiles, [&](int index, std::byte* scratch) {
       int c = now.last - 1;
       while (chain_[c].first_tile > index) --c;
       for (int i = chain_[c].first; i < chain_[c].last; ++i)
-        step_[i].compute(step_[i], {index - chain_[c].first_tile, round, scratch});
+        step_[i].compute(step_[i], {index - chain_[c].first_tile, scratch});
     });
   }
 

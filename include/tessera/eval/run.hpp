@@ -147,36 +147,10 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.stored_features = a.stored_features();
     product.inner = b.features();
     product.depth = b.stored_features();
-    product.tiles = std::min(product.lines, p.threads() == 1 ? 1 : kernel_step::tiles_a_thread * p.threads());
     product.add(operand_of<over::all_panels>(to));
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
-    product.sums = p.scratch(kernel_step::kernel::scratch_bytes(product.index, product.depth));
-    product.compute = kernel_step::compute;
-    if constexpr (kernel_step::kernel::regroups) {
-      if (a.tokens() > 0 && product.lines > 0) {
-        using lane = typename types::lane;
-        const auto panel_bytes = std::size_t(kernel_step::stride(b.stored_features())) * sizeof(lane);
-        step regroup;
-        regroup.kind = cut::panels;
-        regroup.computes = work::regroup;
-        regroup.element_bytes = sizeof(lane) / simd::tokens_a_lane<lane>;
-        regroup.divisible = false;
-        regroup.tokens = b.tokens();
-        regroup.depth = b.stored_features();
-        regroup.lines = kernel_step::panels_a_round(b.stored_features(), b.panels());
-        regroup.parts = p.threads() == 1 ? 1 : ceil_div(4 * p.threads(), regroup.lines);
-        regroup.tiles = regroup.lines * regroup.parts;
-        regroup.rounds = product.rounds = int(ceil_div<std::int64_t>(b.panels(), regroup.lines));
-        product.parts = regroup.lines;
-        regroup.add(p.shared(panel_bytes, panel_bytes * std::size_t(regroup.lines), access::everything));
-        regroup.add(operand_of<over::panels>(b));
-        regroup.compute = kernel_step::regroup;
-        product.operand[2] = regroup.operand[0];
-        product.operand[2].element_bytes = regroup.element_bytes;
-        p.add(regroup);
-      }
-    }
+    if (product.lines > 0) kernel_step::prepare(p, product);
     p.add(product);
   }
 };

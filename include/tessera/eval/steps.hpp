@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
@@ -52,6 +53,14 @@ inline share lines_of(step const& s, int part, int parts) {
   lines.first = std::min(s.lines, lines.first * s.lines_together);
   lines.last = std::min(s.lines, lines.last * s.lines_together);
   return lines;
+}
+
+/// The block columns of a matrix that fall to a part: whole groups of them.
+inline share columns_of(step const& s, int part) {
+  share columns(s.column_groups(), part, s.parts);
+  columns.first = std::min(s.index.blocks_a_line, columns.first * s.columns_together);
+  columns.last = std::min(s.index.blocks_a_line, columns.last * s.columns_together);
+  return columns;
 }
 
 /// Features beyond the last one are zero, also in scratch; those that share its lane were written with it.
@@ -253,70 +262,51 @@ template <class Arch, class E, class Tree> struct map_step {
   }
 };
 
+/// Tiles are ranges of block rows times ranges of block columns. Each regroups its columns of b for itself:
+/// what another core has just written is slower to come by.
 template <class Arch, class Types, class Block> struct sampled_step {
   using kernel = kernels::sampled_product<Arch, Types, Block>;
   using A = typename Types::left;
   using B = typename Types::right;
-  using lane = typename Types::lane;
-  using T = typename Types::accumulator;
-  /// Of regrouped panels: for the L2. Single elements are listed anew for every round: for the L3.
-  static constexpr std::size_t round_bytes = std::size_t(Block::elements == 1 ? 16384 : 768) << 10;
 
-  /// Blocks that share no loads read all of b again for each tile.
-  static constexpr int tiles_a_thread = Block::elements == 1 ? 2 : 8;
-
-  /// Lanes of a regrouped panel of so many stored features.
-  static std::int64_t stride(std::int64_t features) { return features * Types::row; }
-
-  static int panels_a_round(std::int64_t features, std::int64_t panels) {
-    const std::int64_t chunk = kernel::panels_a_chunk(stride(features));
-    const std::int64_t fit =
-        std::int64_t(round_bytes / std::max<std::size_t>(1, std::size_t(stride(features)) * sizeof(lane)));
-    return int(std::min(panels, std::max(chunk, fit / chunk * chunk)));
+  /// A tile for each thread: of lines, which regroup all of b, and of columns where few lines would be left.
+  static void prepare(plan& p, step& s) {
+    s.columns_together = granule / std::gcd(granule, Block::cols);  // ranges begin at whole granules
+    const int most = std::min(kernel::most_column_ranges(s.depth), s.column_groups());
+    const int few_rows = most > 1 ? 256 : 1;
+    const int line_ranges =
+        int(std::clamp<std::int64_t>(s.stored_features / few_rows, 1, std::min(p.threads(), s.lines)));
+    s.parts = std::clamp(ceil_div(p.threads(), line_ranges),
+                         std::min(most, kernel::fewest_column_ranges(s.depth)), most);
+    s.tiles = line_ranges * s.parts;
+    const std::int64_t widest =
+        std::int64_t(ceil_div(s.column_groups(), s.parts)) * s.columns_together * Block::cols;
+    s.sums = p.scratch(kernel::scratch_bytes(s.index, std::min(s.depth, widest)));
+    s.compute = compute;
   }
 
-  /// A range of features of one panel of the round.
-  static void regroup(step const& s, tile const& t) noexcept {
-    const std::int64_t in_round = t.index / s.parts, panel = std::int64_t(t.round) * s.lines + in_round;
-    if (panel >= s.panels()) return;
-    const share part(int(s.depth / granule), t.index % s.parts, s.parts);
-    const std::int64_t first = std::int64_t(part.first) * granule;
-    kernels::regroup<kernel::columns, Arch>(
-        reinterpret_cast<B const*>(s.address(1, panel, nullptr)) + first * panel_tokens,
-        reinterpret_cast<lane*>(s.address(0, in_round, nullptr)) + stride(first),
-        std::int64_t(part.last - part.first) * granule);
-  }
+  static void compute(step const& s, tile const& t) noexcept { kernel::run(arguments_of(s, t)); }
 
-  static void compute(step const& s, tile const& t) noexcept {
-    const share lines(s.lines, t.index, s.tiles);
-    if (t.round == 0 && !s.accumulates) clear(s, lines);
-    const std::int64_t in_round = s.rounds > 1 ? s.parts : s.panels();
-    const std::int64_t first = t.round * in_round, last = std::min(s.panels(), first + in_round);
+  static kernels::sampled_arguments<Types> arguments_of(step const& s, tile const& t) {
+    const share lines(s.lines, t.index / s.parts, s.tiles / s.parts);
+    const share columns = columns_of(s, t.index % s.parts);
     kernels::sampled_arguments<Types> a{};
     a.index = s.index;
-    a.a = reinterpret_cast<A const*>(s.address(1, first, nullptr));
-    a.grouped_b = reinterpret_cast<lane const*>(s.address(2, kernel::regroups ? 0 : first, nullptr));
+    a.a = reinterpret_cast<A const*>(s.operand[1].base);
+    a.b = reinterpret_cast<B const*>(s.operand[2].base);
     a.a_stride = std::int64_t(s.operand[1].stride / sizeof(A));
-    a.b_stride = stride(s.depth);
+    a.b_stride = std::int64_t(s.operand[2].stride / sizeof(B));
     a.rows = s.stored_features;
     a.cols = s.depth;
-    a.values = reinterpret_cast<T*>(s.operand[0].base);
+    a.values = reinterpret_cast<typename Types::accumulator*>(s.operand[0].base);
     a.first_line = lines.first;
     a.last_line = lines.last;
-    a.panels = int(last - first);
-    a.panels_after = int(s.panels() - last);
+    a.first_col = columns.first;
+    a.last_col = columns.last;
+    a.panels = int(s.panels());
+    a.accumulates = s.accumulates;
     a.scratch = t.scratch + s.sums;
-    kernel::run(a);
-  }
-
- private:
-  static void clear(step const& s, share lines) {
-    const auto slot = [&](int line) {
-      return s.index.start ? std::int64_t(s.index.start[line]) : std::int64_t(line) * s.index.blocks_a_line;
-    };
-    T* const values = reinterpret_cast<T*>(s.operand[0].base);
-    std::fill(values + slot(lines.first) * Block::elements, values + slot(lines.last) * Block::elements,
-              T(0));
+    return a;
   }
 };
 

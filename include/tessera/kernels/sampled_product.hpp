@@ -29,16 +29,19 @@ template <element A, element B> struct sampled_types {
   static constexpr bool packs_a = !std::is_same_v<A, lane>, copies_b = !std::is_same_v<B, lane>;
 };
 
-/// The stored blocks of a·bᵀ, summed over the tokens of some panels and added to `values`.
+/// The stored blocks of a·bᵀ in some block rows and columns, summed over the tokens of some panels and added
+/// to `values`.
 template <class Types> struct sampled_arguments {
-  line_index index;                       // block rows
-  typename Types::left const* a;          // first panel of a (rows, tokens)
-  typename Types::lane const* grouped_b;  // first panel of b (columns, tokens), regrouped
-  std::int64_t a_stride, b_stride;        // elements and lanes from panel to panel
-  std::int64_t rows, cols;                // stored features of a and b: multiples of the granule
+  line_index index;                 // block rows
+  typename Types::left const* a;    // first panel of a (rows, tokens)
+  typename Types::right const* b;   // first panel of b (columns, tokens)
+  std::int64_t a_stride, b_stride;  // elements from panel to panel
+  std::int64_t rows, cols;          // stored features of a and b: multiples of the granule
   typename Types::accumulator* values;
-  int first_line, last_line, panels;
-  int panels_after;    // of a, which the next call will read: fetched ahead
+  int first_line, last_line;
+  std::int32_t first_col, last_col;  // block columns; the first feature is a multiple of the granule
+  int panels;
+  bool accumulates;    // or values are zero before
   std::byte* scratch;  // scratch_bytes of the kernel
 };
 
@@ -90,10 +93,40 @@ template <class Types> struct left_rows {
   }
 };
 
+/// Some features of b in lanes: where they lie, or regrouped into memory of the caller.
+template <class Types, int Columns> struct right_columns {
+  using lane = typename Types::lane;
+  static constexpr bool regroups = Columns > 1 || Types::copies_b;
+
+  lane const* first;
+  std::int64_t stride;  // from panel to panel
+
+  /// Bytes of memory for so many features of so many panels.
+  static constexpr std::size_t bytes(std::int64_t features, int panels) {
+    return regroups ? std::size_t(features) * std::size_t(panels) * Types::row * sizeof(lane) : 0;
+  }
+
+  /// Features [from, to) of `panels` panels from number `panel` on.
+  template <class Arch>
+  static right_columns of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
+                          int panels, std::byte* memory) {
+    auto const* const right = a.b + panel * a.b_stride + from * panel_tokens;
+    if constexpr (!regroups) {
+      return {right, a.b_stride};
+    } else {
+      auto* const grouped = reinterpret_cast<lane*>(memory);
+      const std::int64_t stride = (to - from) * Types::row;
+      for (int p = 0; p < panels; ++p)
+        regroup<Columns, Arch>(right + p * a.b_stride, grouped + p * stride, to - from);
+      return {grouped, stride};
+    }
+  }
+};
+
 /// The sampled product (SDDMM). A register holds a few columns of a block times a few consecutive tokens,
 /// which are summed only after all panels: for 16 columns there is nothing left to sum, for 1 it is the dot
-/// product. Rows of a are broadcast, from where they lie if they need not be packed; b is regrouped, once for
-/// all blocks.
+/// product. Rows of a are broadcast, from where they lie if they need not be packed; b is regrouped, a chunk
+/// of a few panels at a time, once for all lines.
 template <class Arch, class Types, class Shape> struct sampled_product {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
@@ -104,7 +137,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   static constexpr int columns = power_of_two_divisor(lanes, Shape::cols);  // of a block in one register
   static constexpr int lanes_a_column = lanes / columns;                    // there
   static constexpr int accumulators = register_block<T, Arch>::wide ? 16 : 8;
-  static constexpr bool regroups = columns > 1 || Types::copies_b;
+  using right = right_columns<Types, columns>;
 
   /// Rows of a register block that covers `Blocks` blocks of a line.
   template <int Blocks>
@@ -113,45 +146,126 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   /// for the other rows of the blocks.
   static constexpr int side_by_side =
       accumulators / power_of_two_divisor(register_block<T, Arch>::wide ? 8 : 2, Shape::rows);
-  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
-  static constexpr int most_panels_a_chunk = 2 * simd::tokens_a_lane<lane>;
-
-  /// Bytes of sampled_arguments::scratch.
-  static std::size_t scratch_bytes(line_index const&, std::int64_t /*cols*/) {
-    return left_rows<Types>::bytes(Shape::rows, most_panels_a_chunk);
-  }
-
   /// Panels that are carried through all lines together.
-  static int panels_a_chunk(std::int64_t b_stride) {
-    const std::size_t bytes = std::max<std::size_t>(1, std::size_t(b_stride) * sizeof(lane));
-    return int(std::clamp<std::size_t>(chunk_bytes / bytes, 1, most_panels_a_chunk));
+  static constexpr int panels_a_chunk = 2 * simd::tokens_a_lane<lane>;
+  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
+
+  /// In how many ranges of columns at least a chunk of b stays in the L2, and at most a line has enough
+  /// blocks in each.
+  static int fewest_column_ranges(std::int64_t cols) {
+    const std::size_t all = std::size_t(cols) * panels_a_chunk * Types::row * sizeof(lane);
+    return int(std::max<std::size_t>(1, ceil_div(all, chunk_bytes)));
+  }
+  static int most_column_ranges(std::int64_t cols) { return int(std::max<std::int64_t>(1, cols / 256)); }
+
+  /// Bytes of sampled_arguments::scratch for ranges of up to so many features of b.
+  static std::size_t scratch_bytes(line_index const& index, std::int64_t cols) {
+    return right_at(index) + right::bytes(cols, panels_a_chunk);
   }
 
   static void run(arguments const& a) noexcept {
-    const int chunk = panels_a_chunk(a.b_stride);
-    for (int first = 0; first < a.panels; first += chunk) {
-      arguments now = a;
-      now.a += first * a.a_stride;
-      now.grouped_b += first * a.b_stride;
-      now.panels = std::min(chunk, a.panels - first);
-      now.panels_after = a.panels + a.panels_after - first - now.panels;
-      run_chunk(now);
+    prepare(a);
+    for (int panel = 0; panel < a.panels; panel += panels_a_chunk)
+      multiply(a, panel, right_of(a, panel, a.scratch + right_at(a.index)));
+  }
+
+  /// What precedes the first chunk: finds the blocks of each line.
+  static void prepare(arguments const& a) noexcept {
+    range* const found = ranges(a);
+    for (int line = a.first_line; line < a.last_line; ++line) {
+      range r{a.first_col, a.last_col};
+      if (a.index.start) {
+        const auto at = [&, other = a.index.other, start = a.index.start + line](std::int32_t column) {
+          return std::int32_t(std::lower_bound(other + start[0], other + start[1], column) - other);
+        };
+        r = {at(a.first_col), at(a.last_col)};
+      }
+      found[line - a.first_line] = r;
+      if (!a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
+    }
+  }
+
+  /// The columns of the chunk that begins at a panel, in `memory` if they are regrouped.
+  static right right_of(arguments const& a, int panel, std::byte* memory) noexcept {
+    const std::int64_t to = std::min<std::int64_t>(a.cols, std::int64_t(a.last_col) * Shape::cols);
+    return right::template of<Arch>(a, first_feature(a), round_up<std::int64_t>(to, granule), panel,
+                                    panels_from(a, panel), memory);
+  }
+
+  static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
+    arguments now = a;
+    now.a += panel * a.a_stride;
+    now.panels = panels_from(a, panel);
+    const int panels_after = a.panels - panel - now.panels;
+    range const* r = ranges(a);
+    const bool far = stored_bytes(a) > values_in_l2;
+    for (int line = a.first_line; line < a.last_line; ++line, ++r) {
+      const std::int64_t count = r->last - r->first;
+      if (count == 0) continue;
+      T* const values = values_at(a, line, r->first);
+      ahead next(now, line, count, panels_after);
+      if (far) next.values = line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values;
+      const operands from{
+          now,
+          left_rows<Types>::template of<Arch>(now, std::int64_t(line) * Shape::rows,
+                                              std::int64_t(line + 1) * Shape::rows, 0, now.panels),
+          columns_of_b, line};
+      std::int32_t const* const cols = a.index.other + r->first;
+      std::int64_t b = 0;
+      run_blocks<side_by_side>(from, cols, values, b, count, next);
+      if constexpr (side_by_side > 4) run_blocks<4>(from, cols, values, b, count, next);
+      if constexpr (side_by_side > 2) run_blocks<2>(from, cols, values, b, count, next);
+      run_blocks<1>(from, cols, values, b, count, next);
     }
   }
 
  private:
-  /// Rows of a that will be read soon, asked for in equal shares while others are multiplied: in one burst
-  /// they would fill the queue of the L1's misses.
+  /// Blocks of a line in its index.
+  struct range {
+    std::int32_t first, last;
+  };
+  static constexpr std::size_t left_bytes = left_rows<Types>::bytes(Shape::rows, panels_a_chunk);
+  static constexpr std::int64_t values_in_l2 = 512 << 10;
+
+  /// Of scratch: packed rows of a, where each line's blocks are, regrouped columns of b.
+  static range* ranges(arguments const& a) { return reinterpret_cast<range*>(a.scratch + left_bytes); }
+  static std::size_t right_at(line_index const& index) {
+    return round_up<std::size_t>(left_bytes + std::size_t(index.lines) * sizeof(range), 64);
+  }
+  static std::int64_t first_feature(arguments const& a) { return std::int64_t(a.first_col) * Shape::cols; }
+  static int panels_from(arguments const& a, int panel) { return std::min(panels_a_chunk, a.panels - panel); }
+  static T* values_at(arguments const& a, int line, std::int32_t block) {
+    const std::int64_t slot = a.index.start ? block : std::int64_t(line) * a.index.blocks_a_line + block;
+    return a.values + slot * Shape::elements;
+  }
+  static std::int64_t stored_bytes(arguments const& a) {
+    std::int64_t blocks = 0;
+    for (range const *r = ranges(a), *end = r + (a.last_line - a.first_line); r < end; ++r)
+      blocks += r->last - r->first;
+    return blocks * std::int64_t(Shape::elements * sizeof(T));
+  }
+
+  /// What the blocks of a line are made of.
+  struct operands {
+    arguments const& a;
+    left_rows<Types> rows;
+    right cols;
+    int line;
+  };
+
+  /// What will be used soon, asked for in equal shares while others are multiplied: in one burst it would
+  /// fill the queue of the L1's misses. Rows of a, and values at the same place of the next line.
   struct ahead {
     static constexpr int step = 64 / sizeof(typename Types::left);
     typename Types::left const* rows;
-    int at, share, count;  // in cache lines of each panel
+    int at = 0, share = 0, count = 0;  // in cache lines of each panel
+    T* values = nullptr;               // or none are far
 
-    ahead(arguments const& a, int line, std::int64_t blocks) : rows(a.a), at(0), share(0), count(0) {
+    ahead(arguments const& a, int line, std::int64_t blocks, int panels_after) : rows(a.a) {
       constexpr int lines_ahead = std::max(1, 2 * granule / Shape::rows);
       std::int64_t next = std::int64_t(line) + lines_ahead;
       if (next >= a.last_line) {
-        if (a.panels_after < a.panels) return;
+        if (panels_after < a.panels) return;
         rows += a.panels * a.a_stride;
         next = std::min<std::int64_t>(next - a.last_line + a.first_line, a.last_line - 1);
       }
@@ -163,49 +277,40 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     }
   };
 
-  static void run_chunk(arguments const& a) {
-    for (int line = a.first_line; line < a.last_line; ++line) {
-      const bool dense = a.index.start == nullptr;
-      const std::int64_t first = dense ? 0 : a.index.start[line];
-      const std::int64_t count = dense ? a.index.blocks_a_line : a.index.start[line + 1] - first;
-      std::int32_t const* cols = a.index.other + first;
-      T* values = a.values + (dense ? line * count : first) * Shape::elements;
-      if (count == 0) continue;
-      ahead next(a, line, count);
-      const auto left = left_rows<Types>::template of<Arch>(
-          a, std::int64_t(line) * Shape::rows, std::int64_t(line + 1) * Shape::rows, 0, a.panels);
-      std::int64_t b = 0;
-      run_blocks<side_by_side>(a, left, line, cols, values, b, count, next);
-      if constexpr (side_by_side > 4) run_blocks<4>(a, left, line, cols, values, b, count, next);
-      if constexpr (side_by_side > 2) run_blocks<2>(a, left, line, cols, values, b, count, next);
-      run_blocks<1>(a, left, line, cols, values, b, count, next);
-    }
-  }
-
   template <int Blocks>
-  static void run_blocks(arguments const& a, left_rows<Types> left, int line, std::int32_t const* cols,
-                         T* values, std::int64_t& b, std::int64_t count, ahead& next) {
+  static void run_blocks(operands const& from, std::int32_t const* cols, T* values, std::int64_t& b,
+                         std::int64_t count, ahead& next) {
     constexpr int rows = rows_for<Blocks>;
     for (; b + Blocks <= count; b += Blocks)
-      for (int row = 0; row < Shape::rows; row += rows)
-        for (int column = 0; column < Shape::cols; column += columns) {
-          if (std::int64_t(line) * Shape::rows + row >= a.rows) continue;  // a block that overhangs
-          compute<Blocks>(a, {left.first + row * Types::row, left.stride}, row, column, cols + b,
-                          values + b * Shape::elements, next);
+      for (int row = 0; row < Shape::rows; row += rows) {
+        if (std::int64_t(from.line) * Shape::rows + row >= from.a.rows) continue;  // a block that overhangs
+        if (next.values) {
+          constexpr int count_of_lines = ceil_div<int>(rows * Shape::cols * sizeof(T), 64);
+          for (int p = 0; p < Blocks; ++p) {
+            T const* const to = next.values + (b + p) * Shape::elements + row * Shape::cols;
+            unroll<count_of_lines>([&](auto l) TESSERA_INLINE_LAMBDA {
+              simd::prefetch<1>(reinterpret_cast<std::byte const*>(to) + l * 64);
+            });
+          }
         }
+        for (int column = 0; column < Shape::cols; column += columns)
+          compute<Blocks>(from, row, column, cols + b, values + b * Shape::elements, next);
+      }
   }
 
   template <int Blocks>
-  static void compute(arguments const& a, left_rows<Types> left, int row, int column,
-                      std::int32_t const* cols, T* values, ahead& next) {
+  static void compute(operands const& from, int row, int column, std::int32_t const* cols, T* values,
+                      ahead& next) {
     constexpr int rows = rows_for<Blocks>;
+    arguments const& a = from.a;
+    left_rows<Types> left{from.rows.first + row * Types::row, from.rows.stride};
     reg acc[Blocks * rows];
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = simd::zero<Arch, T>(); });
-    lane const* right[Blocks];
+    lane const* at[Blocks];
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
       const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
       // An overhanging column reads some other one; its sums are not stored.
-      right[p] = a.grouped_b + (feature < a.cols ? feature : 0) * Types::row;
+      at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * Types::row;
     });
     const int fetched = std::min(next.at + next.share, next.count);
     auto const* soon = next.rows;
@@ -214,7 +319,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       for (int t = 0; t < Types::row; t += lanes_a_column) {
         simd::reg<lane, Arch> xs[Blocks];
         unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
-          xs[p] = simd::load<Arch>(right[p] + t * columns);
+          xs[p] = simd::load<Arch>(at[p] + t * columns);
           if constexpr (rows > 1) simd::pin(xs[p]);
         });
         unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
@@ -226,7 +331,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
         });
       }
       left.first += left.stride;
-      unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { right[p] += a.b_stride; });
+      unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { at[p] += from.cols.stride; });
     }
     next.at = fetched;
     constexpr bool contiguous =

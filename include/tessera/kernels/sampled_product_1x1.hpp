@@ -29,7 +29,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   static constexpr int width = std::min(4, lanes);
   static constexpr int together = lanes / width;  // groups whose sums fill a register
   static constexpr int columns = 1;
-  static constexpr bool regroups = Types::copies_b;
+  using right = right_columns<Types, columns>;
   /// As many as give a row 64 lanes: what is done once for each group then weighs no more.
   static constexpr int panels_together = simd::tokens_a_lane<lane>;
 
@@ -43,14 +43,16 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       longest = std::max(longest, groups);
     }
     const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * together;
-    return left_rows<Types>::bytes(rows_a_slice(index), panels_together) +
-           std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
+    return operand_bytes(index, cols) + std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
            std::size_t(r.count + 1 + rows_a_slice(index)) * sizeof(std::int32_t);
   }
 
-  static int panels_a_chunk(std::int64_t /*b_stride*/) { return panels_together; }
+  static int fewest_column_ranges(std::int64_t /*cols*/) { return 1; }
+  static int most_column_ranges(std::int64_t /*cols*/) { return 1; }
 
   static void run(arguments const& a) noexcept {
+    if (!a.accumulates)
+      std::fill(a.values + slot(a.index, a.first_line), a.values + slot(a.index, a.last_line), T(0));
     const ranges r(a.index, a.cols);
     std::int64_t all = 0;
     for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(stored(a.index, line));
@@ -82,8 +84,19 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     std::uint16_t column[width];  // of the range
   };
 
+  static std::int64_t slot(line_index const& index, int line) {
+    return index.start ? index.start[line] : std::int64_t(line) * index.blocks_a_line;
+  }
   static std::int64_t stored(line_index const& index, int line) {
-    return index.start ? index.start[line + 1] - index.start[line] : index.blocks_a_line;
+    return slot(index, line + 1) - slot(index, line);
+  }
+
+  /// Of scratch: packed rows of a, and regrouped columns of b behind them.
+  static std::size_t left_bytes(line_index const& index) {
+    return left_rows<Types>::bytes(rows_a_slice(index), panels_together);
+  }
+  static std::size_t operand_bytes(line_index const& index, std::int64_t cols) {
+    return left_bytes(index) + right::bytes(cols, panels_together);
   }
 
   /// Columns of b in ranges that fit the L1, or in wider ones if there are so few stored elements that most
@@ -130,8 +143,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   /// no elements.
   static lists list(arguments const& a, ranges const& r, int first, int last, std::int64_t most) {
     lists l;
-    l.sums =
-        reinterpret_cast<T*>(a.scratch + left_rows<Types>::bytes(rows_a_slice(a.index), panels_together));
+    l.sums = reinterpret_cast<T*>(a.scratch + operand_bytes(a.index, a.cols));
     l.groups = reinterpret_cast<group*>(l.sums + most * width);
     l.start = reinterpret_cast<std::int32_t*>(l.groups + most);
     l.count = 0;
@@ -179,24 +191,27 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   template <int Panels>
   static void multiply(arguments const& a, ranges const& r, lists const& l, int first, int last, int panel) {
     const auto left = left_rows<Types>::template of<Arch>(a, first, last, panel, Panels);
-    for (int range = 0; range < r.count; ++range) multiply_range<Panels>(a, r, l, left, panel, range);
+    const auto columns_of_b =
+        right::template of<Arch>(a, 0, a.cols, panel, Panels, a.scratch + left_bytes(a.index));
+    for (int range = 0; range < r.count; ++range)
+      multiply_range<Panels>(a, r, l, left, columns_of_b, panel, range);
   }
 
   template <int Panels>
   static void multiply_range(arguments const& a, ranges const& r, lists const& l, left_rows<Types> left,
-                             int panel, int range) {
+                             right b, int panel, int range) {
     constexpr int row = Types::row;
-    lane const* const right = a.grouped_b + panel * a.b_stride + std::int64_t(range) * r.columns * row;
+    lane const* const first = b.first + std::int64_t(range) * r.columns * row;
     const int end = l.start[range + 1];
     const int batches = std::max(1, (end - l.start[range]) / together);
     const bool last = range + 1 == r.count;
     const std::int64_t next_range = last ? 0 : range + 1;
     const std::int64_t next_columns = std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns);
-    const int next_panel = panel + (last && panel + 2 * Panels <= a.panels ? Panels : 0);
-    stream next_b(a.grouped_b + next_panel * a.b_stride + next_range * r.columns * row, next_columns * row,
-                  batches);
+    const bool next_panel = last && !right::regroups && panel + 2 * Panels <= a.panels;
+    stream next_b(b.first + (next_panel ? Panels * b.stride : 0) + next_range * r.columns * row,
+                  next_columns * row, batches);
     for (int g = l.start[range]; g < end; g += together) {
-      next_b.template fetch<Panels>(a.b_stride);
+      next_b.template fetch<Panels>(b.stride);
       reg partial[together];
       unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
@@ -204,7 +219,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
         lane const* x[width];
         reg acc[width];
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-          x[i] = right + now.column[i] * row;
+          x[i] = first + now.column[i] * row;
           acc[i] = simd::zero<Arch, T>();
         });
         // Four registers a row where they are wide.
@@ -215,8 +230,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
             auto ys = simd::load<Arch>(y + p * left.stride + t);
             simd::pin(ys);
             unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-              acc[i] =
-                  simd::multiply_add<lane, Arch>(ys, simd::load<Arch>(x[i] + p * a.b_stride + t), acc[i]);
+              acc[i] = simd::multiply_add<lane, Arch>(ys, simd::load<Arch>(x[i] + p * b.stride + t), acc[i]);
             });
           }
         });
