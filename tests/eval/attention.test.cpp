@@ -62,22 +62,24 @@ struct bounded {
 };
 
 /// One attention in double. u is the unit roundoff of the type that sums are kept in, `narrowing` that of the
-/// type that y and dqkv are rounded to in the end, or 0 if it is the same.
+/// type that y and dqkv are rounded to in the end, or 0 if it is the same; `rounding` that of the type in
+/// which probabilities and the gradients of scores are multiplied, likewise.
 struct oracle {
   std::int64_t heads, hidden, tokens, size;
-  double u, narrowing;
+  double u, narrowing, rounding;
   bounded y, log_sums, dqkv;
 
   double gamma(std::int64_t n) const { return double(n) * u / (1 - double(n) * u); }
 
   oracle(reference const& qkv, reference const& dy, sequences const& rows, int head_count, mask seen,
-         double unit, double unit_of_results)
+         double unit, double unit_of_results, double unit_of_factors)
       : heads(head_count),
         hidden(qkv.rows / 3),
         tokens(qkv.cols),
         size(hidden / heads),
         u(unit),
         narrowing(unit_of_results),
+        rounding(unit_of_factors),
         y(hidden, tokens),
         log_sums(heads, tokens),
         dqkv(3 * hidden, tokens) {
@@ -127,7 +129,8 @@ struct oracle {
         magnitude += std::abs(x);
       }
       y.value(q0 + f, t) = sum;
-      y.bound(q0 + f, t) = (p_error + gamma(count + 8)) * magnitude + std::numeric_limits<float>::min();
+      y.bound(q0 + f, t) = ((1 + p_error) * (1 + rounding) - 1 + gamma(count + 8)) * magnitude +
+                           std::numeric_limits<float>::min();
       y.bound(q0 + f, t) += narrowing * (std::abs(sum) + y.bound(q0 + f, t));
       const double g = dy(q0 + f, t);
       d += g * sum;
@@ -149,9 +152,10 @@ struct oracle {
           dqkv.value(row, token) += a * b;
           dqkv.bound(row, token) += (sum_error * std::abs(a) + a_bound) * std::abs(b);
         };
-        add(q0 + f, t, ds, ds_bound, qkv(k0 + f, begin + i));
-        add(k0 + f, begin + i, ds, ds_bound, qkv(q0 + f, t));
-        add(v0 + f, begin + i, pi, pi * back_error, dy(q0 + f, t));
+        const auto rounded = [&](double x, double bound) { return bound + rounding * (std::abs(x) + bound); };
+        add(q0 + f, t, ds, rounded(ds, ds_bound), qkv(k0 + f, begin + i));
+        add(k0 + f, begin + i, ds, rounded(ds, ds_bound), qkv(q0 + f, t));
+        add(v0 + f, begin + i, pi, rounded(pi, pi * back_error), dy(q0 + f, t));
       }
     }
   }
@@ -184,13 +188,18 @@ template <class T> struct problem {
   }
   oracle exact() const {
     constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
+    return exact(narrow && simd::adds_dots<simd::native> ? unit_roundoff<T> : 0);
+  }
+  oracle exact(double rounding) const {
+    constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
     return {to_reference(qkv),
             to_reference(dy),
             rows,
             heads,
             seen,
             unit_roundoff<accumulator_t<T>>,
-            narrow ? unit_roundoff<T> : 0};
+            narrow ? unit_roundoff<T> : 0,
+            rounding};
   }
 };
 
@@ -220,7 +229,8 @@ TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over querie
       }
 }
 
-TEST_CASE("attention: the gradient in bfloat16 is that in float, rounded once") {
+TEST_CASE(
+    "attention: the gradient in bfloat16 is that in float, but for the roundings of factors and results") {
   context ctx(1);
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
@@ -230,14 +240,15 @@ TEST_CASE("attention: the gradient in bfloat16 is that in float, rounded once") 
     run(ctx, wide.qkv = converted(narrow.qkv), wide.y = converted(narrow.y), wide.dy = converted(narrow.dy),
         wide.log_sums = narrow.log_sums * 1.0F);
     run(ctx, attention_backward(wide.qkv, wide.y, wide.log_sums, wide.dy, rows, 2, mask::causal, wide.dqkv));
-    // Each differs from what is exact for the rounded y by no more than the bound for sums in float.
-    const bounded exact = wide.exact().dqkv;
+    // Each differs from what is exact for the rounded y by no more than its bound.
+    const bounded exact = wide.exact().dqkv, narrowed = wide.exact(narrow.exact().rounding).dqkv;
     double worst = 0;
     for (std::int64_t f = 0; f < wide.dqkv.features(); ++f)
       for (std::int64_t t = 0; t < rows.tokens(); ++t) {
         const double in_float = double(wide.dqkv(f, t)), error = double(narrow.dqkv(f, t)) - in_float;
         const double bound =
-            2 * exact.bound(f, t) + unit_roundoff<bfloat16> * (std::abs(in_float) + 2 * exact.bound(f, t));
+            exact.bound(f, t) + narrowed.bound(f, t) +
+            unit_roundoff<bfloat16> * (std::abs(in_float) + exact.bound(f, t) + narrowed.bound(f, t));
         worst = std::max(worst, std::abs(error) / bound);
       }
     CHECK(worst <= 1);

@@ -84,14 +84,25 @@ template <class Arch> void check_widening() {
     }
     std::vector<float> room(panel.size());
     std::vector<bfloat16> back(panel.size());
-    simd::store_narrowed<Arch>(simd::widened<Arch>(panel.data(), 4, room.data()), 4, back.data());
-    for (std::int64_t feature = 0; feature < 4; ++feature)
-      for (std::int64_t token = 0; token < panel_tokens; ++token) {
-        const auto at = std::size_t(place_in_panel<bfloat16>(feature, token));
-        const float wide = room[std::size_t(place_in_panel<float>(feature, token))];
-        REQUIRE(std::bit_cast<std::uint32_t>(wide) == code_of(panel[at]) << 16);
-        REQUIRE(code_of(back[at]) == code_of(bfloat16(wide)));
+    for (int feature = 0; feature < 4; ++feature)
+      for (int token = 0; token < panel_tokens; ++token)
+        room[std::size_t(place_in_panel<float>(feature, token))] =
+            panel[std::size_t(place_in_panel<bfloat16>(feature, token))];
+    simd::store_narrowed<Arch>(room.data(), 4, back.data());
+    std::vector<bfloat16> lanes(panel.size());
+    for (int feature = 0; feature < 4; feature += 2)
+      for (int token = 0; token < panel_tokens; token += n) {
+        const auto row = [&](int i) {
+          return simd::batch<float, Arch>::load_unaligned(
+              &room[std::size_t((feature + i) * panel_tokens + token)]);
+        };
+        const simd::batch<float, Arch> both[] = {row(0), row(1)};
+        simd::store_lanes(&lanes[std::size_t(place_in_panel<bfloat16>(feature, token))], both);
       }
+    for (std::size_t i = 0; i < panel.size(); ++i) {
+      REQUIRE(code_of(back[i]) == code_of(bfloat16(float(panel[i]))));
+      REQUIRE(code_of(lanes[i]) == code_of(back[i]));
+    }
   }
 }
 

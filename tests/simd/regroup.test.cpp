@@ -78,6 +78,17 @@ template <class Arch, class Lane, int Columns> void check_grouped_pairs() {
   }
 }
 
+template <class Arch, class X, class Y> void check_one_by_one() {
+  constexpr int features = 6;
+  std::vector<X> panel(features * panel_tokens);
+  std::vector<Y> room(panel.size());
+  for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = X(i % 256);
+  Y const* const rows = simd::one_by_one<Arch>(static_cast<X const*>(panel.data()), features, room.data());
+  for (int f = 0; f < features; ++f)
+    for (int t = 0; t < panel_tokens; ++t)
+      REQUIRE(rows[f * panel_tokens + t] == Y(panel[std::size_t(place_in_panel<X>(f, t))]));
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the order they should", Arch,
@@ -103,3 +114,11 @@ TEST_CASE_TEMPLATE_DEFINE("regroup: tokens in bfloat16 stand two in a lane, or a
   check_grouped_pairs<Arch, float, 8>();
 }
 TEST_CASE_TEMPLATE_APPLY(grouped_pairs, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("regroup: features of a panel stand one by one, as they are or widened", Arch,
+                          one_by_one) {
+  check_one_by_one<Arch, float, float>();
+  check_one_by_one<Arch, bfloat16, bfloat16>();
+  check_one_by_one<Arch, bfloat16, float>();
+}
+TEST_CASE_TEMPLATE_APPLY(one_by_one, support::archs);

@@ -241,8 +241,10 @@ struct [[nodiscard(
 ///                             h d … (h + 1) d - 1 with d = hidden / heads
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
-/// Scores and sums are in the accumulator type. Throws shape_error, also if heads would share lanes. All are
-/// held by reference until run.
+/// Scores and sums are in the accumulator type. Where bfloat16 has a dot-product instruction, probabilities,
+/// and backwards the gradients of scores, are rounded for the sums over tokens: each product has a relative
+/// error of unit_roundoff<T>, log_sums none of it. Throws shape_error, also if heads would share lanes. All
+/// are held by reference until run.
 template <element T>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, int heads, mask seen, panel_matrix<T>& y,
                panel_matrix<accumulator_t<T>>& log_sums) {

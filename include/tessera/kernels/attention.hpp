@@ -11,18 +11,21 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
 // (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of the same form: elements
 // of the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
-// 2022). Sums over features take elements as they are stored, two bfloat16 at once. For sums over tokens,
-// which stand in different lanes, they are widened, a block of keys at a time.
+// 2022). Sums over features take elements as they are stored, two bfloat16 at once. For sums over tokens, two
+// tokens of a feature are brought together, a block of keys at a time, and what is made of scores is rounded,
+// as flash attention on GPUs does; the sums of e^score are those before rounding, so that log sums are as in
+// float. Where no instruction multiplies two, operands are widened instead, and only results are rounded.
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// What the rows of a product are, of a panel on its left: its features, summing over its tokens, or its
-/// tokens, summing over its features.
+/// What the rows of a product are, of a panel on its left: its features, which stand one by one, summing over
+/// its tokens, or its tokens, summing over its features.
 enum class rows_are { features, tokens };
 
 /// How the right operand (depth, 64) stands: as a panel, or as the columns of one register after those of the
@@ -42,11 +45,9 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
   static constexpr int registers = register_block<T, Arch>::registers;
   /// Elements in a lane, all of which stand along the depth.
   static constexpr int group = element_traits<E>::features_a_lane;
-  static_assert(group == 1 || (Left == rows_are::tokens && Right == columns::panel),
-                "only a sum over features takes the features of a lane together");
   static constexpr int row_step = Left == rows_are::features ? panel_tokens : group;
-  static constexpr int depth_step = Left == rows_are::features ? 1 : group * panel_tokens;
-  static constexpr int b_step = Right == columns::panel ? group * panel_tokens : lanes;
+  static constexpr int depth_step = Left == rows_are::features ? group : group * panel_tokens;
+  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
   static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
 
   /// factor   64 numbers, for onto::scaled_result only
@@ -178,6 +179,8 @@ template <class E> struct attention_operands {
 template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
   return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
 }
+/// What sums over tokens multiply: elements two by two if there is an instruction for it, else one by one.
+template <class Arch, class E> using summand = std::conditional_t<simd::adds_dots<Arch>, E, accumulator_t<E>>;
 /// Where sums that are stored at `to` in the end are kept: there, or else in `room`.
 template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
   if constexpr (std::is_same_v<E, accumulator_t<E>>)
@@ -206,12 +209,14 @@ template <class Arch, class E, class Exponential> struct attention_panel {
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
-  using values_product = panel_product<Arch, T, rows_are::features, columns::panel>;
+  using P = summand<Arch, E>;
+  using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E> const& a) noexcept {
     T* const wide = a.scores + panel_tokens * panel_tokens;
     T* const y = sums_of(a.y, wide);
-    T* const wide_v = wide + wide_numbers<E>(a.head_size);
+    P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
+    P const* const p = reinterpret_cast<P const*>(a.scores);
     state now;
     onto start = onto::nothing;
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
@@ -223,8 +228,8 @@ template <class Arch, class E, class Exponential> struct attention_panel {
         soften<true>(a, keys, now);
       else
         soften<false>(a, keys, now);
-      T const* const v = simd::widened<Arch>(a.v + panel * a.stride, a.head_size, wide_v);
-      values_product::run(v + keys.first, a.scores + keys.first * panel_tokens, y, a.head_size,
+      P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
+      values_product::run(v + keys.first, p + keys.first * panel_tokens, y, a.head_size,
                           keys.last - keys.first, start, now.factor);
       start = onto::scaled_result;
     }
@@ -243,11 +248,12 @@ template <class Arch, class E, class Exponential> struct attention_panel {
     }
   };
 
-  /// Turns scores into e^(scale (score - maximum so far)).
+  /// Turns scores into e^(scale (score - maximum so far)), which are stored over them.
   template <bool Masked>
   [[gnu::noinline]] static void soften(attention_arguments<E> const& a, key_block const& keys, state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     const batch scale(a.scale);
+    constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
       batch maximum[registers], sum[registers];
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
@@ -272,14 +278,17 @@ template <class Arch, class E, class Exponential> struct attention_panel {
         maximum[j] = maximum[j] * scale;
         sum[j] = batch::load_unaligned(now.sum + at) * factor;
       });
-      for (int key = keys.first; key < keys.last; ++key) {
-        T* const scores = a.scores + key * panel_tokens + lane;
+      for (int key = keys.first; key < keys.last; key += group)
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          const batch p = Exponential{}(fms(batch::load_unaligned(scores + j * lanes), scale, maximum[j]));
-          p.store_unaligned(scores + j * lanes);
-          sum[j] = sum[j] + p;
+          const int column = lane + j * lanes;
+          batch p[group];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            T const* const score = a.scores + (key + i) * panel_tokens + column;
+            p[i] = Exponential{}(fms(batch::load_unaligned(score), scale, maximum[j]));
+            sum[j] = sum[j] + p[i];
+          });
+          simd::store_lanes(reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);
         });
-      }
       unroll<registers>([&](auto j)
                             TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
     }

@@ -27,7 +27,7 @@ template <class E> struct attention_backward_arguments : attention_operands<E> {
   key_sums<T> dk, dv;  // this panel's share is added
   T* scratch;          // attention_backward_scratch(head size) numbers
 };
-/// Three blocks of scores, then q, dy, dq and a block of K if they are not stored as T.
+/// Three blocks of scores, then dq, q, dy and a block of K if they are not stored as T.
 template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
   return 3 * panel_tokens * panel_tokens + 4 * wide_numbers<E>(head_size);
 }
@@ -42,19 +42,23 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
-  using query_product = panel_product<Arch, T, rows_are::features, columns::panel>;
-  using key_product = panel_product<Arch, T, rows_are::features, columns::regrouped>;
+  using P = summand<Arch, E>;
+  using query_product = panel_product<Arch, P, rows_are::features, columns::panel>;
+  using key_product = panel_product<Arch, P, rows_are::features, columns::regrouped>;
+  static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E> const& a) noexcept {
-    T* const p = a.scratch;
-    T* const ds = p + panel_tokens * panel_tokens;
-    T* const transposed = ds + panel_tokens * panel_tokens;
-    T* const wide = transposed + panel_tokens * panel_tokens;
+    T* const scores = a.scratch;
+    T* const products = scores + panel_tokens * panel_tokens;
+    P* const p = reinterpret_cast<P*>(scores);
+    P* const ds = reinterpret_cast<P*>(products);
+    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
+    T* const wide = products + 2 * panel_tokens * panel_tokens;
     const std::int64_t each = wide_numbers<E>(a.head_size);
-    T const* const q = simd::widened<Arch>(a.q, a.head_size, wide);
-    T const* const dy = simd::widened<Arch>(a.dy, a.head_size, wide + each);
-    T* const dq = sums_of(a.dq, wide + 2 * each);
-    T* const wide_k = wide + 3 * each;
+    T* const dq = sums_of(a.dq, wide);
+    P* const room = reinterpret_cast<P*>(wide + each);
+    P const* const q = simd::one_by_one<Arch>(a.q, a.head_size, room);
+    P const* const dy = simd::one_by_one<Arch>(a.dy, a.head_size, room + each);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
     onto start = onto::nothing;
@@ -63,17 +67,18 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
       const int count = keys.last - keys.first, at = keys.first * panel_tokens;
-      constexpr int group = scores_product::group;
       E const* const k = a.k + panel * a.stride;
       E const* const v = a.v + panel * a.stride;
-      scores_product::run(k + group * keys.first, a.q, p + at, count, a.head_size, onto::nothing);
-      scores_product::run(v + group * keys.first, a.dy, ds + at, count, a.head_size, onto::nothing);
+      scores_product::run(k + scores_product::group * keys.first, a.q, scores + at, count, a.head_size,
+                          onto::nothing);
+      scores_product::run(v + scores_product::group * keys.first, a.dy, products + at, count, a.head_size,
+                          onto::nothing);
       if (keys.masked)
-        differentiate<true>(a, keys, d, p, ds);
+        differentiate<true>(a, keys, d, scores, products);
       else
-        differentiate<false>(a, keys, d, p, ds);
-      query_product::run(simd::widened<Arch>(k, a.head_size, wide_k) + keys.first, ds + at, dq, a.head_size,
-                         count, start);
+        differentiate<false>(a, keys, d, scores, products);
+      query_product::run(simd::one_by_one<Arch>(k, a.head_size, room + 2 * each) + keys.first, ds + at, dq,
+                         a.head_size, count, start);
       start = onto::result;
       transpose(p, transposed, keys);
       key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
@@ -87,7 +92,8 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
   }
 
  private:
-  /// The lanes from the first to the last that sees a key of a panel.
+  /// The lanes from the first to the last that sees a key of a panel, and those multiplied together with
+  /// them.
   static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
     const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
     const auto sees = [&](int lane) {
@@ -96,7 +102,7 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
     int first = 0, last = panel_tokens;
     while (first < last && !sees(first)) ++first;
     while (last > first && !sees(last - 1)) --last;
-    return {first, last};
+    return {first / group * group, round_up(last, group)};
   }
 
   static void sum_features(attention_backward_arguments<E> const& a, T* d) {
@@ -111,31 +117,38 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
     }
   }
 
-  /// p: scores to probabilities; ds: Vᵀ dY to the gradient of the scores before scaling.
+  /// Turns scores into probabilities and products, Vᵀ dY, into the gradient of the scores, both where they
+  /// were or in the first half of it.
   template <bool Masked>
   [[gnu::noinline]] static void differentiate(attention_backward_arguments<E> const& a, key_block const& keys,
-                                              T const* d, T* p, T* ds) {
+                                              T const* d, T* scores, T* products) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     const batch scale(a.scale);
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
-      for (int key = keys.first; key < keys.last; ++key)
+      for (int key = keys.first; key < keys.last; key += group)
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          const int column = lane + j * lanes, at = key * panel_tokens + column;
-          batch x = fms(batch::load_unaligned(p + at), scale, batch::load_unaligned(a.log_sums + column));
-          if constexpr (Masked) x = limits.apply(x, key, column);
-          x = Exponential{}(x);
-          x.store_unaligned(p + at);
-          (x * scale * (batch::load_unaligned(ds + at) - batch::load_unaligned(d + column)))
-              .store_unaligned(ds + at);
+          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          batch p[group], ds[group];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            const int at = (key + i) * panel_tokens + column;
+            batch x =
+                fms(batch::load_unaligned(scores + at), scale, batch::load_unaligned(a.log_sums + column));
+            if constexpr (Masked) x = limits.apply(x, key + i, column);
+            p[i] = Exponential{}(x);
+            ds[i] = p[i] * scale * (batch::load_unaligned(products + at) - batch::load_unaligned(d + column));
+          });
+          simd::store_lanes(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes(reinterpret_cast<P*>(products) + to, ds);
         });
   }
 
   /// (keys, queries) to (queries, keys), in the form of columns::regrouped; keys not looked at become zero.
-  [[gnu::noinline]] static void transpose(T* from, T* to, key_block const& keys) {
-    std::fill_n(from, keys.first * panel_tokens, T(0));
-    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, T(0));
-    for (int key = 0; key < panel_tokens; key += lanes)
-      simd::regroup<lanes, Arch>(static_cast<T const*>(from + key * panel_tokens), to + key * panel_tokens);
+  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
+    std::fill_n(from, keys.first * panel_tokens, P(0));
+    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
+    for (int key = 0; key < panel_tokens * panel_tokens; key += lanes * panel_tokens)
+      simd::regroup<lanes, Arch>(static_cast<P const*>(from + key),
+                                 reinterpret_cast<simd::stored_lane<P>*>(to + key));
   }
 };
 

@@ -79,20 +79,29 @@ TESSERA_INLINE void interleave_rows(bfloat16 const* __restrict block, std::uint3
     }
 }
 
+/// True where add_dot is one instruction.
+template <class Arch>
+inline constexpr bool adds_dots =
+#ifdef __AVX512BF16__
+    sizeof(reg<float, Arch>) == 64;
+#else
+    false;
+#endif
+
 /// sum + even · even + odd · odd in each lane; subnormal values count as zero
 /// where there is an instruction for it.
 template <class Arch>
 TESSERA_INLINE reg<float, Arch> add_dot(reg<float, Arch> sum, pairs<Arch> a, pairs<Arch> b) {
 #ifdef __AVX512BF16__
-  if constexpr (sizeof(sum) == 64) return _mm512_dpbf16_ps(sum, (__m512bh)a.data, (__m512bh)b.data);
+  if constexpr (adds_dots<Arch>) return _mm512_dpbf16_ps(sum, (__m512bh)a.data, (__m512bh)b.data);
 #endif
   const auto even = fma<Arch, float>(even_feature<Arch>(a).data, even_feature<Arch>(b).data, sum);
   return fma<Arch, float>(odd_feature<Arch>(a).data, odd_feature<Arch>(b).data, even);
 }
 
-/// A register of a panel as it stands: one feature of some tokens, or two that share their lanes.
-template <class T, class Arch>
-using stored_reg = reg<std::conditional_t<std::is_same_v<T, bfloat16>, std::uint32_t, T>, Arch>;
+/// A lane of a panel as it stands: one feature of a token, or the bits of two.
+template <class T> using stored_lane = std::conditional_t<std::is_same_v<T, bfloat16>, std::uint32_t, T>;
+template <class T, class Arch> using stored_reg = reg<stored_lane<T>, Arch>;
 
 template <class Arch, class T> TESSERA_INLINE stored_reg<T, Arch> load_lanes(T const* from) {
   if constexpr (std::is_same_v<T, bfloat16>)
@@ -190,6 +199,14 @@ TESSERA_INLINE pairs<Arch> pack_stochastically(batch<float, Arch> even, batch<fl
                               detail::stochastic(odd, random >> 16));
 }
 
+/// The features that share the lanes of some tokens, rounded to where they stand in a panel.
+template <class Arch> TESSERA_INLINE void store_lanes(bfloat16* to, batch<float, Arch> const (&features)[2]) {
+  store_pairs(to, pack(features[0], features[1]));
+}
+template <class Arch, class T> TESSERA_INLINE void store_lanes(T* to, batch<T, Arch> const (&feature)[1]) {
+  feature[0].store_unaligned(to);
+}
+
 /// Values that stand one after the other in memory.
 template <class Arch, class T> TESSERA_INLINE batch<accumulator_t<T>, Arch> load_values(T const* from) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -226,24 +243,8 @@ TESSERA_INLINE batch<accumulator_t<T>, Arch> load_feature(T const* panel, std::i
   }
 }
 
-/// Features of a whole panel, from an even one on, in the accumulator: where they stand, or else in `room`,
-/// in the same order.
-template <class Arch, class T>
-TESSERA_INLINE accumulator_t<T> const* widened(T const* panel, int features,
-                                               [[maybe_unused]] accumulator_t<T>* room) {
-  if constexpr (std::is_same_v<T, accumulator_t<T>>) {
-    return panel;
-  } else {
-    for (int at = 0; at < features * panel_tokens; at += 2 * panel_tokens)
-      for (int token = 0; token < panel_tokens; token += lanes<float, Arch>) {
-        const auto both = load_pairs<Arch>(panel + at + 2 * token);
-        even_feature<Arch>(both).store_unaligned(room + at + token);
-        odd_feature<Arch>(both).store_unaligned(room + at + panel_tokens + token);
-      }
-    return room;
-  }
-}
-/// The way back: each rounded to nearest. Nothing is to be done where the two are one.
+/// Features of a whole panel, from an even one on, that stand in the accumulator in the same order: each
+/// rounded to nearest. Nothing is to be done where the two are one.
 template <class Arch, class T>
 TESSERA_INLINE void store_narrowed(accumulator_t<T> const* from, int features, T* panel) {
   if constexpr (!std::is_same_v<T, accumulator_t<T>>)

@@ -145,6 +145,20 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   }
 }
 
+/// Features of a whole panel, from an even one on, one after the other as elements Y, which are X or its
+/// accumulator: where they stand, or else in `room`.
+template <class Arch, class X, class Y>
+TESSERA_INLINE Y const* one_by_one(X const* panel, int features, [[maybe_unused]] Y* room) {
+  constexpr int share = element_traits<X>::features_a_lane;
+  if constexpr (share == 1) {
+    return panel;
+  } else {
+    for (int at = 0; at < features * panel_tokens; at += share * panel_tokens)
+      regroup<1, Arch>(panel + at, reinterpret_cast<stored_lane<Y>*>(room + at));
+    return room;
+  }
+}
+
 /// `Tokens` consecutive values, repeated to fill a register.
 template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T const* from) {
   constexpr int n = lanes<T, Arch>;
