@@ -367,7 +367,8 @@ TEST_CASE("account: each operand counts in its own bytes") {
   CHECK(account(ctx, y = x * f + b * r).total ==
         cost{33 * 150 * (2 + 4) + 3 * 33 * 2 + 150 * 4, 33 * 150 * 2, 0});
   CHECK(account(ctx, r = sum_features(x)).total == cost{33 * 150 * 2, 150 * 4, 0});
-  CHECK(account(ctx, b += sum_tokens(x)).total == cost{33 * 150 * 2 + 33 * 2, 33 * 2, 0});
+  CHECK(account(ctx, b += sum_tokens(x)).total ==
+        cost{33 * 150 * 2 + 3 * 33 * 4 + 33 * 2, 3 * 33 * 4 + 33 * 2, 0});
   CHECK(account(ctx, b = b * 2).total == cost{33 * 2, 33 * 2, 0});
   const dense_matrix<float> w(20, 33);
   const panel_matrix<bfloat16> residual(20, 150);

@@ -82,6 +82,14 @@ TEST_CASE("plan: a backward pass in one run equals one run for each statement") 
   });
 }
 
+TEST_CASE("plan: sums over tokens in one run with what makes and changes their operands") {
+  check_all_together([](context& ctx, auto& n, bool together) {
+    run_both(ctx, together, n.z = n.w1 * n.x, n.gb = sum_tokens(n.z), n.b += sum_tokens(n.z * n.h),
+             n.x = transposed(n.w1) * n.z, n.h = n.h + n.gb, n.gb += sum_tokens(gelu(n.w1 * n.x) - n.z),
+             n.z = n.z * 2, n.b += sum_tokens(n.z * sum_features(n.x)), n.h = n.h * n.b);
+  });
+}
+
 TEST_CASE("plan: write after read and read after write are kept apart") {
   check_all_together([](context& ctx, auto& n, bool together) {
     run_both(ctx, together, n.z = n.w1 * n.x, n.x = relu(n.x) * n.r, n.r = mean_features(n.x),
@@ -127,9 +135,27 @@ TEST_CASE("plan: what treats tokens alike is one stage, gradients stand side by 
   context ctx(1);
   network n{200};
   CHECK(stages(account(ctx, n.z = n.w1 * n.x + n.b, n.h = gelu(n.z), n.y = n.w2 * n.h)) == 1);
-  CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.b = n.b * 2, n.r = sum_features(n.x))) == 1);
-  CHECK(stages(account(ctx, n.z = relu(n.h), n.gb += sum_tokens(n.z))) == 2);
-  CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.z = relu(n.h))) == 2);
+  CHECK(stages(account(ctx, n.g1 = sampled(n.z * transposed(n.x)), n.b = n.b * 2)) ==
+        stages(account(ctx, n.g1 = sampled(n.z * transposed(n.x)))));
+}
+
+TEST_CASE("plan: sums over tokens travel with their panels, and one barrier stands before what adds them") {
+  context ctx(1);
+  network n{200};
+  const workload w = account(ctx, n.z = relu(n.h), n.gb += sum_tokens(n.z), n.y = transposed(n.w1) * n.z,
+                             n.b = sum_tokens(n.h * n.z), n.z = n.z * n.r);
+  CHECK(stages(w) == 2);
+  for (task const& t : w.tasks) CHECK((t.computes == eval::work::row_sum) == (t.stage == 1));
+  // What needs the sums comes behind them, and what they need before.
+  CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.h = n.z + n.gb)) == 3);
+  CHECK(stages(account(ctx, n.h = n.z + n.gb, n.gb += sum_tokens(n.h), n.x = relu(n.x))) == 2);
+  CHECK(stages(account(ctx, n.gb = n.gb * 2, n.h = n.z + n.gb, n.gb += sum_tokens(n.h))) == 3);
+}
+
+TEST_CASE("plan: sums over tokens of few panels are cut into tiles for all threads") {
+  network n{64};
+  context eight(8, oversubscribe::allowed);
+  CHECK(account(eight, n.gb += sum_tokens(n.z)).tasks.size() == 3 + 1);  // 40 features in granules of 16
 }
 
 TEST_CASE("plan: matrices of single elements are ordered before statements that are carried together") {

@@ -83,6 +83,30 @@ TEST_CASE_TEMPLATE("reduction: sums over tokens leave padding out", T, float, do
     }
 }
 
+TEST_CASE_TEMPLATE("reduction: sums over the tokens of a product", T, float, double) {
+  context ctx(2, oversubscribe::allowed);
+  const auto w = support::random_matrix<T, block_shape<4>>(40, 30, 0.5, 1);
+  const auto x = filled(panel_matrix<T>(30, 150), 2);
+  feature_vector<T> g(40);
+  run(ctx, g = sum_tokens(square(w * x)));
+  const auto wx = support::multiply(support::to_reference(w), support::to_reference(x));
+  const double row = support::largest_row_sum(support::to_reference(w));
+  CHECK(farthest(g, [&](auto f) { return sum(150, [&](auto t) { return wx(f, t) * wx(f, t); }); }) <=
+        bound<T>(150 + 2 * 30, 150 * row * row));
+}
+
+TEST_CASE("reduction: the error of a sum over tokens does not grow with the panels") {
+  context ctx(1);
+  const std::int64_t tokens = 4096 * panel_tokens;
+  panel_matrix<float> x(16, tokens);
+  feature_vector<float> g(16);
+  run(ctx, x = uniform(1), g = sum_tokens(x));
+  for (std::int64_t f = 0; f < 16; ++f) {
+    const double exact = sum(tokens, [&](auto t) { return double(x(f, t)); });
+    CHECK(support::distance(g[f], exact) <= bound<float>(20, exact));
+  }
+}
+
 TEST_CASE_TEMPLATE("total: of activations, vectors and matrices leaves padding out", T, float, double) {
   context ctx(2, oversubscribe::allowed);
   for (const std::int64_t tokens : {0, 1, 70, 200}) {

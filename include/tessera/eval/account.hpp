@@ -136,10 +136,14 @@ inline cost counted_cost(step const& s, tile const& t) {
       return {bytes_read(s, 1, s.depth, tokens), tokens * size, 0};
     }
     case work::token_sum: {
+      const std::int64_t features = rows_in(lines_of_panel, granule, s.features);
+      return {bytes_read(s, 1, features, s.tokens_of(panel)), features * size, 0};
+    }
+    case work::row_sum: {
       const std::int64_t first = std::int64_t(t.index) * features_a_tile;
       const std::int64_t features = std::min<std::int64_t>(features_a_tile, s.features - first);
       const std::int64_t written = features * size;
-      return {bytes_read(s, 1, features, s.tokens) + (s.accumulates ? written : 0), written, 0};
+      return {features * s.panels() * s.operand[1].element_bytes + (s.accumulates ? written : 0), written, 0};
     }
     case work::values: {
       const std::int64_t count = std::min(values_a_tile, s.features - t.index * values_a_tile);

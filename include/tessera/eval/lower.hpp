@@ -23,7 +23,7 @@ namespace tessera::inline TESSERA_ISA::eval {
 /// What a tree is evaluated over, and so what its leaves are.
 enum class over {
   panels,      // one panel at a time, which may also hold values local to the tile
-  all_panels,  // all panels in order: operands must be stored
+  all_panels,  // all panels in order
   values,      // stored values
 };
 
@@ -65,10 +65,9 @@ template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
 
 // T is the type that a statement computes in: the accumulator of all its elements.
 template <class T, over Over, class Cursor, class Node> struct lowering {
-  static_assert(
-      Over == over::panels,
-      "sum_tokens(…) and statements on vectors or matrices take elementwise expressions of tensors: "
-      "store a product, a reduction or a local value in a tensor of its own first");
+  static_assert(Over == over::panels,
+                "statements on vectors or matrices take elementwise expressions of tensors: "
+                "store a product or a sum in a tensor of its own first");
   static_assert(Over != over::panels,
                 "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
   using tree = kernels::tree::sum;

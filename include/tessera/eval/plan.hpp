@@ -46,7 +46,8 @@ enum class work : std::uint8_t {
   product,         // W·x or Wᵀ·x and what is done to it
   elementwise,     // over panels
   feature_fold,    // over the features of each token
-  token_sum,       // over the tokens for each feature
+  token_sum,       // over the tokens of a panel for each feature: a row for each panel
+  row_sum,         // of the rows of all panels
   values,          // elementwise over stored values
   order,           // a matrix of single elements brought into the order of its product
   sampled,         // a·bᵀ at stored blocks
@@ -159,11 +160,13 @@ class plan {
     return {nullptr, stride, bytes, 0, touches, memory::shared};
   }
 
-  /// Room that all workers share to the end of the run, for one operand alone.
-  operand keep(std::size_t bytes) {
+  /// Room that all workers share to the end of the run, for one operand alone: everything for each tile, or
+  /// its own `stride` bytes.
+  operand keep(std::size_t bytes, std::size_t stride = 0) {
     const std::size_t offset = kept_bytes_;
     kept_bytes_ += round_up<std::size_t>(bytes, 64);
-    return {nullptr, 0, bytes, offset, access::everything, memory::kept};
+    return {nullptr,     stride, bytes, offset, stride > 0 ? access::same_tile : access::everything,
+            memory::kept};
   }
 
   /// Where a local value was put, by its address; null if it has not been computed.
@@ -190,6 +193,7 @@ class plan {
   /// Cuts the steps into tiles and phases. Throws if they cannot stand in one run.
   TESSERA_COLD void schedule() {
     split_panels();
+    delay_row_sums();
     chains_ = phases_ = 0;
     for (int first = 0, last; first < steps_; first = last) {
       last = carried_until(first);
@@ -248,6 +252,21 @@ class plan {
       s.parts = std::max(1, std::min(2 * threads, s.line_groups()));
       if (s.parts == 1) continue;
       s.tiles *= s.parts;
+    }
+  }
+
+  /// A sum of rows waits for the next steps that touch what it touches: it does not come between statements
+  /// that can be carried together, and several stand behind one barrier.
+  TESSERA_COLD void delay_row_sums() {
+    for (int at = steps_ - 1; at >= 0; --at) {
+      if (step_[at].computes != work::row_sum) continue;
+      const auto touched = [&](step const& s) { return relate(step_[at], s) != relation::none; };
+      int end = at + 1;
+      for (int last; end < steps_; end = last) {
+        last = carried_until(end);
+        if (std::any_of(step_ + end, step_ + last, touched)) break;
+      }
+      std::rotate(step_ + at, step_ + at + 1, step_ + end);
     }
   }
 

@@ -82,19 +82,38 @@ template <class T, class Value> struct statement_lowering<token_vector<T>, Value
 template <class T, class Argument, bool Accumulates>
 struct statement_lowering<feature_vector<T>, expr::token_sum<Argument>, Accumulates> {
   static void lower(plan& p, feature_vector<T>& to, expr::token_sum<Argument> const& value) {
-    using lowered = lowering<accumulator_t<T>, over::all_panels, cursor<1, 0, 1>, Argument>;
-    step s;
-    s.kind = cut::lines;
-    s.computes = work::token_sum;
-    s.element_bytes = sizeof(T);
-    s.accumulates = Accumulates;
-    s.features = to.features();
-    s.tokens = expr::extent_of(value.argument).tokens;
-    s.tiles = int(ceil_div<std::int64_t>(s.features, features_a_tile));
-    s.add(operand_of<over::all_panels>(to));
-    lowered::bind(p, s, value.argument);
-    s.compute = map_step<simd::native, T, typename lowered::tree>::sum_tokens;
-    p.add(s);
+    using S = accumulator_t<T>;
+    using lowered = lowering<S, over::panels, cursor<1, 0, 1>, Argument>;
+    static_assert(
+        lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
+        "this statement has too many operands: split it, or name a part of it with local(…)");
+    step rows;
+    rows.kind = cut::panels;
+    rows.computes = work::token_sum;
+    rows.element_bytes = sizeof(S);
+    rows.features = to.features();
+    rows.tokens = expr::extent_of(value.argument).tokens;
+    rows.lines = int(ceil_div<std::int64_t>(rows.features, granule));
+    rows.tiles = int(rows.panels());
+    const std::size_t row_bytes = std::size_t(rows.lines) * granule * sizeof(S);
+    rows.add(p.keep(row_bytes * std::size_t(rows.tiles), row_bytes));
+    rows.operand[0].element_bytes = sizeof(S);
+    lowered::bind(p, rows, value.argument);
+    rows.compute = map_step<simd::native, S, typename lowered::tree>::sum_tokens;
+    step sum;
+    sum.kind = cut::lines;
+    sum.computes = work::row_sum;
+    sum.element_bytes = sizeof(T);
+    sum.accumulates = Accumulates;
+    sum.features = rows.features;
+    sum.tokens = rows.tokens;
+    sum.tiles = int(ceil_div<std::int64_t>(sum.features, features_a_tile));
+    sum.add(operand_of<over::all_panels>(to));
+    sum.add(rows.operand[0]);
+    sum.operand[1].touches = access::everything;
+    sum.compute = add_rows_step<T>::compute;
+    p.add(rows);
+    p.add(sum);
   }
 };
 template <class T, class Value>

@@ -24,9 +24,8 @@ namespace tessera::inline TESSERA_ISA::eval {
 
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
-/// Features of one tile of a sum over tokens: pieces of 16 KiB, which memory gives twice as fast as shorter
-/// ones.
-inline constexpr int features_a_tile = 4 * granule;
+/// Features of one tile that adds the rows of a sum over tokens.
+inline constexpr int features_a_tile = 16 * granule;
 
 /// The operands of one tile, as kernels want them.
 struct bound {
@@ -213,16 +212,13 @@ template <class Arch, class E, class Tree> struct map_step {
     kernel::template fold_features<Op>(b.to<E>(), s.depth, s.tokens_of(t.index), b.at);
   }
 
+  /// A panel's row of sums over its tokens.
   static void sum_tokens(step const& s, tile const& t) noexcept {
-    const std::int64_t first = std::int64_t(t.index) * features_a_tile;
-    const std::int64_t last = std::min<std::int64_t>(s.features, first + features_a_tile);
-    typename kernel::batch sums[features_a_tile];
-    for (auto& sum : sums) sum = typename kernel::batch(T(0));
-    for (std::int64_t panel = 0; panel < s.panels(); ++panel)
-      kernel::sum_panel(sums, first, last, s.tokens_of(panel), bound(s, panel, t.scratch).at);
-    E* const to = reinterpret_cast<E*>(s.operand[0].base);
-    for (std::int64_t f = first; f < last; ++f)
-      to[f] = E((s.accumulates ? T(to[f]) : T(0)) + simd::sum_lanes(sums[f - first]));
+    const std::int64_t panel = t.index / s.parts;
+    const share lines(s.lines, t.index % s.parts, s.parts);
+    const bound b(s, panel, t.scratch);
+    kernel::sum_tokens(b.to<T>(), std::int64_t(lines.first) * granule, std::int64_t(lines.last) * granule,
+                       s.tokens_of(panel), b.at);
   }
 
   static void values(step const& s, tile const& t) noexcept {
@@ -235,11 +231,9 @@ template <class Arch, class E, class Tree> struct map_step {
   static void total_panel(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
     double total = 0;
-    for (std::int64_t f = 0; f < s.features; ++f) {
-      typename kernel::batch sum(T(0));
-      kernel::sum_panel(&sum, f, f + 1, s.tokens_of(t.index), b.at);
-      total += static_cast<double>(simd::sum_lanes(sum));
-    }
+    kernels::place at = b.at;
+    for (; at.feature < s.features; ++at.feature)
+      total += static_cast<double>(simd::sum_lanes(kernel::sum_feature(s.tokens_of(t.index), at)));
     *b.to<double>() = total;
   }
   static void total_values(step const& s, tile const& t) noexcept {
@@ -259,6 +253,24 @@ template <class Arch, class E, class Tree> struct map_step {
  private:
   static std::int64_t values_of(step const& s, tile const& t) {
     return std::min(values_a_tile, s.features - t.index * values_a_tile);
+  }
+};
+
+/// A vector from the rows that its panels left, added in double in the order of the panels: of many panels a
+/// float would lose more than their own sums did.
+template <class E> struct add_rows_step {
+  using T = accumulator_t<E>;
+
+  static void compute(step const& s, tile const& t) noexcept {
+    const std::int64_t first = std::int64_t(t.index) * features_a_tile;
+    const std::int64_t features = std::min<std::int64_t>(features_a_tile, s.features - first);
+    alignas(64) double sums[features_a_tile] = {};
+    for (std::int64_t panel = 0; panel < s.panels(); ++panel) {
+      T const* const row = reinterpret_cast<T const*>(s.address(1, panel, t.scratch)) + first;
+      for (std::int64_t f = 0; f < features; ++f) sums[f] += static_cast<double>(row[f]);
+    }
+    E* const to = reinterpret_cast<E*>(s.operand[0].base) + first;
+    for (std::int64_t f = 0; f < features; ++f) to[f] = E((s.accumulates ? T(to[f]) : T(0)) + T(sums[f]));
   }
 };
 

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/tree.hpp>
 #include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -60,16 +62,23 @@ template <class Arch, element E, class Tree> struct map {
       fold_registers<Op, 1>(to, features, token, std::min(lanes, tokens - token), at);
   }
 
-  /// sums[f - first] += the tree at feature f over one panel's tokens, lane by lane.
-  static void sum_panel(batch* sums, std::int64_t first, std::int64_t last, int tokens, place at) noexcept {
-    for (at.feature = first; at.feature < last; ++at.feature) {
-      batch sum = sums[at.feature - first];
-      for_each_register<lanes>(tokens, [&](int token, int live) {
-        at.token = token;
-        sum = sum + value(at, live);
-      });
-      sums[at.feature - first] = sum;
-    }
+  /// The tree at one feature, summed over a panel's tokens lane by lane.
+  TESSERA_INLINE static batch sum_feature(auto tokens, place at) {
+    batch sum(T(0));
+    for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
+      at.token = token;
+      sum = sum + value(at, live);
+    });
+    return sum;
+  }
+
+  /// sums[f] = the tree at feature f, summed over a panel's tokens, for features from `first` to `last`,
+  /// which are multiples of the granule: what padding gives is nobody's.
+  static void sum_tokens(T* sums, std::int64_t first, std::int64_t last, int tokens, place at) noexcept {
+    if (tokens == panel_tokens)
+      sum_tokens_of(sums, first, last, std::integral_constant<int, panel_tokens>(), at);
+    else
+      sum_tokens_of(sums, first, last, tokens, at);
   }
 
   /// y = tree, for `count` values that stand one after the other.
@@ -109,6 +118,21 @@ template <class Arch, element E, class Tree> struct map {
     unroll<Registers>([&](auto c) TESSERA_INLINE_LAMBDA {
       simd::store_values(to + token + c * lanes, live < lanes ? simd::first_lanes(all[c], live) : all[c]);
     });
+  }
+
+  /// Even and odd features side by side, so that those that share a lane are loaded once.
+  [[gnu::flatten]] static void sum_tokens_of(T* sums, std::int64_t first, std::int64_t last, auto tokens,
+                                             place at) {
+    for (std::int64_t f = first; f < last; f += lanes) {
+      simd::reg<T, Arch> all[lanes];
+      for (int i = 0; i < lanes; i += 2) {
+        at.feature = (f + i) / 2 * 2;
+        all[i] = sum_feature(tokens, at).data;
+        ++at.feature;
+        all[i + 1] = sum_feature(tokens, at).data;
+      }
+      simd::store<Arch>(sums + f, simd::sum_groups<lanes, T, Arch>(all));
+    }
   }
 
   /// Two features at a time; first is even. Flattened, or of the tree's two uses none would be inlined.
