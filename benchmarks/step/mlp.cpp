@@ -69,11 +69,13 @@ template <class Block> struct digit_network {
   void backward(panel_matrix<float> const& x, saved& s, gradients& g, nn::pass<float> const& p) const {
     nn::fit(s.dh1, s.h1.features(), x.tokens());
     nn::fit(s.dh2, s.h2.features(), x.tokens());
-    run(p.ctx, s.dh2 = (transposed(third.weight) * s.y) * derivative<ops::relu>(s.h2),
-        s.dh1 = (transposed(second.weight) * s.dh2) * derivative<ops::relu>(s.h1));
-    run(p.ctx, g.third.weight = sampled(s.y * transposed(s.h2)), g.third.bias = sum_tokens(s.y),
-        g.second.weight = sampled(s.dh2 * transposed(s.h1)), g.second.bias = sum_tokens(s.dh2),
-        g.first.weight = sampled(s.dh1 * transposed(x)), g.first.bias = sum_tokens(s.dh1));
+    run(p.ctx, g.third.bias = sum_tokens(s.y),
+        s.dh2 = (transposed(third.weight) * s.y) * derivative<ops::relu>(s.h2),
+        g.second.bias = sum_tokens(s.dh2),
+        s.dh1 = (transposed(second.weight) * s.dh2) * derivative<ops::relu>(s.h1),
+        g.first.bias = sum_tokens(s.dh1));
+    run(p.ctx, g.third.weight = sampled(s.y * transposed(s.h2)),
+        g.second.weight = sampled(s.dh2 * transposed(s.h1)), g.first.weight = sampled(s.dh1 * transposed(x)));
   }
 
   template <class Visit, class... Of>

@@ -17,6 +17,15 @@ using support::filled;
 using support::random_matrix;
 using support::same_bits;
 
+TEST_CASE("run: a statement whose condition does not hold is left out, and not even made") {
+  context ctx(1);
+  panel_matrix<float> x(3, 5), y = x, *none = nullptr;
+  run(ctx, when(true, [&] { return x = x + 1; }), when(none, [&] { return *none = x * 2; }),
+      when(false, [&] { return x = x + 4; }), y = x * 2);
+  CHECK(x(2, 4) == 1);
+  CHECK(y(2, 4) == 2);
+}
+
 TEST_CASE_TEMPLATE_DEFINE("run: not-a-number and infinity in one token stay in that token", Types, leaks) {
   using T = typename Types::element;
   using Block = typename Types::block;

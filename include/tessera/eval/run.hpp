@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -234,6 +235,25 @@ void lower(plan& p, Statement const& s) {
 /// What `run` takes: `y = …`, `y += …`, or a statement of its own kind.
 template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
+
+/// A statement that is left out unless `holds`; `make` gives it.
+template <class Make>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
+  using statement_tag = void;
+  bool holds;
+  Make make;
+  void lower(eval::plan& p) const {
+    if (holds) eval::lower(p, make());
+  }
+};
+
+/// The statement that make() gives, if the condition holds; otherwise nothing is computed, and `make` is not
+/// called: `run(ctx, when(dx, [&] { return *dx = transposed(w) * dy; }))`
+template <class Make>
+  requires runnable<std::invoke_result_t<Make const&>>
+optional_statement<Make> when(bool condition, Make make) {
+  return {condition, std::move(make)};
+}
 
 /// Computes statements in the order they are written, as far as one can see: what may be carried through
 /// several of them panel by panel is. Throws shape_error before anything is computed. After the first run of

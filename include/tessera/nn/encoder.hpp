@@ -56,8 +56,8 @@ template <element T, class Op> struct masked_token_head {
                 panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
                 gradients& g, pass<T> const& p) const {
     const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-    run(p.ctx, *n = norm.value(s.activated, s.norm), dx = transposed(table) * dlogits,
-        dtable += sampled(dlogits * transposed(*n)), g.bias += sum_tokens(dlogits));
+    run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
+        dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
     norm.backward(s.activated, s.norm, dx, dz.get(), g.norm, p,
                   [&](auto const& value) { return value * derivative<Op>(s.z); });
     transform.backward(x, {}, *dz, &dx, g.transform, p);

@@ -53,13 +53,12 @@ template <element T, class Block> struct linear {
   template <class Finish = as_it_is>
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
-    if (dx) run(p.ctx, *dx = finish(transposed(weight) * dy));
-    accumulate_gradients(x, dy, g, p);
-  }
-  void accumulate_gradients(panel_matrix<T> const& x, panel_matrix<T> const& dy, gradients& g,
-                            pass<T> const& p) const {
+    run(p.ctx, bias_gradient(dy, g), when(dx, [&] { return *dx = finish(transposed(weight) * dy); }));
     run(p.ctx, g.weight += sampled(dy * transposed(x)));
-    if (has_bias == bias_term::present) run(p.ctx, g.bias += sum_tokens(dy));
+  }
+  /// db += Σ dy, for use in a run: beside statements that read or write the same panels of dy.
+  auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
+    return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
   }
 
   template <class Visit, class First, class... Others>

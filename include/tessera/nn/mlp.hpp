@@ -41,13 +41,11 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
-    const auto derive = [&] { return (transposed(down.weight) * dy) * derivative<Op>(s.z); };
-    if (dx)
-      run(p.ctx, h = apply<Op>(s.z), dz = derive(), *dx = finish(transposed(up.weight) * dz));
-    else
-      run(p.ctx, h = apply<Op>(s.z), dz = derive());
-    down.accumulate_gradients(h, dy, g.down, p);
-    up.accumulate_gradients(x, dz, g.up, p);
+    run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
+        dz = (transposed(down.weight) * dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+        when(dx, [&] { return *dx = finish(transposed(up.weight) * dz); }));
+    run(p.ctx, g.down.weight += sampled(dy * transposed(h)));
+    run(p.ctx, g.up.weight += sampled(dz * transposed(x)));
   }
 
   template <class Visit, class... Of>
@@ -86,11 +84,12 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
                du_room = p.borrow(hidden, dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
     const auto dh = local(transposed(down.weight) * dy);
-    run(p.ctx, h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z), du = dh * apply<Op>(s.z));
+    run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
+        gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
     if (dx) run(p.ctx, *dx = finish(transposed(gate.weight) * dz + transposed(up.weight) * du));
-    down.accumulate_gradients(h, dy, g.down, p);
-    gate.accumulate_gradients(x, dz, g.gate, p);
-    up.accumulate_gradients(x, du, g.up, p);
+    run(p.ctx, g.down.weight += sampled(dy * transposed(h)));
+    run(p.ctx, g.gate.weight += sampled(dz * transposed(x)));
+    run(p.ctx, g.up.weight += sampled(du * transposed(x)));
   }
 
   template <class Visit, class... Of>

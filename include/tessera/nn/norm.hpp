@@ -67,9 +67,9 @@ template <element T> struct layer_norm {
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
     const auto n = (x - s.mean) * s.scale;  // computed wherever it is used: less than to store it
     const auto d = dy * weight;
-    run(p.ctx, g.weight += sum_tokens(dy * n));
-    if (has_bias == bias_term::present) run(p.ctx, g.bias += sum_tokens(dy));
-    if (dx) run(p.ctx, *dx = finish(s.scale * (d - mean_features(d) - n * mean_features(d * n))));
+    run(p.ctx, g.weight += sum_tokens(dy * n),
+        when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); }),
+        when(dx, [&] { return *dx = finish(s.scale * (d - mean_features(d) - n * mean_features(d * n))); }));
   }
 
   template <class Visit, class First, class... Others>
@@ -124,8 +124,8 @@ template <element T> struct rms_norm {
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
     const auto n = x * s.scale;
     const auto d = dy * weight;
-    run(p.ctx, g.weight += sum_tokens(dy * n));
-    if (dx) run(p.ctx, *dx = finish(s.scale * (d - n * mean_features(d * n))));
+    run(p.ctx, g.weight += sum_tokens(dy * n),
+        when(dx, [&] { return *dx = finish(s.scale * (d - n * mean_features(d * n))); }));
   }
 
   template <class Visit, class... Of>
