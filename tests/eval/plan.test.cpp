@@ -144,8 +144,12 @@ TEST_CASE("plan: sums over tokens travel with their panels, and one barrier stan
   network n{200};
   const workload w = account(ctx, n.z = relu(n.h), n.gb += sum_tokens(n.z), n.y = transposed(n.w1) * n.z,
                              n.b = sum_tokens(n.h * n.z), n.z = n.z * n.r);
-  CHECK(stages(w) == 2);
-  for (task const& t : w.tasks) CHECK((t.computes == eval::work::row_sum) == (t.stage == 1));
+  CHECK(stages(w) == 3);
+  for (task const& t : w.tasks) {
+    CHECK((t.computes == eval::work::order) ==
+          (t.stage == 0));  // the blocks of w1 in the order of its transpose
+    CHECK((t.computes == eval::work::row_sum) == (t.stage == 2));
+  }
   // What needs the sums comes behind them, and what they need before.
   CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.h = n.z + n.gb)) == 3);
   CHECK(stages(account(ctx, n.h = n.z + n.gb, n.gb += sum_tokens(n.h), n.x = relu(n.x))) == 2);

@@ -11,6 +11,7 @@
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
+#include <tessera/kernels/transposition.hpp>
 
 // Both kernels, given arrays, in registers of every width that the flags allow. All values are small
 // integers, so sums are exact and any order of addition gives the same.
@@ -72,7 +73,8 @@ template <class T> std::vector<T> panel(int features, int stored, int tokens, in
 }
 
 template <class Arch, class Types, class Block, bool Transposed, class Tree> void check_product() {
-  using kernel = kernels::product_panel<Arch, Types, Block, Transposed, Tree>;
+  using in_lines = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
+  using kernel = kernels::product_panel<Arch, Types, in_lines, Tree>;
   using X = typename Types::activation;
   using Y = typename Types::result;
   using T = typename Types::accumulator;
@@ -88,6 +90,12 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> voi
     a.weights = w.values.data();
     a.index = Transposed ? kernels::line_index{w.col_start.data(), w.row.data(), w.slot.data(), w.columns, 0}
                          : kernels::line_index{w.row_start.data(), w.col.data(), nullptr, w.lines, 0};
+    std::vector<typename Types::weight> in_order(w.values.size());
+    if constexpr (Transposed) {
+      kernels::transpose_blocks<Arch, Block>(a.index, a.weights, in_order.data(), 1, a.index.lines);
+      kernels::transpose_blocks<Arch, Block>(a.index, a.weights, in_order.data(), 0, 1);
+      a.weights = in_order.data();
+    }
     a.x = x.data();
     a.y = y.data();
     a.last_line = a.index.lines;

@@ -244,9 +244,15 @@ struct product_step_of<Y, expr::product<Matrix, Transposed, X>, Tree> {
   static void prepare(plan& p, step& s) {
     if constexpr (block::elements == 1) {
       using ordered = ordered_product_step<simd::native, types, Tree>;
-      if (s.index.start && s.panels() >= ordered::fewest_panels) return ordered::prepare(p, s);
+      if (s.index.start && (Transposed || s.panels() >= ordered::fewest_panels))
+        return ordered::prepare(p, s);
     }
-    product_step<simd::native, types, block, Transposed, Tree>::prepare(p, s);
+    if constexpr (Transposed) {
+      transpose_step<simd::native, typename Matrix::value_type, block>::prepare(p, s);
+      product_step<simd::native, types, block_shape<block::cols, block::rows>, Tree>::prepare(p, s);
+    } else {
+      product_step<simd::native, types, block_shape<block::rows, block::cols>, Tree>::prepare(p, s);
+    }
   }
 };
 

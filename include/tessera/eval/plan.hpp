@@ -49,7 +49,7 @@ enum class work : std::uint8_t {
   token_sum,       // over the tokens of a panel for each feature: a row for each panel
   row_sum,         // of the rows of all panels
   values,          // elementwise over stored values
-  order,           // a matrix of single elements brought into the order of its product
+  order,           // a matrix brought into the order of its product
   sampled,         // a·bᵀ at stored blocks
   matrix_product,  // a·b of matrices
 };

@@ -16,6 +16,7 @@
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
+#include <tessera/kernels/transposition.hpp>
 #include <tessera/kernels/tree.hpp>
 
 // What a step's tile does: from the plain data of a step to the arguments of one kernel.
@@ -118,8 +119,36 @@ kernels::product_arguments<Types> product_arguments_of(step const& s, tile const
   return a;
 }
 
-template <class Arch, class Types, class Block, bool Transposed, class Tree> struct product_step {
-  using kernel = kernels::product_panel<Arch, Types, Block, Transposed, Tree>;
+/// W in the order of Wᵀ, made once for a run before the product that takes it.
+template <class Arch, class W, class Block> struct transpose_step {
+  static void prepare(plan& p, step& s) {
+    step order;
+    order.kind = cut::lines;
+    order.computes = work::order;
+    order.element_bytes = sizeof(W);
+    order.index = s.index;
+    order.lines = s.lines;
+    order.block_rows = s.block_rows;
+    order.block_cols = s.block_cols;
+    order.tiles = std::min(s.lines, 4 * p.threads());
+    order.add(p.keep(s.operand[2].bytes));
+    order.operand[0].element_bytes = sizeof(W);
+    order.add(s.operand[2]);
+    order.compute = compute;
+    p.add_early(order);
+    s.operand[2] = order.operand[0];
+    s.index.slots = nullptr;
+  }
+
+  static void compute(step const& s, tile const& t) noexcept {
+    const share lines(s.lines, t.index, s.tiles);
+    kernels::transpose_blocks<Arch, Block>(s.index, reinterpret_cast<W const*>(s.operand[1].base),
+                                           reinterpret_cast<W*>(s.operand[0].base), lines.first, lines.last);
+  }
+};
+
+template <class Arch, class Types, class Block, class Tree> struct product_step {
+  using kernel = kernels::product_panel<Arch, Types, Block, Tree>;
 
   static void prepare(plan& p, step& s) {
     s.sums = p.scratch(kernel::sums_bytes(s.index, s.depth));

@@ -16,11 +16,11 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// The stored blocks of a matrix, line by line: lines are block rows for W·X and block columns for Wᵀ·X.
+/// The stored blocks of a matrix, line by line: of W lines are block rows, of Wᵀ block columns of W.
 struct line_index {
   std::int32_t const* start;  // of each line in `other`; null if every block is stored
   std::int32_t const* other;  // block column (or block row) of each stored block; if dense, of one line
-  std::int32_t const* slots;  // Wᵀ only: slot of each block; if dense, of line 0
+  std::int32_t const* slots;  // of Wᵀ: where each block stands in W; if dense, those of line 0
   int lines, blocks_a_line;   // the latter if dense
 };
 
@@ -80,9 +80,9 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
 }
 
 /// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
-/// by. Weights are only ever broadcast: W and Wᵀ cost the same. A deep x is walked in chunks of features, so
-/// that what is used and what is fetched ahead of it fit the caches; sums are carried from chunk to chunk.
-template <class Arch, class Types, class Shape, bool Transposed, class Tree> struct product_panel {
+/// by; meanwhile those of the next line are fetched. A deep x is walked in chunks of features, so that what
+/// is used and what is fetched ahead of it fit the caches; sums are carried from chunk to chunk.
+template <class Arch, class Types, class Shape, class Tree> struct product_panel {
   using W = typename Types::weight;
   using X = typename Types::activation;
   using T = typename Types::accumulator;
@@ -91,17 +91,13 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   using batch = simd::batch<T, Arch>;
   using sizes = register_block<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int line_rows = Transposed ? Shape::cols : Shape::rows;
-  static constexpr int block_depth = Transposed ? Shape::rows : Shape::cols;
+  static constexpr int line_rows = Shape::rows;
+  static constexpr int block_depth = Shape::cols;
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
   static constexpr int feature_bytes = panel_tokens * sizeof(X);
   /// Cache lines fetched for each block.
   static constexpr int lines_a_block = std::max(1, (block_depth * feature_bytes) / 1024);
-  /// Blocks of W fetched ahead where several passes read all of each: Wᵀ, whose blocks lie far apart. Else a
-  /// line's successor is fetched.
-  static constexpr bool fetches_near = Transposed && line_rows > rows;
-  static constexpr int blocks_ahead = 3;
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
   static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
@@ -111,40 +107,31 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   static constexpr bool shares_lanes = line_rows % stored_together != 0;
   static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
   static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
-  /// The dot-product instruction wants two k of a column of W side by side.
-  static constexpr bool packs_weights = Transposed && together == 2 && sizeof(W) == 2;
 
-  /// Bytes of product_arguments::sums: packed weights of a line, the sums of one line or of all, and how far
-  /// each line has been walked.
+  /// Bytes of product_arguments::sums: those of one line or of all, and how far each line has been walked.
   static std::size_t sums_bytes(line_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
-    const std::size_t packed = packed_bytes(depth);
-    if (chunks(index, depth) == 1 && !shares_lanes) return packed + line_bytes;
-    return packed + std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
+    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
+    return std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
   }
 
   static void run(arguments const& a) noexcept {
     const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
     const bool keeps_all = count > 1 || shares_lanes;
     const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
-    T* const all_sums = a.sums + packed_bytes(a.depth) / sizeof(T);
+    T* const all_sums = a.sums;
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
-      chunk now{0,      blocks_ahead,  end_of(a, a.last_line - 1) - 1, std::int32_t((c + 1) * blocks / count),
-                c == 0, c + 1 == count};
+      chunk now{0, a.index.blocks_a_line, std::int32_t((c + 1) * blocks / count), c == 0, c + 1 == count};
       const auto first_of = [&](int line) {
         return c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
       };
       T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
         now.first = first_of(line);
-        if (!fetches_near && a.index.start)
-          now.ahead = line + 1 < a.last_line ? first_of(line + 1) - now.first : 0;
-        else if (!Transposed)
-          now.ahead = a.index.blocks_a_line;
-        if constexpr (packs_weights) pack_line(a, line, now);
+        if (a.index.start) now.ahead = line + 1 < a.last_line ? first_of(line + 1) - now.first : 0;
         std::int32_t last = now.first;
         for (int token = 0; token < a.tokens;)
           if (token + registers * lanes <= a.tokens) {
@@ -168,7 +155,6 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   struct chunk {
     std::int32_t first;  // block of a line in the index
     std::int32_t ahead;  // from a block to the one fetched meanwhile
-    std::int32_t last;   // block in the index
     std::int32_t limit;  // block column or row where the chunk ends
     bool begins, ends;   // the sums
   };
@@ -176,11 +162,6 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     std::byte const* at;
     std::ptrdiff_t step;  // at each block
   };
-
-  static std::size_t packed_bytes(std::int64_t depth) {
-    return packs_weights ? round_up<std::size_t>(std::size_t(depth + block_depth) * line_rows * sizeof(W), 64)
-                         : 0;
-  }
 
   /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
   /// in the L1 what a line uses, where it passes over it several times.
@@ -206,24 +187,11 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
   }
 
   TESSERA_INLINE static W const* block(arguments const& a, int line, std::int32_t b) {
-    const std::int64_t dense =
-        a.index.start ? 0 : std::int64_t(line) * (Transposed ? 1 : a.index.blocks_a_line);
-    return a.weights + (dense + (Transposed ? a.index.slots[b] : b)) * Shape::elements;
+    const std::int64_t dense = a.index.start ? 0 : std::int64_t(line) * a.index.blocks_a_line;
+    return a.weights + (dense + b) * Shape::elements;
   }
   TESSERA_INLINE static std::int32_t end_of(arguments const& a, int line) {
     return a.index.start ? a.index.start[line + 1] : a.index.blocks_a_line;
-  }
-
-  /// The blocks of a chunk of a line, one behind the other: of each two k a row, the two of a column
-  /// together.
-  static void pack_line(arguments const& a, int line, chunk const& now) {
-    auto* to = reinterpret_cast<std::uint32_t*>(a.sums);
-    const std::int32_t end = end_of(a, line);
-    for (std::int32_t b = now.first; b < end && a.index.other[b] < now.limit;
-         ++b, to += Shape::elements / 2) {
-      fetch_block(block(a, line, std::min(b + blocks_ahead, end - 1)));
-      simd::interleave_rows<block_depth, line_rows, Arch>(block(a, line, b), to);
-    }
   }
 
   /// Returns where the line's blocks of the next chunk begin.
@@ -255,14 +223,12 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
       if (other >= now.limit) break;
       for (int l = 0; l < lines_a_block; ++l) simd::prefetch<2>(at + l * 64);
       at += next.step;
-      W const* w = packs_weights
-                       ? reinterpret_cast<W const*>(a.sums) + std::int64_t(b - now.first) * Shape::elements
-                       : block(a, line, b);
-      if constexpr (!packs_weights) fetch_weights(a, line, row, b + now.ahead, now.last);
+      W const* const w = block(a, line, b) + row * Shape::cols;
+      fetch_rows(w + std::int64_t(now.ahead) * Shape::elements);
       const std::int64_t feature = std::int64_t(other) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
-      multiply_block<C>(acc, w + row * row_step, a.x, feature, depth, token);
+      multiply_block<C>(acc, w, a.x, feature, depth, token);
     }
     next.at = at;
     if (sums_in_memory || !now.ends) {
@@ -280,26 +246,12 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     return b;
   }
 
-  /// The rows of a block that a pass reads lie side by side; in a column of blocks they are parts of each.
-  TESSERA_INLINE static void fetch_weights(arguments const& a, int line, int row, std::int32_t b,
-                                           std::int32_t last) {
-    if constexpr (Transposed) {
-      fetch_block(block(a, line, std::min(b, last)));
-    } else {
-      std::byte const* at = reinterpret_cast<std::byte const*>(block(a, line, b) + row * row_step);
-      unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>(
-          [&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<1>(at + l * 64); });
-    }
+  /// The rows of a block that a tile reads.
+  TESSERA_INLINE static void fetch_rows(W const* w) {
+    unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w) + l * 64);
+    });
   }
-  TESSERA_INLINE static void fetch_block(W const* w) {
-    std::byte const* at = reinterpret_cast<std::byte const*>(w);
-    unroll<ceil_div<int>(Shape::elements * sizeof(W), 64)>(
-        [&](auto l) TESSERA_INLINE_LAMBDA { simd::prefetch<1>(at + l * 64); });
-  }
-
-  // From a weight to that of the next row, and of the next k.
-  static constexpr int row_step = packs_weights ? 2 : Transposed ? 1 : Shape::cols;
-  static constexpr int k_step = packs_weights ? line_rows : Transposed ? Shape::cols : 1;
 
   template <int C>
   TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, X const* x, std::int64_t feature,
@@ -307,7 +259,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     X const* lane = x + place_in_panel<X>(feature, token);
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in three quarters of
     // the time.
-    for (int k = 0; k < depth; k += together, w += together * k_step, lane += together * panel_tokens)
+    for (int k = 0; k < depth; k += together, w += together, lane += together * panel_tokens)
       if constexpr (together < element_traits<X>::features_a_lane) {
         reg xs[C];
         unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -331,7 +283,7 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
     });
     if constexpr (sizeof(W) == 2) {
       unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-        auto weight = simd::broadcast_pair<Arch>(w + r * row_step);
+        auto weight = simd::broadcast_pair<Arch>(w + r * Shape::cols);
         simd::pin(weight.data);
         unroll<C>([&](auto c)
                       TESSERA_INLINE_LAMBDA { acc[r][c] = simd::add_dot<Arch>(acc[r][c], weight, xs[c]); });
@@ -343,14 +295,14 @@ template <class Arch, class Types, class Shape, bool Transposed, class Tree> str
         odd[c] = simd::odd_feature<Arch>(xs[c]).data;
       });
       multiply<C>(acc, w, even);
-      multiply<C>(acc, w + k_step, odd);
+      multiply<C>(acc, w + 1, odd);
     }
   }
 
   template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], W const* w, reg (&xs)[C]) {
     unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { simd::pin(xs[c]); });
     unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-      reg weight = simd::broadcast<Arch>(T(w[r * row_step]));
+      reg weight = simd::broadcast<Arch>(T(w[r * Shape::cols]));
       simd::pin(weight);
       unroll<C>([&](auto c)
                     TESSERA_INLINE_LAMBDA { acc[r][c] = simd::fma<Arch, T>(weight, xs[c], acc[r][c]); });

@@ -42,43 +42,6 @@ template <class Arch> TESSERA_INLINE pairs<Arch> broadcast_pair(bfloat16 const* 
   return pairs<Arch>(both);
 }
 
-/// Of each two rows of a block the two values of a column in one lane.
-template <int Rows, int Cols, class Arch>
-TESSERA_INLINE void interleave_rows(bfloat16 const* __restrict block, std::uint32_t* __restrict to) {
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-  if constexpr (Cols <= 16 && 16 % Cols == 0 && Rows % 2 == 0 && Rows * Cols % 16 == 0) {
-    constexpr int at_once = Rows * Cols % 32 == 0 ? 32 : 16;
-    alignas(64) static constexpr auto order = [] {
-      struct {
-        std::uint16_t lane[32];
-      } table{};
-      for (int i = 0; i < 32; ++i) {
-        const int two_rows = i / (2 * Cols), within = i % (2 * Cols);
-        table.lane[i] = std::uint16_t((2 * two_rows + within % 2) * Cols + within / 2);
-      }
-      return table;
-    }();
-    for (int i = 0; i < Rows * Cols; i += at_once)
-      if constexpr (at_once == 32)
-        _mm512_storeu_si512(to + i / 2, _mm512_permutexvar_epi16(_mm512_load_si512(order.lane),
-                                                                 _mm512_loadu_si512(block + i)));
-      else
-        _mm256_storeu_si256(
-            reinterpret_cast<__m256i*>(to + i / 2),
-            _mm256_permutexvar_epi16(_mm256_load_si256(reinterpret_cast<__m256i const*>(order.lane)),
-                                     _mm256_loadu_si256(reinterpret_cast<__m256i const*>(block + i))));
-    return;
-  }
-#endif
-  for (int k = 0; k + 1 < Rows; k += 2)
-    for (int c = 0; c < Cols; ++c) {
-      std::uint16_t first, second;
-      std::memcpy(&first, block + k * Cols + c, 2);
-      std::memcpy(&second, block + (k + 1) * Cols + c, 2);
-      to[k / 2 * Cols + c] = std::uint32_t(first) | std::uint32_t(second) << 16;
-    }
-}
-
 /// True where add_dot is one instruction.
 template <class Arch>
 inline constexpr bool adds_dots =

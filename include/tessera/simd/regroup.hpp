@@ -89,6 +89,21 @@ template <int Lanes, int Tokens, int Bit, bool High> struct exchange {
   }
 };
 
+/// Brings the token groups of each of `Columns` registers apart, and those of all columns together.
+template <int Columns, class Lane, class Arch> TESSERA_INLINE void exchange_columns(reg<Lane, Arch>* r) {
+  constexpr int n = lanes<Lane, Arch>, lanes_a_column = n / Columns;
+  unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
+    if constexpr ((1 << bit) < Columns)
+      unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
+        if constexpr ((c & (1 << bit)) == 0) {
+          const auto a = r[c], b = r[c + (1 << bit)];
+          r[c] = permute<Lane, Arch>(a, b, exchange<n, lanes_a_column, bit, false>{});
+          r[c + (1 << bit)] = permute<Lane, Arch>(a, b, exchange<n, lanes_a_column, bit, true>{});
+        }
+      });
+  });
+}
+
 template <int Lanes, int Odd> struct alternate {
   static constexpr int at(int lane) { return 2 * lane + Odd; }
 };
@@ -127,22 +142,40 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
     unroll<at_once / share>([&](auto i) TESSERA_INLINE_LAMBDA {
       load_features<Lane, Arch>(features + i * share * panel_tokens, first, r + i * share);
     });
-    unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
-      if constexpr ((1 << bit) < Columns)
-        unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
-          if constexpr ((c & (1 << bit)) == 0) {
-            const auto a = r[c], b = r[c + (1 << bit)];
-            r[c] = detail::permute<Lane, Arch>(a, b, detail::exchange<n, lanes_a_column, bit, false>{});
-            r[c + (1 << bit)] =
-                detail::permute<Lane, Arch>(a, b, detail::exchange<n, lanes_a_column, bit, true>{});
-          }
-        });
-    });
+    detail::exchange_columns<Columns, Lane, Arch>(r);
     unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
       constexpr int group = c / Columns, column = c % Columns;
       store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
     });
   }
+}
+
+/// A block (Rows, Cols), stored row by row, into its transpose.
+template <int Rows, int Cols, class Arch, class T>
+TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
+#ifdef __AVX512BW__
+  if constexpr (Rows == 16 && Cols == 16 && sizeof(T) <= 4 && permutes_two<float, Arch>) {
+    reg<float, Arch> r[16];
+    unroll<16>([&](auto i) TESSERA_INLINE_LAMBDA {
+      if constexpr (sizeof(T) == 4)
+        r[i] = _mm512_loadu_ps(from + i * 16);
+      else
+        r[i] = _mm512_castsi512_ps(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i * 16))));
+    });
+    detail::exchange_columns<16, float, Arch>(r);
+    unroll<16>([&](auto i) TESSERA_INLINE_LAMBDA {
+      if constexpr (sizeof(T) == 4)
+        _mm512_storeu_ps(to + i * 16, r[i]);
+      else
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 16),
+                            _mm512_cvtepi32_epi16(_mm512_castps_si512(r[i])));
+    });
+    return;
+  }
+#endif
+  for (int c = 0; c < Cols; ++c)
+    for (int r = 0; r < Rows; ++r) to[c * Rows + r] = from[r * Cols + c];
 }
 
 /// Features of a whole panel, from an even one on, one after the other as elements Y, which are X or its
