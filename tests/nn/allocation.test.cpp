@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#ifndef TESSERA_REDUCED_TYPES  // whole steps: the models are tested under sanitizers one by one
 #include <cstddef>
 #include <span>
 
@@ -106,3 +107,5 @@ TEST_CASE("allocation: bytes of a step are those that the model's size foretells
   check_bytes<gpt>(nn::gpt_size<float>, for_gpt);
   check_bytes<encoder>(nn::encoder_size<float>, for_encoder);
 }
+
+#endif
