@@ -69,7 +69,7 @@ struct entrant {
 
 /// How long to measure.
 struct effort {
-  int rounds = 7;          // at least
+  int rounds = 5;          // at least
   double seconds = 0.4;    // for each entrant, at least
   double sample_ns = 1e7;  // of a sample, at least
 };
@@ -83,7 +83,7 @@ inline double time_of(job const& work, int times) {
 }
 
 /// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike. While
-/// results are unsteady up to three times as many rounds are made. Every job has been run before, so it is
+/// results are unsteady up to twice as many rounds are made. Every job has been run before, so it is
 /// warm.
 inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
                          std::function<void(int round, int rounds)> const& progress) {
@@ -96,7 +96,7 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
   }
   const double wanted_ns = most.seconds * 1e9 * double(entrants.size());
   int rounds = std::max(most.rounds, int(std::min(wanted_ns / round_ns, 100.0)));
-  const int limit = most.rounds == 1 ? 1 : 3 * rounds;
+  const int limit = most.rounds == 1 ? 1 : 2 * rounds;
   for (int round = 0; round < rounds; ++round) {
     progress(round, rounds);
     for (std::size_t i = 0; i < entrants.size(); ++i) {
