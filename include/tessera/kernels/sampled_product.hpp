@@ -192,6 +192,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
                                     panels_from(a, panel), memory);
   }
 
+  /// Adds what the panels of the chunk that begins at number `panel` contribute.
   static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
     arguments now = a;
     now.a += panel * a.a_stride;
