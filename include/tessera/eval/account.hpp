@@ -150,7 +150,7 @@ inline cost counted_cost(step const& s, tile const& t) {
       return {bytes_read(s, 1, count, 1), count * size, 0};
     }
     case work::order: {
-      const std::int64_t copied = blocks_of(s.index, lines) * std::max<std::int64_t>(1, block);
+      const std::int64_t copied = blocks_of(s.index, lines) * block;
       return {copied * s.operand[1].element_bytes, copied * size, 0};
     }
     case work::sampled: {

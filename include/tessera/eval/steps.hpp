@@ -119,24 +119,33 @@ kernels::product_arguments<Types> product_arguments_of(step const& s, tile const
   return a;
 }
 
-/// W in the order of Wᵀ, made once for a run before the product that takes it.
+/// Puts a step before the product `s` that brings its weights into the order in which it takes them, once for
+/// a run: into so many bytes of elements E, by groups of s.lines_together lines.
+template <class E>
+void order_weights(plan& p, step& s, std::size_t bytes, int tiles, decltype(step::compute) compute) {
+  step order;
+  order.kind = cut::lines;
+  order.computes = work::order;
+  order.element_bytes = sizeof(E);
+  order.index = s.index;
+  order.inner = s.inner;
+  order.lines = s.lines;
+  order.lines_together = s.lines_together;
+  order.block_rows = s.block_rows;
+  order.block_cols = s.block_cols;
+  order.tiles = tiles;
+  order.add(p.keep(bytes));
+  order.operand[0].element_bytes = sizeof(E);
+  order.add(s.operand[2]);
+  order.compute = compute;
+  p.add_early(order);
+  s.operand[2] = order.operand[0];
+}
+
+/// W in the order of Wᵀ.
 template <class Arch, class W, class Block> struct transpose_step {
   static void prepare(plan& p, step& s) {
-    step order;
-    order.kind = cut::lines;
-    order.computes = work::order;
-    order.element_bytes = sizeof(W);
-    order.index = s.index;
-    order.lines = s.lines;
-    order.block_rows = s.block_rows;
-    order.block_cols = s.block_cols;
-    order.tiles = std::min(s.lines, 4 * p.threads());
-    order.add(p.keep(s.operand[2].bytes));
-    order.operand[0].element_bytes = sizeof(W);
-    order.add(s.operand[2]);
-    order.compute = compute;
-    p.add_early(order);
-    s.operand[2] = order.operand[0];
+    order_weights<W>(p, s, s.operand[2].bytes, std::min(s.lines, 4 * p.threads()), compute);
     s.index.slots = nullptr;
   }
 
@@ -172,22 +181,9 @@ template <class Arch, class Types, class Tree> struct ordered_product_step {
   static constexpr int fewest_panels = 4;  // fewer cost less than the copy
 
   static void prepare(plan& p, step& s) {
-    step order;
-    order.kind = cut::lines;
-    order.computes = work::order;
-    order.element_bytes = sizeof(T);
-    order.index = s.index;
-    order.inner = s.inner;
-    order.lines = s.lines;
-    order.lines_together = s.lines_together = kernels::nonzeros<T>::group;
-    order.tiles = order.line_groups();
+    s.lines_together = kernels::nonzeros<T>::group;
     std::byte nowhere{};  // only the size is asked for
-    order.add(p.keep(nonzeros_of(s, &nowhere).bytes()));
-    order.operand[0].element_bytes = sizeof(T);
-    order.add(s.operand[2]);
-    order.compute = compute_order;
-    p.add_early(order);
-    s.operand[2] = order.operand[0];
+    order_weights<T>(p, s, nonzeros_of(s, &nowhere).bytes(), s.line_groups(), compute_order);
     const bool reads_result = std::any_of(s.operand + 3, s.operand + s.operands,
                                           [&](operand const& o) { return overlap(s.operand[0], o); });
     s.sums_in_result = std::is_same_v<Types, kernels::product_types<T, T, T>> && !reads_result;
