@@ -38,15 +38,16 @@ struct machine_error : error {
   using error::error;
 };
 
-/// A piece of a message: a text or a number.
+/// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
-  message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
-  template <std::integral Integer> message_part(Integer n) : negative_(n < 0), kind_(kind::integer) {
-    magnitude_ = n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n);
-  }
-  message_part(double number) : number_(number), kind_(kind::real) {}
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  template <std::integral Integer>
+  message_part(Integer n)
+      : message_part(n < 0,
+                     n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
+  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
 
   TESSERA_COLD void append_to(std::string& all) const {
     char digits[40];
@@ -60,6 +61,9 @@ class message_part {
   }
 
  private:
+  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
+      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+
   enum class kind { text, integer, real };
   const char* text_ = nullptr;
   std::size_t size_ = 0;

@@ -300,8 +300,8 @@ TESSERA_COLD void lower_panels(plan& p, operand const& to, std::int64_t features
 
 /// A step that writes a reduction over features to `to`.
 template <class E, class Op, class Argument>
-void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
-                     expr::feature_reduction<Op, Argument> const& node) {
+TESSERA_COLD void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
+                                  expr::feature_reduction<Op, Argument> const& node) {
   using T = accumulator_t<E>;
   using lowered = lowering<T, over::panels, cursor<1, 0, 1>, Argument>;
   step s;

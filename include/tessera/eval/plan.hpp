@@ -143,8 +143,8 @@ class plan {
   TESSERA_COLD void add_early(step const& next) {
     add(next);
     int at = steps_ - 1;
-    for (; at > 0 && relate(step_[at - 1], next) == relation::none; --at) step_[at] = step_[at - 1];
-    step_[at] = next;
+    while (at > 0 && relate(step_[at - 1], next) == relation::none) --at;
+    move_step(steps_ - 1, at);
   }
 
   /// Room for a value that lives as long as a tile; returns its offset in the scratch of each worker.
@@ -260,19 +260,27 @@ class plan {
   TESSERA_COLD void delay_row_sums() {
     for (int at = steps_ - 1; at >= 0; --at) {
       if (step_[at].computes != work::row_sum) continue;
-      const auto touched = [&](step const& s) { return relate(step_[at], s) != relation::none; };
       int end = at + 1;
       for (int last; end < steps_; end = last) {
         last = carried_until(end);
-        if (std::any_of(step_ + end, step_ + last, touched)) break;
+        relation worst = relation::none;
+        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
+        if (worst != relation::none) break;
       }
-      std::rotate(step_ + at, step_ + at + 1, step_ + end);
+      move_step(at, end - 1);
     }
+  }
+
+  TESSERA_COLD void move_step(int from, int to) {
+    const step moved = step_[from];
+    for (; from < to; ++from) step_[from] = step_[from + 1];
+    for (; from > to; --from) step_[from] = step_[from - 1];
+    step_[to] = moved;
   }
 
   /// The strictest relation of two steps: none, at the same tile, or anywhere.
   enum class relation { none, same_tile, anywhere };
-  static relation relate(step const& a, step const& b) {
+  TESSERA_COLD static relation relate(step const& a, step const& b) {
     relation all = relation::none;
     const auto consider = [&all](operand const& x, operand const& y) {
       if (!overlap(x, y)) return;
@@ -330,8 +338,9 @@ class plan {
       for (int o = 1; o < step_[i].operands; ++o) {
         operand const& read = step_[i].operand[o];
         if (read.owner != memory::worker) continue;
-        if (std::none_of(step_ + chain_[chains_ - 1].first, step_ + i,
-                         [&](step const& s) { return overlap(s.operand[0], read); }))
+        bool found = false;
+        for (int c = chain_[chains_ - 1].first; c < i; ++c) found |= overlap(step_[c].operand[0], read);
+        if (!found)
           throw error(
               "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
               "mixes tokens, so store the value in a tensor, or write the statements that use it one after "

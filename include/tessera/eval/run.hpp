@@ -139,7 +139,8 @@ struct statement_lowering<block_sparse_matrix<T, Block>, Value, false> {
 // matrix = a·bᵀ of activations, at its blocks
 template <class T, class Block, class A, class B, bool Accumulates>
 struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> {
-  static void lower(plan& p, block_sparse_matrix<T, Block>& to, expr::outer_product<A, B> const& value) {
+  TESSERA_COLD static void lower(plan& p, block_sparse_matrix<T, Block>& to,
+                                 expr::outer_product<A, B> const& value) {
     using types = kernels::sampled_types<typename A::value_type, typename B::value_type>;
     static_assert(
         std::is_same_v<accumulator_t<T>, typename types::accumulator>,
@@ -180,7 +181,8 @@ template <class T, class Block, class A, class B, bool Accumulates>
 struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> {
   using a_block = typename A::tensor_type::block;
   using b_block = typename B::tensor_type::block;
-  static void lower(plan& p, block_sparse_matrix<T, Block>& to, expr::matrix_product<A, B> const& value) {
+  TESSERA_COLD static void lower(plan& p, block_sparse_matrix<T, Block>& to,
+                                 expr::matrix_product<A, B> const& value) {
     static_assert(
         a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
         "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");

@@ -12,6 +12,7 @@
 #endif
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 
 namespace tessera::inline TESSERA_ISA::exec {
 
@@ -30,10 +31,10 @@ TESSERA_COLD inline int read_numbers(std::string const& path, long long (&number
 /// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
 TESSERA_COLD inline int quota_cores(std::string const& folder) {
   long long quota[2] = {}, period[2] = {};
-  if (read_numbers(folder + "/cpu.max", quota) == 2)  // version 2
+  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
     period[0] = quota[1];
-  else if (read_numbers(folder + "/cpu.cfs_quota_us", quota) < 1 ||  // version 1
-           read_numbers(folder + "/cpu.cfs_period_us", period) < 1)
+  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
+           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
     return INT_MAX;
   if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
   return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
@@ -42,7 +43,8 @@ TESSERA_COLD inline int quota_cores(std::string const& folder) {
 /// The tightest quota of the control group at root + path and of all above it.
 TESSERA_COLD inline int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/'))) cores = std::min(cores, quota_cores(root + path));
+  for (; path.size() > 1; path.resize(path.rfind('/')))
+    cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }
 

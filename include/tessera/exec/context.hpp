@@ -116,7 +116,7 @@ class context {
 
   /// A buffer of at least this many bytes, page-aligned, for what all bodies of a run share. There is one:
   /// the next call may return the same address, or free it to grow. An error inside a body.
-  std::byte* shared_scratch(std::size_t bytes) {
+  TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
     require_idle("shared_scratch");
     return shared_.at_least(bytes);
   }
@@ -144,7 +144,7 @@ class context {
     return concurrency;
   }
 
-  void require_idle(const char* operation) const {
+  TESSERA_COLD void require_idle(const char* operation) const {
     if (running_.load(std::memory_order_relaxed))
       throw error(message("[", operation,
                           "] called from inside a body of the same context, whose bodies may be using ",

@@ -111,20 +111,21 @@ std::int64_t values_in(Node const& node) {
       node.arguments);
 }
 
+TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
+                                      std::int64_t right) {
+  if (left >= 0 && right >= 0 && left != right)
+    throw shape_error(
+        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
+  return left >= 0 ? left : right;
+}
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
-  const auto one = [&](const char* what, std::int64_t left, std::int64_t right) {
-    if (left >= 0 && right >= 0 && left != right)
-      throw shape_error(message("[", operation, "] the left side has ", left, " ", what,
-                                " but the right side has ", right));
-    return left >= 0 ? left : right;
-  };
-  extent both{one("features", a.features, b.features),
-              one("tokens", a.tokens, b.tokens),
-              one("rows", a.rows, b.rows),
-              one("columns", a.cols, b.cols),
-              one("rows in a block", a.block_rows, b.block_rows),
-              one("columns in a block", a.block_cols, b.block_cols),
+  extent both{join(operation, "features", a.features, b.features),
+              join(operation, "tokens", a.tokens, b.tokens),
+              join(operation, "rows", a.rows, b.rows),
+              join(operation, "columns", a.cols, b.cols),
+              join(operation, "rows in a block", a.block_rows, b.block_rows),
+              join(operation, "columns in a block", a.block_cols, b.block_cols),
               a.stored ? a.stored : b.stored};
   if (a.stored && b.stored && !(*a.stored == *b.stored))
     throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->stored(),

@@ -57,15 +57,17 @@ template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
 
+TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
+  if (features == inner) return;
+  throw shape_error(message(transposed ? "[transposed(W) * x] W has " : "[W * x] W has ", inner,
+                            transposed ? " rows but x has " : " columns but x has ", features, " features"));
+}
+
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
                 "the matrix and the activation have different element types: bring them to one");
   const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
-  const std::int64_t features = extent_of(x).features;
-  if (features != inner)
-    throw shape_error(
-        Transposed ? message("[transposed(W) * x] W has ", inner, " rows but x has ", features, " features")
-                   : message("[W * x] W has ", inner, " columns but x has ", features, " features"));
+  check_inner(Transposed, inner, extent_of(x).features);
   return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
 }
 

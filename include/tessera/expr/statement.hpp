@@ -26,17 +26,17 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
 /// Sizes of destination and value must agree; an expression without a size of its own takes the
 /// destination's.
+TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
+  if (from >= 0 && to != from)
+    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
+}
 TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
-  const auto agree = [](const char* what, std::int64_t a, std::int64_t b) {
-    if (b >= 0 && a != b)
-      throw shape_error(message("[=] the destination has ", a, " ", what, " but the expression ", b));
-  };
-  agree("features", to.features, from.features);
-  agree("tokens", to.tokens, from.tokens);
-  agree("rows", to.rows, from.rows);
-  agree("columns", to.cols, from.cols);
-  agree("rows in a block", to.block_rows, from.block_rows);
-  agree("columns in a block", to.block_cols, from.block_cols);
+  check_size("features", to.features, from.features);
+  check_size("tokens", to.tokens, from.tokens);
+  check_size("rows", to.rows, from.rows);
+  check_size("columns", to.cols, from.cols);
+  check_size("rows in a block", to.block_rows, from.block_rows);
+  check_size("columns in a block", to.block_cols, from.block_cols);
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->stored(),
                               " blocks but the expression ", from.stored->stored(),

@@ -139,7 +139,7 @@ template <element Element, class Block> class block_sparse_matrix {
   static std::size_t elements_of(pattern const& stored) {
     return checked_multiply(std::size_t(stored.stored()), Block::elements);
   }
-  static int blocks(std::int64_t size, int block) {
+  TESSERA_COLD static int blocks(std::int64_t size, int block) {
     if (size < 0 || size / block >= std::numeric_limits<int>::max())
       throw shape_error(message("[block_sparse_matrix] ", size, " rows or columns in blocks of ", block,
                                 ": 0 … ", std::numeric_limits<int>::max() - 1, " blocks are possible"));

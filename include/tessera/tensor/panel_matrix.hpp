@@ -67,7 +67,7 @@ template <element Element> class panel_matrix {
   }
 
  private:
-  static std::size_t elements(std::int64_t features, std::int64_t tokens) {
+  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
     if (features < 0 || tokens < 0)
       throw shape_error(
           message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));

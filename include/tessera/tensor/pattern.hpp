@@ -18,14 +18,14 @@ namespace tessera::inline TESSERA_ISA {
 
 namespace detail {
 
-inline void check_grid(const char* operation, int block_rows, int block_cols) {
+TESSERA_COLD inline void check_grid(const char* operation, int block_rows, int block_cols) {
   if (block_rows < 0 || block_cols < 0)
     throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
                               ": neither number may be negative"));
 }
 
 /// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-inline void check_stored(const char* operation, std::int64_t stored) {
+TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored) {
   if (stored > std::numeric_limits<std::int32_t>::max())
     throw shape_error(message("[", operation, "] ", stored,
                               " stored blocks are more than 2147483647: use larger blocks, or fewer"));
@@ -36,9 +36,9 @@ inline void check_stored(const char* operation, std::int64_t stored) {
 ///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
 ///   index          the entries of each line, ascending, 0 … entries - 1, in units of `index_unit`
 template <class Start, class Index>
-void check_compressed(const char* operation, const char* line, const char* entry, int lines, int entries,
-                      std::span<Start> start, std::span<Index> index, std::int64_t start_unit = 1,
-                      std::int64_t index_unit = 1) {
+TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                   int entries, std::span<Start> start, std::span<Index> index,
+                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
   const auto fail = [&](auto const&... part) { throw shape_error(message("[", operation, "] ", part...)); };
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   check_grid(operation, lines, entries);

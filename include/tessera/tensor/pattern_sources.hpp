@@ -174,7 +174,8 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
 /// equally likely. Density in (0, 1], else option_error.
 ///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
 ///   block of the grid, and no memory beyond the result.
-inline pattern random_pattern(int block_rows, int block_cols, double density, random_stream const& random) {
+TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, double density,
+                                           random_stream const& random) {
   const char* const operation = "random_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (!(density > 0.0 && density <= 1.0))

@@ -23,7 +23,7 @@ class sequences {
   /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
   /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
   /// sequence has more keys than tokens.
-  explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
+  TESSERA_COLD explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
       : offsets_(std::move(offsets)), keys_(std::move(valid)) {
     if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
     for (std::int64_t i = 0; i < count(); ++i)
@@ -45,7 +45,8 @@ class sequences {
     if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
   }
 
-  static sequences from_lengths(std::span<std::int64_t const> lengths, std::vector<std::int64_t> valid = {}) {
+  TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
+                                             std::vector<std::int64_t> valid = {}) {
     std::vector<std::int64_t> offsets{0};
     for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
     return sequences(std::move(offsets), std::move(valid));
