@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* usage =
     R"(bench [QUESTION …] [OPTION …]: times the library beside its peers; without a question asks those marked *.
-  --json FILE    write machine and records as JSON
+  --json FILE    write machine and records as JSON, after each question those so far
   --results DIR  the same, in a file named after the questions and the threads
   --only TEXT    only operations and block sizes that contain it: bert, 16x16
   --threads N    of every contestant (default 1; the question `scaling` compares several with one)
@@ -142,6 +142,14 @@ std::string json_file_of(settings const& s) {
   return s.results + "/" + name + ".json";
 }
 
+void write(std::string const& file, io::json const& machine, io::json::array const& records) {
+  if (file.empty()) return;
+  io::json report;
+  report["machine"] = machine;
+  report["records"] = records;
+  io::write_atomically(file, io::to_text(report, 1) + "\n");
+}
+
 /// The line that shows how far we are: rewritten in place on a terminal, else not printed.
 class progress_line {
  public:
@@ -206,6 +214,8 @@ int answer(settings const& s) {
   std::size_t groups = 0, group = 0;
   for (question const& q : asked) groups += q.groups.size();
   const progress_line progress(groups);
+  const std::string file = json_file_of(s);
+  const double start = now_ns();
   io::json::array records;
   score goals;
   for (question const& q : asked) {
@@ -223,19 +233,13 @@ int answer(settings const& s) {
       report(q, entrants, goals, records);
       ++group;
     }
+    write(file, machine, records);
   }
-  std::printf("\n%zu results, all right", records.size());
+  std::printf("\n%zu results in %.0f s, all right", records.size(), (now_ns() - start) * 1e-9);
   std::printf(s.quick ? "\n" : "; %d goals met, %d missed\n", goals.met, goals.missed);
   if (io::json const* const libraries = machine.find("libraries"))
     for (io::json_member const& each : *libraries->get_if<io::json::object>())
       std::printf("%-20s %s\n", each.key.c_str(), each.value.get_if<std::string>()->c_str());
-  const std::string file = json_file_of(s);
-  if (!file.empty()) {
-    io::json report;
-    report["machine"] = machine;
-    report["records"] = std::move(records);
-    io::write_atomically(file, io::to_text(report, 1) + "\n");
-  }
   return 0;
 }
 
