@@ -41,11 +41,11 @@ inline void require_memory(settings const& s, int symbols) {
 }
 
 /// FLOPs per second of a dense product here, the best of some.
-inline double product_speed(tessera::context& ctx) {
+template <tessera::element T> double product_speed(tessera::context& ctx) {
   using clock = std::chrono::steady_clock;
   constexpr int n = 512;
-  tessera::dense_matrix<float> w(n, n);
-  tessera::panel_matrix<float> x(n, 4 * n), y(n, 4 * n);
+  tessera::dense_matrix<T> w(n, n);
+  tessera::panel_matrix<T> x(n, 4 * n), y(n, 4 * n);
   double best = 0;
   for (const auto start = clock::now(); clock::now() - start < seconds(0.3);) {
     const auto begin = clock::now();
@@ -59,7 +59,8 @@ inline double product_speed(tessera::context& ctx) {
 inline std::string forecast(settings const& s, int symbols, tessera::context& ctx) {
   // A step's share of the speed of a product, measured with the default settings on two Zen 5 cores.
   constexpr double dense_share = 0.7, sparse_share = 0.45;
-  const double speed = product_speed(ctx);
+  const bool narrow = s.precision == "bfloat16";
+  const double speed = narrow ? product_speed<tessera::bfloat16>(ctx) : product_speed<float>(ctx);
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
   table t{{""}, {}};
   std::vector<table_row> rows(10);
@@ -95,7 +96,7 @@ inline std::string forecast(settings const& s, int symbols, tessera::context& ct
   }
   t.rows = rows;
   return aligned(t) + "\nTimes without evaluations, from the " + quantity(speed) +
-         "FLOP/s that a dense product reaches here.\n";
+         "FLOP/s that a dense product in " + s.precision + " reaches here.\n";
 }
 
 }  // namespace pretrain
