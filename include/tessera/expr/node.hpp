@@ -118,6 +118,7 @@ TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, s
         message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
   return left >= 0 ? left : right;
 }
+
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
   extent both{join(operation, "features", a.features, b.features),

@@ -24,12 +24,13 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   Value value;
 };
 
-/// Sizes of destination and value must agree; an expression without a size of its own takes the
-/// destination's.
 TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
   if (from >= 0 && to != from)
     throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
 }
+
+/// Sizes of destination and value must agree; an expression without a size of its own takes the
+/// destination's.
 TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
   check_size("features", to.features, from.features);
   check_size("tokens", to.tokens, from.tokens);
