@@ -213,10 +213,9 @@ template <class Arch, class Types, class Shape> struct sampled_product {
           columns_of_b, line};
       std::int32_t const* const cols = a.index.other + r->first;
       std::int64_t b = 0;
-      run_blocks<side_by_side>(from, cols, values, b, count, next);
-      if constexpr (side_by_side > 4) run_blocks<4>(from, cols, values, b, count, next);
-      if constexpr (side_by_side > 2) run_blocks<2>(from, cols, values, b, count, next);
-      run_blocks<1>(from, cols, values, b, count, next);
+      for_each_width([&]<int Blocks>(std::integral_constant<int, Blocks>) {
+        run_blocks<Blocks>(from, cols, values, b, count, next);
+      });
     }
   }
 
@@ -246,6 +245,14 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     return blocks * std::int64_t(Shape::elements * sizeof(T));
   }
 
+  /// Blocks of a line are computed so many at a time, and what is left of them fewer.
+  static void for_each_width(auto visit) {
+    visit(std::integral_constant<int, side_by_side>{});
+    if constexpr (side_by_side > 4) visit(std::integral_constant<int, 4>{});
+    if constexpr (side_by_side > 2) visit(std::integral_constant<int, 2>{});
+    visit(std::integral_constant<int, 1>{});
+  }
+
   /// What the blocks of a line are made of.
   struct operands {
     arguments const& a;
@@ -272,11 +279,20 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       }
       rows += next * Shape::rows * panel_tokens;
       count = int(std::min<std::int64_t>(Shape::rows, a.rows - next * Shape::rows)) * panel_tokens / step;
-      constexpr int visits_a_block = Shape::rows / rows_for<side_by_side> * (Shape::cols / columns);
-      share =
-          ceil_div(count, std::max(1, int(ceil_div<std::int64_t>(blocks, side_by_side)) * visits_a_block));
+      share = ceil_div(count, std::max(1, int(visits(blocks))));
     }
   };
+
+  /// In how many pieces the blocks of a line are computed.
+  static std::int64_t visits(std::int64_t blocks) {
+    std::int64_t all = 0;
+    const auto in = [&]<int Blocks>(std::integral_constant<int, Blocks>) {
+      all += blocks / Blocks * (Shape::rows / rows_for<Blocks>);
+      blocks %= Blocks;
+    };
+    for_each_width(in);
+    return all * (Shape::cols / columns);
+  }
 
   template <int Blocks>
   static void run_blocks(operands const& from, std::int32_t const* cols, T* values, std::int64_t& b,
