@@ -28,6 +28,7 @@ template <class T, class Block> struct product_only {
   context one{1};
   eval::plan plan{one};
   aligned_array<std::byte> scratch;
+  aligned_array<float> transpose_of_g;
   std::vector<aligned_array<std::byte>> memory;  // of what has been regrouped,
   std::vector<typename kernel::right> grouped;   // range by range, chunk by chunk
 
@@ -36,29 +37,39 @@ template <class T, class Block> struct product_only {
         dy(activation<T>(what.m, what.n, 5)),
         x(activation<T>(what.k, what.n, 4)) {
     eval::lower(plan, g += sampled(dy * transposed(x)));
+    transpose_of_g = aligned_array<float>(std::size_t(g.size()));
     scratch = aligned_array<std::byte>(kernel::scratch_bytes(plan.at(0).index, plan.at(0).depth));
     if constexpr (regroups)
-      for_each_chunk([&](auto const& a, int panel) {
-        memory.emplace_back(kernel::right::bytes(a.cols, kernel::panels_a_chunk));
-        grouped.push_back(kernel::right_of(a, panel, memory.back().data()));
+      for_each_range([&](auto const& a) {
+        for_each_chunk(a, [&](int panel) {
+          memory.emplace_back(kernel::right::bytes(a.cols, kernel::panels_a_chunk));
+          grouped.push_back(kernel::right_of(a, panel, memory.back().data()));
+        });
       });
   }
 
-  void for_each_chunk(auto visit) {
+  void for_each_range(auto visit) {
     for (int range = 0; range < plan.at(0).tiles; ++range) {
-      const auto a = step::arguments_of(plan.at(0), {range, scratch.data()});
-      kernel::prepare(a);
-      for (int panel = 0; panel < a.panels; panel += kernel::panels_a_chunk) visit(a, panel);
+      auto a = step::arguments_of(plan.at(0), {range, scratch.data()});
+      if (!a.values) a.values = transpose_of_g.data();  // the plan's own place for it comes when it is run
+      visit(a);
     }
   }
 
+  void for_each_chunk(auto const& a, auto visit) {
+    kernel::prepare(a);
+    for (int panel = 0; panel < a.panels; panel += kernel::panels_a_chunk) visit(panel);
+  }
+
   void run() {
-    if constexpr (regroups) {
-      auto now = grouped.begin();
-      for_each_chunk([&](auto const& a, int panel) { kernel::multiply(a, panel, *now++); });
-    } else {
-      kernel::run(step::arguments_of(plan.at(0), {0, scratch.data()}));
-    }
+    auto now = grouped.begin();
+    for_each_range([&](auto const& a) {
+      if constexpr (regroups)
+        for_each_chunk(a, [&](int panel) { kernel::multiply(a, panel, *now++); });
+      else
+        kernel::run(a);
+      step::finish(plan.at(0), a);
+    });
   }
 };
 

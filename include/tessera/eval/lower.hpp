@@ -39,6 +39,15 @@ template <class T> std::byte* bytes(T const* data) {
   return reinterpret_cast<std::byte*>(const_cast<T*>(data));
 }
 
+/// Where the blocks of a matrix stand, row by row, or column by column as those of its transpose.
+inline kernels::line_index index_of(pattern const& p, bool transposed = false) {
+  const bool dense = p.is_dense();
+  if (transposed)
+    return {dense ? nullptr : p.col_start().data(), p.rows().data(), p.slots().data(), p.block_cols(),
+            p.block_rows()};
+  return {dense ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(), p.block_cols()};
+}
+
 /// A tensor as an operand, seen by a step that goes over panels or over values.
 template <over Over, class Tensor> operand operand_of(Tensor const& tensor) {
   using T = typename Tensor::value_type;
@@ -184,18 +193,12 @@ struct lowering<T, over::panels, cursor<O, S, 0>, expr::product<Matrix, Transpos
   using next = cursor<O, S, 1>;
   TESSERA_COLD static void bind(plan& p, step& s, expr::product<Matrix, Transposed, X> const& product) {
     auto const& matrix = product.matrix.tensor();
-    pattern const& stored = matrix.stored();
     if constexpr (expr::leaf<X>)
       s.operand[1] = operand_of<over::panels>(product.x.tensor());
     else
       s.operand[1] = lower_to_scratch<T>(p, s.tokens, product.x);
     s.operand[2] = operand_of<over::panels>(matrix);
-    const bool dense = stored.is_dense();
-    s.index = Transposed
-                  ? kernels::line_index{dense ? nullptr : stored.col_start().data(), stored.rows().data(),
-                                        stored.slots().data(), stored.block_cols(), stored.block_rows()}
-                  : kernels::line_index{dense ? nullptr : stored.row_start().data(), stored.cols().data(),
-                                        nullptr, stored.block_rows(), stored.block_cols()};
+    s.index = index_of(matrix.stored(), Transposed);
     s.lines = s.index.lines;
     using block = typename Matrix::tensor_type::block;
     s.block_rows = Transposed ? block::cols : block::rows;

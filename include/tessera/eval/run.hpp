@@ -19,11 +19,6 @@
 namespace tessera::inline TESSERA_ISA {
 namespace eval {
 
-inline kernels::line_index rows_of(pattern const& p) {
-  return {p.is_dense() ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(),
-          p.block_cols()};
-}
-
 /// A tree over stored values, in ranges of them, for a result of elements E.
 template <class E, class Node>
 step values_step(plan& p, std::int64_t count, expr::extent const& size, operand const& to, Node const& node,
@@ -37,7 +32,7 @@ step values_step(plan& p, std::int64_t count, expr::extent const& size, operand 
   s.element_bytes = sizeof(E);
   s.features = count;
   if constexpr (Node::laid_over == domain::values) {  // may be other than zero where blocks overhang
-    s.index = rows_of(*size.stored);
+    s.index = index_of(*size.stored);
     s.stored_features = size.rows;
     s.depth = size.cols;
     s.block_rows = int(size.block_rows);
@@ -147,21 +142,36 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
         "the operands and the destination of a statement have different element types: bring them to one");
     static_assert(std::is_same_v<T, accumulator_t<T>>,
                   "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
-    using kernel_step = sampled_step<simd::native, types, Block>;
     if (!value.sampled && !to.stored().is_dense())
       throw shape_error(message("[c = a * transposed(b)] c stores ", to.stored().stored(), " of ",
                                 std::int64_t(to.stored().block_rows()) * to.stored().block_cols(),
                                 " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
     auto const& a = value.a.tensor();
     auto const& b = value.b.tensor();
+    using as_written = sampled_step<simd::native, types, Block>;
+    using exchanged =
+        sampled_step<simd::native, kernels::sampled_types<typename B::value_type, typename A::value_type>,
+                     block_shape<Block::cols, Block::rows>>;
+    // The second operand is regrouped: better the smaller one, if that saves more than it costs to transpose.
+    if (as_written::regroups && (b.features() - a.features()) * a.tokens() > 4 * to.size())
+      add<exchanged>(p, to, b, a, true);
+    else
+      add<as_written>(p, to, a, b, false);
+  }
+
+ private:
+  /// to = a·bᵀ, or to = (a·bᵀ)ᵀ.
+  template <class Step>
+  TESSERA_COLD static void add(plan& p, block_sparse_matrix<T, Block>& to, auto const& a, auto const& b,
+                               bool transposed) {
     step product;
     product.kind = cut::lines;
     product.computes = work::sampled;
     product.element_bytes = sizeof(T);
-    product.block_rows = Block::rows;
-    product.block_cols = Block::cols;
+    product.block_rows = Step::block::rows;
+    product.block_cols = Step::block::cols;
     product.accumulates = Accumulates;
-    product.index = rows_of(to.stored());
+    product.index = index_of(to.stored(), transposed);
     product.lines = product.index.lines;
     product.tokens = a.tokens();
     product.features = a.features();
@@ -171,7 +181,8 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.add(operand_of<over::all_panels>(to));
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
-    if (product.lines > 0) kernel_step::prepare(p, product);
+    if (transposed) product.add(p.keep(to.size_bytes()));
+    if (product.lines > 0) Step::prepare(p, product);
     p.add(product);
   }
 };
@@ -206,9 +217,9 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A,
     s.inner = a_block::cols;
     s.block_rows = Block::rows;
     s.block_cols = Block::cols;
-    s.index = rows_of(a.stored());
-    s.second_index = rows_of(b.stored());
-    s.result_index = rows_of(to.stored());
+    s.index = index_of(a.stored());
+    s.second_index = index_of(b.stored());
+    s.result_index = index_of(to.stored());
     s.lines = s.index.lines;
     s.tiles = std::min(s.lines, 8 * p.threads());
     s.add(operand_of<over::all_panels>(to));

@@ -300,9 +300,12 @@ template <class E> struct add_rows_step {
 };
 
 /// Tiles are ranges of block rows times ranges of block columns. Each regroups its columns of b for itself:
-/// what another core has just written is slower to come by.
+/// what another core has just written is slower to come by. With an operand 3 the product is computed there,
+/// and its transpose is the result.
 template <class Arch, class Types, class Block> struct sampled_step {
+  using block = Block;
   using kernel = kernels::sampled_product<Arch, Types, Block>;
+  static constexpr bool regroups = kernel::right::regroups;
   using A = typename Types::left;
   using B = typename Types::right;
 
@@ -322,7 +325,21 @@ template <class Arch, class Types, class Block> struct sampled_step {
     s.compute = compute;
   }
 
-  static void compute(step const& s, tile const& t) noexcept { kernel::run(arguments_of(s, t)); }
+  static void compute(step const& s, tile const& t) noexcept {
+    const auto a = arguments_of(s, t);
+    kernel::run(a);
+    finish(s, a);
+  }
+
+  /// Brings what has been computed elsewhere to where it belongs.
+  static void finish(step const& s, kernels::sampled_arguments<Types> const& a) noexcept {
+    if (!transposes(s)) return;
+    auto* const result = reinterpret_cast<typename Types::accumulator*>(s.operand[0].base);
+    kernels::transpose_blocks_back<Arch, Block>(a.index, a.values, result, a.first_line, a.last_line,
+                                                a.first_col, a.last_col, s.accumulates);
+  }
+
+  static bool transposes(step const& s) { return s.operands > 3; }
 
   static kernels::sampled_arguments<Types> arguments_of(step const& s, tile const& t) {
     const share lines(s.lines, t.index / s.parts, s.tiles / s.parts);
@@ -335,13 +352,13 @@ template <class Arch, class Types, class Block> struct sampled_step {
     a.b_stride = std::int64_t(s.operand[2].stride / sizeof(B));
     a.rows = s.stored_features;
     a.cols = s.depth;
-    a.values = reinterpret_cast<typename Types::accumulator*>(s.operand[0].base);
+    a.values = reinterpret_cast<typename Types::accumulator*>(s.operand[transposes(s) ? 3 : 0].base);
     a.first_line = lines.first;
     a.last_line = lines.last;
     a.first_col = columns.first;
     a.last_col = columns.last;
     a.panels = int(s.panels());
-    a.accumulates = s.accumulates;
+    a.accumulates = s.accumulates && !transposes(s);
     a.scratch = t.scratch + s.sums;
     return a;
   }

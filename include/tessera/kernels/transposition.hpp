@@ -36,4 +36,24 @@ void transpose_blocks(line_index const& index, W const* weights, W* to, int firs
   }
 }
 
+/// The way back: blocks of `from`, in the order of Cᵀ, to where their transposes stand in C, or added there.
+/// Those of lines [first, last) of Cᵀ that lie in its block columns [first_col, last_col).
+template <class Arch, class Shape, class T>
+void transpose_blocks_back(line_index const& index, T const* from, T* values, int first, int last,
+                           std::int32_t first_col, std::int32_t last_col, bool accumulates) noexcept {
+  const bool dense = index.start == nullptr;
+  for (int line = first; line < last; ++line) {
+    const std::int64_t begin = dense ? 0 : index.start[line],
+                       end = dense ? index.blocks_a_line : index.start[line + 1];
+    T const* const line_from = from + (dense ? std::int64_t(line) * end : 0) * Shape::elements;
+    for (std::int64_t b = begin; b < end; ++b) {
+      if (index.other[b] < first_col || index.other[b] >= last_col) continue;
+      T* const to = values + (index.slots[b] + std::int64_t(dense ? line : 0)) * Shape::elements;
+      alignas(64) T block[Shape::elements];
+      simd::transpose<Shape::rows, Shape::cols, Arch>(line_from + b * Shape::elements, block);
+      for (int i = 0; i < Shape::elements; ++i) to[i] = accumulates ? to[i] + block[i] : block[i];
+    }
+  }
+}
+
 }  // namespace tessera::inline TESSERA_ISA::kernels
