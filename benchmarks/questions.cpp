@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include <harness/question.hpp>
 
@@ -158,6 +159,28 @@ question scaling(int threads) {
           [](std::string const& contestant) { return contestant == "tessera"; }};
 }
 
+/// Attention in 12 heads of m features over sequences of k tokens; a causal one is counted as half.
+question attention(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& element : {"float", "bfloat16"})
+    for (const auto& [m, k] :
+         std::vector<std::pair<int, int>>{{64, 128}, {64, 512}, {64, 2048}, {32, 512}, {128, 512}}) {
+      auto& group = groups.emplace_back();
+      for (auto const& operation : {"attention", "causal", "attention back", "causal back"})
+        if (m == 64 || operation[0] == 'a') group.push_back({operation, m, k, 4096, 1, 64, threads, element});
+    }
+  return {"attention",
+          "12 heads of m features, sequences of k tokens: forward, and backward with scores made again",
+          groups,
+          {8, 70, 140},
+          [](workload const& what, std::string const&) -> double {
+            if (what.element != "float" || what.m != 64) return 0;
+            if (what.operation == "attention") return what.k == 128 ? .72 : what.k == 512 ? .78 : .83;
+            return what.operation == "attention back" ? .70 : 0;
+          },
+          {}};
+}
+
 /// Changing a pattern, beside one product with the same weights.
 question pattern_change() {
   std::vector<workload> group;
@@ -241,9 +264,9 @@ question parts(int threads) {
 }  // namespace
 
 std::vector<question> questions(int threads) {
-  std::vector<question> all = {forward(threads), transposed(threads),  sampled(threads),
-                               dense(threads),   in_bfloat16(threads), scaling(threads),
-                               step(threads),    parts(threads),       pattern_change()};
+  std::vector<question> all = {forward(threads),     transposed(threads), sampled(threads), dense(threads),
+                               in_bfloat16(threads), attention(threads),  scaling(threads), step(threads),
+                               parts(threads),       pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }
