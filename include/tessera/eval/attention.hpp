@@ -82,6 +82,8 @@ template <class T> operand all_of(panel_matrix<T> const& x) {
   return {base, 0, x.size_bytes(), 0, access::everything, memory::user, domain::panels};
 }
 
+inline constexpr int most_panels_ahead = 8;
+
 /// What both directions are given, and what they check.
 template <class T> struct attention_shape {
   using sum = accumulator_t<T>;
@@ -123,6 +125,19 @@ template <class T> struct attention_shape {
             sum(1 / std::sqrt(double(head_size()))),
             &keys};
   }
+  /// A head's rows in a panel of qkv, and in the same panel of other tensors.
+  template <class... X>
+  kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
+    kernels::rows_ahead soon;
+    soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
+    const auto add = [&](panel_matrix<T> const& x) {
+      for (std::int64_t row = head * head_size(); row < x.features(); row += hidden())
+        soon.add(x.panel(panel) + row * panel_tokens);
+    };
+    add(*qkv);
+    (add(others), ...);
+    return soon;
+  }
   /// A step of which a tile is one head of what `cuts` counts, for `products` products.
   step new_step(std::int64_t cuts, int products) const {
     step s;
@@ -160,10 +175,14 @@ struct [[nodiscard(
     auto const& [shape, y, log_sums] = *static_cast<attention_statement const*>(s.extra);
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
     const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+    // What is needed first after the panels that are in use.
+    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, ops::exponential>::run(
         {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
          log_sums->panel(panel) + head * panel_tokens, s.tokens_of(panel),
-         reinterpret_cast<sum*>(t.scratch + s.sums)});
+         reinterpret_cast<sum*>(t.scratch + s.sums),
+         next < s.tiles ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
+                        : kernels::rows_ahead{}});
   }
 };
 
@@ -225,10 +244,14 @@ struct [[nodiscard(
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+      // For the next head, if that does not push out of the cache what is still needed for this one.
+      kernels::rows_ahead soon;
+      if (head + 1 < shape.heads && group[1] - group[0] <= most_panels_ahead)
+        soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
       kernels::attention_backward_panel<simd::native, T, ops::exponential>::run(
           {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1],
-           scratch});
+           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
+           soon});
     }
     complete_until(group[1]);
   }

@@ -35,6 +35,28 @@ enum class columns { panel, regrouped };
 /// What a product is added to: nothing, what the result holds, or that times a factor for each column.
 enum class onto { nothing, result, scaled_result };
 
+/// The rows of panels that are used soon, all of the same length, asked for in equal shares while others are
+/// multiplied: one after the other they would wait for the memory each time.
+struct rows_ahead {
+  static constexpr int most = 8;
+  std::byte const* at[most] = {};
+  int count = 0;
+  std::size_t bytes = 0, share = 0;  // left of each, and at a time
+
+  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
+  /// All of it in so many shares.
+  void cut(int shares) {
+    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
+  }
+  TESSERA_INLINE void fetch() {
+    const std::size_t now = std::min(share, bytes);
+    for (std::size_t i = 0; i < now; i += 64)
+      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
+    for (int r = 0; r < count; ++r) at[r] += now;
+    bytes -= now;
+  }
+};
+
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
 template <class Arch, class E, rows_are Left, columns Right> struct panel_product {
   using T = accumulator_t<E>;
@@ -50,14 +72,22 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
   static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
   static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
 
+  /// In how many pieces so many rows are computed.
+  static constexpr int pieces(int row_count) {
+    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
+  }
+
+  /// soon     asks for one share with each piece
   /// factor   64 numbers, for onto::scaled_result only
   [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
-                                    T const* factor = nullptr) noexcept {
+                                    rows_ahead& soon, T const* factor = nullptr) noexcept {
     for (int column = 0; column < panel_tokens; column += registers * lanes) {
       E const* const b_columns = b + column / lanes * b_register;
       int row = 0;
-      for (; row + rows <= row_count; row += rows)
+      for (; row + rows <= row_count; row += rows) {
+        soon.fetch();
         tile<rows>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
+      }
       for (; row < row_count; ++row)
         tile<1>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
     }
@@ -134,6 +164,7 @@ struct lane_keys {
   }
   std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
   std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
+  int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
 
   key_block block(std::int64_t panel, int rows) const {
     const std::int64_t begin = panel * panel_tokens;
@@ -195,6 +226,7 @@ template <class E> struct attention_arguments : attention_operands<E> {
   T* log_sums;  // 64
   int tokens;   // of this panel, 1 … 64
   T* scores;    // scratch: 64 × 64, then y and a block of V if they are not stored as T
+  rows_ahead soon;
 };
 template <class E> constexpr std::int64_t attention_scratch(int head_size) {
   return panel_tokens * panel_tokens + 2 * wide_numbers<E>(head_size);
@@ -219,18 +251,20 @@ template <class Arch, class E, class Exponential> struct attention_panel {
     P const* const p = reinterpret_cast<P const*>(a.scores);
     state now;
     onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
       const key_block keys = a.keys->block(panel, rows);
       scores_product::run(a.k + panel * a.stride + scores_product::group * keys.first, a.q,
                           a.scores + keys.first * panel_tokens, keys.last - keys.first, a.head_size,
-                          onto::nothing);
+                          onto::nothing, soon);
       if (keys.masked)
         soften<true>(a, keys, now);
       else
         soften<false>(a, keys, now);
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
       values_product::run(v + keys.first, p + keys.first * panel_tokens, y, a.head_size,
-                          keys.last - keys.first, start, now.factor);
+                          keys.last - keys.first, start, soon, now.factor);
       start = onto::scaled_result;
     }
     if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));

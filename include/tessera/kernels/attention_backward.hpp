@@ -26,6 +26,7 @@ template <class E> struct attention_backward_arguments : attention_operands<E> {
   E* dq;               // the panel of the queries
   key_sums<T> dk, dv;  // this panel's share is added
   T* scratch;          // attention_backward_scratch(head size) numbers
+  rows_ahead soon;
 };
 /// Three blocks of scores, then dq, q, dy and a block of K if they are not stored as T.
 template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
@@ -62,6 +63,9 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
     onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() *
+             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
       const key_block keys = a.keys->block(panel, rows);
       const auto [first, last] = queries(*a.keys, panel);
@@ -70,22 +74,22 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
       E const* const k = a.k + panel * a.stride;
       E const* const v = a.v + panel * a.stride;
       scores_product::run(k + scores_product::group * keys.first, a.q, scores + at, count, a.head_size,
-                          onto::nothing);
+                          onto::nothing, soon);
       scores_product::run(v + scores_product::group * keys.first, a.dy, products + at, count, a.head_size,
-                          onto::nothing);
+                          onto::nothing, soon);
       if (keys.masked)
         differentiate<true>(a, keys, d, scores, products);
       else
         differentiate<false>(a, keys, d, scores, products);
       query_product::run(simd::one_by_one<Arch>(k, a.head_size, room + 2 * each) + keys.first, ds + at, dq,
-                         a.head_size, count, start);
+                         a.head_size, count, start, soon);
       start = onto::result;
       transpose(p, transposed, keys);
       key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
-                       onto::result);
+                       onto::result, soon);
       transpose(ds, transposed, keys);
       key_product::run(q + first, transposed + first * lanes, a.dk.of(panel), a.head_size, last - first,
-                       onto::result);
+                       onto::result, soon);
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
     simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
