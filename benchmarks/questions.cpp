@@ -181,6 +181,30 @@ question attention(int threads) {
           {}};
 }
 
+/// What is limited by memory, beside a loop that moves the same bytes: arrays that are read and arrays that
+/// are written, each once.
+question memory(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& element : {"float", "bfloat16"}) {
+    for (auto const& operation : {"residual", "gelu", "layer norm", "norm back", "bias gradient"})
+      groups.push_back({{operation, 768, 1, 16384, 1, 16, threads, element}});
+    groups.push_back({{"cross-entropy", 256, 1, 3 * 16384, 1, 16, threads, element}});
+    groups.push_back({{"embedding", 768, 8192, 16384, 1, 16, threads, element}});
+  }
+  groups.push_back({{"AdamW", 4096, 4096, 1, 1, 16, threads}});
+  return {"memory",
+          "what is limited by memory (m features or classes, n tokens), beside the same bytes only moved",
+          groups,
+          {80, 48, 150},
+          {},
+          [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+            for (entrant const& other : group)
+              if (is_ours(e.name) && other.name == "stream")
+                return {{"stream", other.time_ns().median / e.time_ns().median, .85}};
+            return {};
+          }};
+}
+
 /// Changing a pattern, beside one product with the same weights.
 question pattern_change() {
   std::vector<workload> group;
@@ -265,8 +289,8 @@ question parts(int threads) {
 
 std::vector<question> questions(int threads) {
   std::vector<question> all = {forward(threads),     transposed(threads), sampled(threads), dense(threads),
-                               in_bfloat16(threads), attention(threads),  scaling(threads), step(threads),
-                               parts(threads),       pattern_change()};
+                               in_bfloat16(threads), attention(threads),  memory(threads),  scaling(threads),
+                               step(threads),        parts(threads),      pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -78,12 +78,17 @@ template <element T> struct cross_entropy {
 
     const auto one_hot = [&] { return apply<ops::equal>(feature_number(), s.target); };
     const auto shifted = [&] { return exp(logits - s.largest); };
-    run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits));
+    // In one run, so that a panel stays in the cache.
+    const auto with = [&](auto const&... exponentials) {
+      run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits),
+          exponentials..., when(p.what_for == purpose::training, [&] {
+            return logits = (logits / s.sum - one_hot()) * (1 / count);
+          }));
+    };
     if constexpr (std::is_same_v<T, accumulator_t<T>>)
-      run(p.ctx, logits = shifted(), s.sum = sum_features(logits));
+      with(logits = shifted(), s.sum = sum_features(logits));
     else  // the loss is not to know of the rounding
-      run(p.ctx, s.sum = sum_features(shifted()), logits = shifted());
-    if (p.what_for == purpose::training) run(p.ctx, logits = (logits / s.sum - one_hot()) * (1 / count));
+      with(s.sum = sum_features(shifted()), logits = shifted());
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
   }
 };

@@ -44,10 +44,13 @@ template <element T> struct layer_norm {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+  /// Also runs the statements that then(…) make, in passing.
+  template <class... Then>
+  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p, Then const&... then) const {
     fit(s.mean, x.tokens());
     fit(s.scale, x.tokens());
-    run(p.ctx, s.mean = mean_features(x), s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
+    run(p.ctx, s.mean = mean_features(x), s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon),
+        then()...);
   }
   /// The result, for use in a statement, once x has been measured.
   auto value(panel_matrix<T> const& x, saved const& s) const {
@@ -57,8 +60,7 @@ template <element T> struct layer_norm {
   template <class Finish = as_it_is>
   void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
                Finish finish = {}) const {
-    measure(x, s, p);
-    run(p.ctx, y = finish(value(x, s)));
+    measure(x, s, p, [&] { return y = finish(value(x, s)); });
   }
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
@@ -105,17 +107,18 @@ template <element T> struct rms_norm {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+  /// Also runs the statements that then(…) make, in passing.
+  template <class... Then>
+  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p, Then const&... then) const {
     fit(s.scale, x.tokens());
-    run(p.ctx, s.scale = rsqrt(mean_features(square(x)) + epsilon));
+    run(p.ctx, s.scale = rsqrt(mean_features(square(x)) + epsilon), then()...);
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
   template <class Finish = as_it_is>
   void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
                Finish finish = {}) const {
-    measure(x, s, p);
-    run(p.ctx, y = finish(value(x, s)));
+    measure(x, s, p, [&] { return y = finish(value(x, s)); });
   }
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
