@@ -262,14 +262,17 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   };
 
   /// What will be used soon, asked for in equal shares while others are multiplied: in one burst it would
-  /// fill the queue of the L1's misses. Rows of a, and values at the same place of the next line.
+  /// fill the queue of the L1's misses. Rows of a, those of the next line and those of one further on, and
+  /// values at the same place of the next line.
   struct ahead {
     static constexpr int step = 64 / sizeof(typename Types::left);
-    typename Types::left const* rows;
+    typename Types::left const *next_rows, *rows;
     int at = 0, share = 0, count = 0;  // in cache lines of each panel
     T* values = nullptr;               // or none are far
 
-    ahead(arguments const& a, int line, std::int64_t blocks, int panels_after) : rows(a.a) {
+    ahead(arguments const& a, int line, std::int64_t blocks, int panels_after)
+        : next_rows(a.a + std::min(line + 1, a.last_line - 1) * (std::int64_t(Shape::rows) * panel_tokens)),
+          rows(a.a) {
       constexpr int lines_ahead = std::max(1, 2 * granule / Shape::rows);
       std::int64_t next = std::int64_t(line) + lines_ahead;
       if (next >= a.last_line) {
@@ -330,9 +333,12 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * Types::row;
     });
     const int fetched = std::min(next.at + next.share, next.count);
-    auto const* soon = next.rows;
-    for (int panel = 0; panel < a.panels; ++panel, soon += a.a_stride) {
-      for (int i = next.at; i < fetched; ++i) simd::prefetch<2>(soon + i * ahead::step);
+    auto const *next_rows = next.next_rows, *soon = next.rows;
+    for (int panel = 0; panel < a.panels; ++panel, next_rows += a.a_stride, soon += a.a_stride) {
+      for (int i = next.at; i < fetched; ++i) {
+        simd::prefetch<1>(next_rows + i * ahead::step);
+        simd::prefetch<2>(soon + i * ahead::step);
+      }
       for (int t = 0; t < Types::row; t += lanes_a_column) {
         simd::reg<lane, Arch> xs[Blocks];
         unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
