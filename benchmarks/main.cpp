@@ -31,7 +31,7 @@ constexpr const char* usage =
   --results DIR  the same, in a file named after the questions and the threads
   --only TEXT    only operations and block sizes that contain it: bert, 16x16
   --threads N    of every contestant (default 1; the question `scaling` compares several with one)
-  --seconds S    measure each contestant at each size for at least this long (default 0.3, and 5 rounds)
+  --seconds S    measure each contestant at each size for at least this long (default 0.25, and 5 rounds)
   --quick        every question at small sizes, one round: only shows that everything that is timed is right
   --help         this text
 Shares are of the multiply-add peak of that many threads, measured beside every sample; medians and quartiles of

@@ -70,7 +70,7 @@ struct entrant {
 /// How long to measure.
 struct effort {
   int rounds = 5;          // at least
-  double seconds = 0.3;    // for each entrant, at least
+  double seconds = 0.25;   // for each entrant, at least
   double sample_ns = 1e7;  // of a sample, at least
 };
 
