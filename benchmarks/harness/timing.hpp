@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,9 +85,9 @@ inline double time_of(job const& work, int times) {
   return now_ns() - start;
 }
 
-/// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike. While
-/// results are unsteady up to twice as many rounds are made. Every job has been run before, so it is
-/// warm.
+/// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike, and in
+/// another order each round, as a job also finds the caches as the one before it left them. While results are
+/// unsteady up to twice as many rounds are made. Every job has been run before, so it is warm.
 inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
                          std::function<void(int round, int rounds)> const& progress) {
   std::vector<int> repeats;
@@ -97,9 +100,13 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
   const double wanted_ns = most.seconds * 1e9 * double(entrants.size());
   int rounds = std::max(most.rounds, int(std::min(wanted_ns / round_ns, 100.0)));
   const int limit = most.rounds == 1 ? 1 : 2 * rounds;
+  std::vector<std::size_t> order(entrants.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::minstd_rand random;
   for (int round = 0; round < rounds; ++round) {
     progress(round, rounds);
-    for (std::size_t i = 0; i < entrants.size(); ++i) {
+    std::ranges::shuffle(order, random);
+    for (const std::size_t i : order) {
       entrant& e = entrants[i];
       const double peak = peak_gflops(e.what.element, e.what.threads);
       e.samples.push_back({time_of(e.work, repeats[i]) / repeats[i], peak});

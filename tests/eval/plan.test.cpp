@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
+#include <utility>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
@@ -114,21 +115,24 @@ TEST_CASE("plan: several sampled products may stand in one run") {
 }
 
 TEST_CASE("plan: sampled products in several ranges of columns may stand between other statements") {
-  const std::int64_t tokens = 64 * 3 + 5, features = 2100;  // two panels of 1024 features fit the L2
-  const auto a = filled(panel_matrix<float>(8, tokens), 1),
-             b = filled(panel_matrix<float>(features, tokens), 2);
-  block_sparse_matrix<float, block> c(8, features), c2 = c, d = c, d2 = c;
-  panel_matrix<float> y = a, y2 = a;
-  context one(1), three(3, oversubscribe::allowed);
-  REQUIRE(account(one, c = a * transposed(b)).tasks.size() == 3);
-  run(three, y = y * 2, c = a * transposed(b), d = y * transposed(b), y += a);
-  run(one, y2 = y2 * 2);
-  run(one, c2 = a * transposed(b));
-  run(one, d2 = y2 * transposed(b));
-  run(one, y2 += a);
-  CHECK(same_bits(c, c2));
-  CHECK(same_bits(d, d2));
-  CHECK(same_bits(y, y2));
+  const std::int64_t tokens = 64 * 3 + 5, rows = 1100, cols = 2100;  // two panels of 1024 features fit the L2
+  const auto a = filled(panel_matrix<float>(rows, tokens), 1),
+             b = filled(panel_matrix<float>(cols, tokens), 2);
+  // With few blocks c is computed transposed, in two ranges of its rows, with more in three of its columns.
+  for (auto const& [density, ranges] : {std::pair(0.01, 2), std::pair(0.05, 3)}) {
+    auto c = random_matrix<float, block>(rows, cols, density, 3), c2 = c, d = c, d2 = c;
+    panel_matrix<float> y = a, y2 = a;
+    context one(1), three(3, oversubscribe::allowed);
+    REQUIRE(account(one, c = sampled(a * transposed(b))).tasks.size() == std::size_t(ranges));
+    run(three, y = y * 2, c = sampled(a * transposed(b)), d += sampled(y * transposed(b)), y += a);
+    run(one, y2 = y2 * 2);
+    run(one, c2 = sampled(a * transposed(b)));
+    run(one, d2 += sampled(y2 * transposed(b)));
+    run(one, y2 += a);
+    CHECK(same_bits(c, c2));
+    CHECK(same_bits(d, d2));
+    CHECK(same_bits(y, y2));
+  }
 }
 
 TEST_CASE("plan: what treats tokens alike is one stage, gradients stand side by side") {
