@@ -37,7 +37,7 @@ constexpr std::initializer_list<size> sizes = {
     {40, 300, 200, 0.2},
     {35, 48, 64, 1.0},
     {3, 5, 0, 1.0},
-    {18, 1300, 65, 1.0},
+    {18, 1300, 150, 1.0},
     {150, 400, 383, 0.1},
     // Blocks are computed in three ranges of columns, single elements in several slices of rows.
     {33, 2100, 64 * 20 + 5, 0.1},
