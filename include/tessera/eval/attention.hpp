@@ -82,6 +82,7 @@ template <class T> operand all_of(panel_matrix<T> const& x) {
   return {base, 0, x.size_bytes(), 0, access::everything, memory::user, domain::panels};
 }
 
+/// Of a head, whose rows stay in the L2 beside those that are in use.
 inline constexpr int most_panels_ahead = 8;
 
 /// What both directions are given, and what they check.
