@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
 
@@ -43,14 +44,27 @@ inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols
                               other_rows, " x ", other_cols));
 }
 
-/// Calls visit(feature, token, offset in data) for each element of an activation, panel by panel.
-template <class Panels, class Visit> void for_each_element(Panels& x, Visit&& visit) {
+/// Calls visit(feature, token, element) for each element of an activation, a granule of a panel after the
+/// other, and of that feature by feature or token by token.
+template <class Panels, class Visit>
+void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
   using T = typename Panels::value_type;
   for (std::int64_t p = 0; p < x.panels(); ++p) {
     const std::int64_t first = p * panel_tokens,
                        count = std::min<std::int64_t>(panel_tokens, x.tokens() - first);
-    for (std::int64_t f = 0; f < x.features(); ++f)
-      for (std::int64_t t = 0; t < count; ++t) visit(f, first + t, x.panel(p)[place_in_panel<T>(f, t)]);
+    const auto at = [&](std::int64_t f, std::int64_t t) {
+      visit(f, first + t, x.panel(p)[place_in_panel<T>(f, t)]);
+    };
+    for (std::int64_t begin = 0; begin < x.features(); begin += granule) {
+      const std::int64_t end = std::min<std::int64_t>(begin + granule, x.features());
+      if (token_by_token) {
+        for (std::int64_t t = 0; t < count; ++t)
+          for (std::int64_t f = begin; f < end; ++f) at(f, t);
+      } else {
+        for (std::int64_t f = begin; f < end; ++f)
+          for (std::int64_t t = 0; t < count; ++t) at(f, t);
+      }
+    }
   }
 }
 }  // namespace detail
@@ -65,7 +79,10 @@ template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<
 /// Writes `from` (features, tokens) to a view of the same shape.
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
   detail::require_shape("panel_matrix", from.features(), from.tokens(), "view", to.rows, to.cols);
-  detail::for_each_element(from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); });
+  // What is written should be contiguous.
+  detail::for_each_element(
+      from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); },
+      std::abs(to.row_stride) < std::abs(to.col_stride));
 }
 
 /// The same values in another element type.
