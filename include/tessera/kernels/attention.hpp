@@ -57,18 +57,22 @@ struct rows_ahead {
   }
 };
 
+/// panel_product::run's diagonal where all of a block is computed.
+inline constexpr int whole_block = -1;
+
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
 template <class Arch, class E, rows_are Left, columns Right> struct panel_product {
   using T = accumulator_t<E>;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
+  static constexpr bool scores = Left == rows_are::tokens;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   /// Elements in a lane, all of which stand along the depth.
   static constexpr int group = element_traits<E>::features_a_lane;
-  static constexpr int row_step = Left == rows_are::features ? panel_tokens : group;
-  static constexpr int depth_step = Left == rows_are::features ? group : group * panel_tokens;
+  static constexpr int row_step = scores ? group : panel_tokens;
+  static constexpr int depth_step = scores ? group * panel_tokens : group;
   static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
   static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
 
@@ -77,30 +81,43 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
     return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
   }
 
-  /// soon     asks for one share with each piece
-  /// factor   64 numbers, for onto::scaled_result only
+  /// soon      asks for one share with each piece
+  /// diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of the
+  ///           first key (a row of scores, or summed over) or the first query summed over: registers of what
+  ///           no query sees are neither read nor computed
+  /// factor    64 numbers, for onto::scaled_result only
   [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
-                                    rows_ahead& soon, T const* factor = nullptr) noexcept {
+                                    rows_ahead& soon, int diagonal, T const* factor = nullptr) noexcept {
     for (int column = 0; column < panel_tokens; column += registers * lanes) {
       E const* const b_columns = b + column / lanes * b_register;
       int row = 0;
       for (; row + rows <= row_count; row += rows) {
         soon.fetch();
-        tile<rows>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
+        const int first =
+            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
+        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
+          if (first == r)
+            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
+                          diagonal, factor);
+        });
       }
-      for (; row < row_count; ++row)
-        tile<1>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, factor);
+      if constexpr (!scores)
+        for (; row < row_count; ++row)
+          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
+                     factor);
     }
   }
 
  private:
-  template <int R>
+  /// R rows of a register block, from its register First on.
+  template <int R, int First>
   TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
-                                  T const* factor) {
+                                  int diagonal, T const* factor) {
     reg acc[R][registers];
     const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
       unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA { body(i, j); });
+        unroll<registers - First>(
+            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
       });
     };
     c += column;
@@ -115,24 +132,39 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
         acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
       });
     int k = 0;
-    for (; k + 4 * group <= depth; k += 4 * group)
-      unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R>(acc, a, b); });
-    for (; k < depth; k += group) multiply<R>(acc, a, b);
+    if (scores || diagonal == whole_block) {
+      for (; k + 4 * group <= depth; k += 4 * group)
+        unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R, First, registers>(acc, a, b); });
+      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
+    } else {
+      // Keys, or queries, that meet the same registers.
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
+        if constexpr (Right == columns::panel) {
+          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
+        } else {
+          for (; k < begin; k += group) a += depth_step, b += b_step;
+          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
+            multiply<R, 0, j + 1>(acc, a, b);
+        }
+      });
+    }
     each([&](auto i, auto j)
              TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
   }
 
-  template <int R> TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
-    simd::stored_reg<E, Arch> column[registers];
-    unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-      column[j] = simd::load_lanes<Arch>(b + j * b_register);
+  template <int R, int First, int Last>
+  TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
+    simd::stored_reg<E, Arch> column[Last - First];
+    unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
+      column[j] = simd::load_lanes<Arch>(b + (First + j) * b_register);
       simd::pin(column[j]);
     });
     unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
       auto element = simd::broadcast_lane<Arch>(a + i * row_step);
       simd::pin(element);
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = simd::add_products<Arch, E>(element, column[j], acc[i][j]);
+      unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][First + j] = simd::add_products<Arch, E>(element, column[j], acc[i][First + j]);
       });
     });
     a += depth_step;
@@ -145,6 +177,14 @@ struct key_block {
   std::int64_t panel;
   int first, last;  // multiples of the rows of a register block
   bool masked;      // some lane does not see all of them
+  bool causal;      // no lane sees a later key than its own number in the panel
+
+  /// The diagonal of a product whose first key or query has this number.
+  int diagonal(int number) const { return causal ? number : whole_block; }
+  /// How many of the registers from `lane` on, of so many lanes, see nothing of a key.
+  int blind_registers(int key, int lane, int lanes) const {
+    return causal ? std::max(0, key - lane) / lanes : 0;
+  }
 };
 
 /// Which keys the queries in the 64 lanes of a panel see.
@@ -152,6 +192,7 @@ struct lane_keys {
   std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
   std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
+  std::int64_t reach = 0;  // no lane sees the key of its own number plus this, or a later one
 
   void set(int lane, std::int64_t from, std::int64_t to) {
     low[lane] = from;
@@ -159,6 +200,7 @@ struct lane_keys {
     common_first = std::max(common_first, from);
     common_last = std::min(common_last, to);
     if (from >= to) return;
+    reach = std::max(reach, to - lane);
     first = std::min(first, from);
     last = std::max(last, to);
   }
@@ -170,7 +212,7 @@ struct lane_keys {
     const std::int64_t begin = panel * panel_tokens;
     const int from = int(std::max(first, begin) - begin) / rows * rows;
     const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
-    return {panel, from, to, begin + from < common_first || begin + to > common_last};
+    return {panel, from, to, begin + from < common_first || begin + to > common_last, reach <= begin + 1};
   }
 };
 
@@ -257,14 +299,14 @@ template <class Arch, class E, class Exponential> struct attention_panel {
       const key_block keys = a.keys->block(panel, rows);
       scores_product::run(a.k + panel * a.stride + scores_product::group * keys.first, a.q,
                           a.scores + keys.first * panel_tokens, keys.last - keys.first, a.head_size,
-                          onto::nothing, soon);
+                          onto::nothing, soon, keys.diagonal(keys.first));
       if (keys.masked)
         soften<true>(a, keys, now);
       else
         soften<false>(a, keys, now);
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
       values_product::run(v + keys.first, p + keys.first * panel_tokens, y, a.head_size,
-                          keys.last - keys.first, start, soon, now.factor);
+                          keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
       start = onto::scaled_result;
     }
     if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));
@@ -295,7 +337,9 @@ template <class Arch, class E, class Exponential> struct attention_panel {
       });
       for (int key = keys.first; key < keys.last; ++key) {
         T* const scores = a.scores + key * panel_tokens + lane;
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
           batch s = batch::load_unaligned(scores + j * lanes);
           if constexpr (Masked) {
             s = limits.apply(s, key, lane + j * lanes);
@@ -312,8 +356,10 @@ template <class Arch, class E, class Exponential> struct attention_panel {
         maximum[j] = maximum[j] * scale;
         sum[j] = batch::load_unaligned(now.sum + at) * factor;
       });
-      for (int key = keys.first; key < keys.last; key += group)
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
           const int column = lane + j * lanes;
           batch p[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -323,6 +369,7 @@ template <class Arch, class E, class Exponential> struct attention_panel {
           });
           simd::store_lanes(reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);
         });
+      }
       unroll<registers>([&](auto j)
                             TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
     }

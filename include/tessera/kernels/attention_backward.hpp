@@ -74,22 +74,22 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
       E const* const k = a.k + panel * a.stride;
       E const* const v = a.v + panel * a.stride;
       scores_product::run(k + scores_product::group * keys.first, a.q, scores + at, count, a.head_size,
-                          onto::nothing, soon);
+                          onto::nothing, soon, keys.diagonal(keys.first));
       scores_product::run(v + scores_product::group * keys.first, a.dy, products + at, count, a.head_size,
-                          onto::nothing, soon);
+                          onto::nothing, soon, keys.diagonal(keys.first));
       if (keys.masked)
         differentiate<true>(a, keys, d, scores, products);
       else
         differentiate<false>(a, keys, d, scores, products);
       query_product::run(simd::one_by_one<Arch>(k, a.head_size, room + 2 * each) + keys.first, ds + at, dq,
-                         a.head_size, count, start, soon);
+                         a.head_size, count, start, soon, keys.diagonal(keys.first));
       start = onto::result;
       transpose(p, transposed, keys);
       key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
-                       onto::result, soon);
+                       onto::result, soon, keys.diagonal(first));
       transpose(ds, transposed, keys);
       key_product::run(q + first, transposed + first * lanes, a.dk.of(panel), a.head_size, last - first,
-                       onto::result, soon);
+                       onto::result, soon, keys.diagonal(first));
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
     simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
@@ -129,8 +129,10 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     const batch scale(a.scale);
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
-      for (int key = keys.first; key < keys.last; key += group)
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
           const int column = lane + j * lanes, to = key * panel_tokens + group * column;
           batch p[group], ds[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -144,6 +146,7 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
           simd::store_lanes(reinterpret_cast<P*>(scores) + to, p);
           simd::store_lanes(reinterpret_cast<P*>(products) + to, ds);
         });
+      }
   }
 
   /// (keys, queries) to (queries, keys), in the form of columns::regrouped; keys not looked at become zero.
