@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Derives the polynomials of include/tessera/ops/ and prints them with their errors.
+"""Derives the polynomials of include/tessera/ops/ and simd/ and prints them with their errors.
 
     python3 scripts/fit_activations.py
 
@@ -9,7 +9,7 @@ Needs the standard library only. Each polynomial is a minimax one, found by the 
 of that error, repeat. The first step is solved by Newton's method, so that the error may depend on the
 coefficients in any smooth way. Arithmetic is decimal with 40 digits, because the polynomial for double is
 wanted to 1e-18. Errors printed are those of the coefficients as rounded to float or double; rounding while
-they are evaluated comes on top, and is measured by tests/ops/.
+they are evaluated comes on top, and is measured by tests/ops/ and tests/simd/.
 """
 
 import math
@@ -73,6 +73,13 @@ def remez(coefficients, interval, error, gradient):
             coefficients = [c + s for c, s in zip(coefficients, step)]
 
 
+def horner(c, x):
+    total = D(0)
+    for coefficient in reversed(c):
+        total = total * x + coefficient
+    return total
+
+
 def largest_error(coefficients, interval, error):
     low, high = interval(coefficients)
     return max(abs(error(coefficients, low + (high - low) * i / GRID)) for i in range(GRID + 1))
@@ -100,13 +107,7 @@ def fit_exponential(name, degree, mantissa_bits, rounded):
     bound = D(2).ln() / 2 * D("1.001")
     ulp = lambda r: D(2) ** ((-1 if r < 0 else 0) - mantissa_bits)
 
-    def polynomial(c, r):
-        total = D(0)
-        for coefficient in reversed(c):
-            total = total * r + coefficient
-        return 1 + r + r * r * total
-
-    error = lambda c, r: (polynomial(c, r) - r.exp()) / ulp(r)
+    error = lambda c, r: (1 + r + r * r * horner(c, r) - r.exp()) / ulp(r)
     gradient = lambda c, r: [r ** (k + 2) / ulp(r) for k in range(len(c))]
     interval = lambda c: (-bound, bound)
     terms = degree - 1
@@ -121,6 +122,25 @@ def fit_exponential(name, degree, mantissa_bits, rounded):
     print(f"  approximation error {largest_error(coefficients, interval, error):.3f} ulp")
 
 
+def fit_power_of_two():
+    """2^f, 0 <= f <= 1, with the relative error minimised."""
+    degree = 6
+    ln2 = D(2).ln()
+    power = lambda f: (f * ln2).exp()
+    error = lambda c, f: horner(c, f) / power(f) - 1
+    gradient = lambda c, f: [(f**k if k else 1) / power(f) for k in range(len(c))]
+    interval = lambda c: (D(0), D(1))
+    terms = degree + 1
+    nodes = [(1 + D(math.cos(math.pi * (2 * i + 1) / (2 * terms)))) / 2 for i in range(terms)]
+    start = solve([[f**k for k in range(terms)] for f in nodes], [power(f) for f in nodes])
+    exact, _ = remez(start, interval, error, gradient)
+    coefficients = [to_float(c) for c in exact]
+    print(f"power of two: 2^f, c0 ... c{degree}")
+    for c in coefficients:
+        print(f"  {digits(c, True)}")
+    print(f"  approximation error {largest_error(coefficients, interval, error) * 2**23:.3f} ulp of 1")
+
+
 def fit_gelu():
     """gelu(x) = max(x, 0) - a Phi(-a), a = |x|, Phi the normal distribution. Phi(-a) is approximated by
     P(a)^16, which behaves like the Gaussian it stands for. P(0)^16 = 1/2 keeps the derivative continuous at
@@ -130,11 +150,7 @@ def fit_gelu():
     first = D("0.5") ** (D(1) / power)
     phi = lambda a: D(math.erfc(float(a) / math.sqrt(2))) / 2
 
-    def polynomial(c, a):
-        total = D(0)
-        for coefficient in reversed(c):
-            total = total * a + coefficient
-        return first + a * total
+    polynomial = lambda c, a: first + a * horner(c, a)
 
     def end(c):
         """The first zero of the polynomial, by bisection from a step that crosses it."""
@@ -167,4 +183,5 @@ def fit_gelu():
 if __name__ == "__main__":
     fit_exponential("float", 6, 23, to_float)
     fit_exponential("double", 11, 52, to_double)
+    fit_power_of_two()
     fit_gelu()

@@ -14,7 +14,6 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
 #include <tessera/kernels/attention_backward.hpp>
-#include <tessera/ops/exponential.hpp>
 #include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -178,7 +177,7 @@ struct [[nodiscard(
     const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
     // What is needed first after the panels that are in use.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
-    kernels::attention_panel<simd::native, T, ops::exponential>::run(
+    kernels::attention_panel<simd::native, T>::run(
         {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
          log_sums->panel(panel) + head * panel_tokens, s.tokens_of(panel),
          reinterpret_cast<sum*>(t.scratch + s.sums),
@@ -249,7 +248,7 @@ struct [[nodiscard(
       kernels::rows_ahead soon;
       if (head + 1 < shape.heads && group[1] - group[0] <= most_panels_ahead)
         soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
-      kernels::attention_backward_panel<simd::native, T, ops::exponential>::run(
+      kernels::attention_backward_panel<simd::native, T>::run(
           {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
            log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
            soon});

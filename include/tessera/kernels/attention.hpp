@@ -11,6 +11,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/exp2.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
@@ -262,6 +263,9 @@ template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator
     return room;
 }
 
+/// e^x = 2^(x log2 e)
+template <class T> inline constexpr T log2_e = T(1.4426950408889634);
+
 template <class E> struct attention_arguments : attention_operands<E> {
   using T = accumulator_t<E>;
   E* y;         // (head size, 64)
@@ -276,7 +280,7 @@ template <class E> constexpr std::int64_t attention_scratch(int head_size) {
 
 /// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
 /// Reads each block of keys once, with a running maximum (Milakov and Gimelshein 2018).
-template <class Arch, class E, class Exponential> struct attention_panel {
+template <class Arch, class E> struct attention_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -316,19 +320,20 @@ template <class Arch, class E, class Exponential> struct attention_panel {
 
  private:
   struct state {
-    // The maximum begins finite, so that no difference of two is not-a-number.
+    // The maximum begins finite, also when scaled, so that no difference of two is not-a-number.
     alignas(64) T maximum[panel_tokens], sum[panel_tokens], factor[panel_tokens];
     state() {
-      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest());
+      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest() / 2);
       std::fill_n(sum, panel_tokens, T(0));
     }
   };
 
-  /// Turns scores into e^(scale (score - maximum so far)), which are stored over them.
+  /// Turns scores into e^(scale (score - maximum so far)), which are stored over them: powers of two, whose
+  /// scale is that of e times log2 e.
   template <bool Masked>
   [[gnu::noinline]] static void soften(attention_arguments<E> const& a, key_block const& keys, state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale);
+    const batch scale(a.scale * log2_e<T>);
     constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
       batch maximum[registers], sum[registers];
@@ -350,7 +355,7 @@ template <class Arch, class E, class Exponential> struct attention_panel {
       }
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         const int at = lane + j * lanes;
-        const batch factor = Exponential{}((batch::load_unaligned(now.maximum + at) - maximum[j]) * scale);
+        const batch factor = simd::exp2((batch::load_unaligned(now.maximum + at) - maximum[j]) * scale);
         factor.store_unaligned(now.factor + at);
         maximum[j].store_unaligned(now.maximum + at);
         maximum[j] = maximum[j] * scale;
@@ -364,7 +369,7 @@ template <class Arch, class E, class Exponential> struct attention_panel {
           batch p[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scores + (key + i) * panel_tokens + column;
-            p[i] = Exponential{}(fms(batch::load_unaligned(score), scale, maximum[j]));
+            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
           simd::store_lanes(reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);

@@ -36,7 +36,7 @@ template <class E> constexpr std::int64_t attention_backward_scratch(int head_si
 /// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
 /// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
 ///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-template <class Arch, class E, class Exponential> struct attention_backward_panel {
+template <class Arch, class E> struct attention_backward_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -127,7 +127,9 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
   [[gnu::noinline]] static void differentiate(attention_backward_arguments<E> const& a, key_block const& keys,
                                               T const* d, T* scores, T* products) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale);
+    const batch scale(a.scale), scale_to_two(a.scale * log2_e<T>);
+    alignas(64) T log_sums[panel_tokens];  // to the base of 2
+    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * log2_e<T>;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
@@ -137,10 +139,10 @@ template <class Arch, class E, class Exponential> struct attention_backward_pane
           batch p[group], ds[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             const int at = (key + i) * panel_tokens + column;
-            batch x =
-                fms(batch::load_unaligned(scores + at), scale, batch::load_unaligned(a.log_sums + column));
+            batch x = fms(batch::load_unaligned(scores + at), scale_to_two,
+                          batch::load_unaligned(log_sums + column));
             if constexpr (Masked) x = limits.apply(x, key + i, column);
-            p[i] = Exponential{}(x);
+            p[i] = simd::exp2(x);
             ds[i] = p[i] * scale * (batch::load_unaligned(products + at) - batch::load_unaligned(d + column));
           });
           simd::store_lanes(reinterpret_cast<P*>(scores) + to, p);
