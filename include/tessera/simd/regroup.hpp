@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -44,39 +45,14 @@ inline constexpr bool permutes_two =
 #endif
 
 namespace detail {
-/// One register out of two: lane i is lane index(i) of the 2 * lanes of a and b. Index(i) is a compile-time
-/// rule.
+/// One register out of two: lane i is lane Index::at(i) of the 2 * lanes of a and b.
 template <class T, class Arch, class Index>
 TESSERA_INLINE reg<T, Arch> permute(reg<T, Arch> a, reg<T, Arch> b, Index) {
-#ifdef __AVX512BW__
-  if constexpr (permutes_two<T, Arch>) {
-    using integer = std::conditional_t<sizeof(T) == 2, std::int16_t,
-                                       std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
-    struct table {
-      alignas(64) integer lane[64 / sizeof(T)];
-    };
-    static constexpr table from = [] {
-      table t{};
-      for (int i = 0; i < int(64 / sizeof(T)); ++i) t.lane[i] = integer(Index::at(i));
-      return t;
-    }();
-    const __m512i index = _mm512_load_si512(from.lane);
-    if constexpr (sizeof(T) == 2)
-      return _mm512_permutex2var_epi16(a, index, b);
-    else if constexpr (std::is_same_v<T, std::uint32_t>)
-      return _mm512_permutex2var_epi32(a, index, b);
-    else if constexpr (sizeof(T) == 4)
-      return _mm512_permutex2var_ps(a, index, b);
-    else
-      return _mm512_permutex2var_pd(a, index, b);
-  }
-#endif
-  constexpr int n = lanes<T, Arch>;
-  alignas(64) T both[2 * n], out[n];
-  store<Arch>(both, a);
-  store<Arch>(both + n, b);
-  for (int i = 0; i < n; ++i) out[i] = both[Index::at(i)];
-  return load<Arch>(static_cast<T const*>(out));
+  using vector = typename compiler_vector<T, lanes<T, Arch>>::type;
+  return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+    return std::bit_cast<reg<T, Arch>>(
+        __builtin_shufflevector(std::bit_cast<vector>(a), std::bit_cast<vector>(b), Index::at(i)...));
+  }(std::make_integer_sequence<int, lanes<T, Arch>>());
 }
 
 /// One half of the step that exchanges bit `Bit` of the register's number with that of the column's.
@@ -195,22 +171,27 @@ TESSERA_INLINE Y const* one_by_one(X const* panel, int features, [[maybe_unused]
 /// `Tokens` consecutive values, repeated to fill a register.
 template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T const* from) {
   constexpr int n = lanes<T, Arch>;
-  if constexpr (Tokens == 1) return broadcast<Arch>(*from);
-  if constexpr (Tokens == n) return load<Arch>(from);
+  if constexpr (Tokens == 1) {
+    return broadcast<Arch>(*from);
+  } else if constexpr (Tokens == n) {
+    return load<Arch>(from);
+  } else if constexpr (Tokens * sizeof(T) == sizeof(double)) {
+    double together;
+    std::memcpy(&together, from, sizeof together);
+    return std::bit_cast<reg<T, Arch>>(broadcast<Arch>(together));
+  } else {
 #ifdef __AVX512F__
-  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 8)
-    return std::bit_cast<reg<T, Arch>>(
-        _mm512_broadcastsd_pd(_mm_load_sd(reinterpret_cast<double const*>(from))));
-  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 16)
-    return std::bit_cast<reg<T, Arch>>(
-        _mm512_broadcast_f32x4(_mm_loadu_ps(reinterpret_cast<float const*>(from))));
-  if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 32)
-    return std::bit_cast<reg<T, Arch>>(
-        _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
+    if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 16)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm512_broadcast_f32x4(_mm_loadu_ps(reinterpret_cast<float const*>(from))));
+    if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 32)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
 #endif
-  alignas(64) T out[n];
-  for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
-  return load<Arch>(static_cast<T const*>(out));
+    alignas(64) T out[n];
+    for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
+    return load<Arch>(static_cast<T const*>(out));
+  }
 }
 
 /// The sums over the tokens of `Tokens` grouped registers, in one: those of the first register's columns,
