@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <tuple>
 #include <vector>
 
@@ -89,6 +90,17 @@ template <class Arch, class X, class Y> void check_one_by_one() {
       REQUIRE(rows[f * panel_tokens + t] == Y(panel[std::size_t(place_in_panel<X>(f, t))]));
 }
 
+template <class Arch, class T, int Rows, int Cols> void check_transpose() {
+  INFO(Rows, " x ", Cols);
+  T from[Rows * Cols] = {}, to[Rows * Cols];
+  for (std::uint16_t i = 0; i < Rows * Cols; ++i)
+    std::memcpy(static_cast<void*>(&from[i]), &i, sizeof i);  // all different
+  simd::transpose<Rows, Cols, Arch>(static_cast<T const*>(from), to);
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Cols; ++c)
+      REQUIRE(std::memcmp(&to[c * Rows + r], &from[r * Cols + c], sizeof(T)) == 0);
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the order they should", Arch,
@@ -122,3 +134,21 @@ TEST_CASE_TEMPLATE_DEFINE("regroup: features of a panel stand one by one, as the
   check_one_by_one<Arch, bfloat16, float>();
 }
 TEST_CASE_TEMPLATE_APPLY(one_by_one, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("regroup: a block is transposed whatever its shape", Arch, transposed_block) {
+  const auto all = []<class T>(T) {
+    check_transpose<Arch, T, 1, 7>();
+    check_transpose<Arch, T, 2, 8>();
+    check_transpose<Arch, T, 4, 4>();
+    check_transpose<Arch, T, 4, 8>();
+    check_transpose<Arch, T, 8, 8>();
+    check_transpose<Arch, T, 10, 6>();
+    check_transpose<Arch, T, 16, 16>();
+    check_transpose<Arch, T, 8, 24>();
+    check_transpose<Arch, T, 32, 32>();
+  };
+  all(float{});
+  all(double{});
+  all(bfloat16{});
+}
+TEST_CASE_TEMPLATE_APPLY(transposed_block, support::archs);

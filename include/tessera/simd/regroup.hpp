@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -126,32 +127,45 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   }
 }
 
-/// A block (Rows, Cols), stored row by row, into its transpose.
+namespace detail {
+/// Of a block (Rows, Cols) in one register, the lane that comes to lane i of its transpose.
+template <int Rows, int Cols> struct transposed_lane {
+  static constexpr int at(int i) { return i % Rows * Cols + i / Rows; }
+};
+}  // namespace detail
+
+/// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles of as many
+/// registers as they have lanes, or number by number.
 template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
-#ifdef __AVX512BW__
-  if constexpr (Rows == 16 && Cols == 16 && sizeof(T) <= 4 && permutes_two<float, Arch>) {
-    reg<float, Arch> r[16];
-    unroll<16>([&](auto i) TESSERA_INLINE_LAMBDA {
-      if constexpr (sizeof(T) == 4)
-        r[i] = _mm512_loadu_ps(from + i * 16);
-      else
-        r[i] = _mm512_castsi512_ps(
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i * 16))));
-    });
-    detail::exchange_columns<16, float, Arch>(r);
-    unroll<16>([&](auto i) TESSERA_INLINE_LAMBDA {
-      if constexpr (sizeof(T) == 4)
-        _mm512_storeu_ps(to + i * 16, r[i]);
-      else
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 16),
-                            _mm512_cvtepi32_epi16(_mm512_castps_si512(r[i])));
-    });
-    return;
+  using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
+  constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
+  constexpr int side = std::min(most, std::gcd(Rows, Cols) & -std::gcd(Rows, Cols));
+  if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
+                std::has_single_bit(unsigned(Rows * Cols))) {
+    typename detail::compiler_vector<lane, Rows * Cols>::type block;
+    std::memcpy(&block, from, sizeof block);
+    block = [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+      return __builtin_shufflevector(block, block, detail::transposed_lane<Rows, Cols>::at(i)...);
+    }(std::make_integer_sequence<int, Rows * Cols>());
+    std::memcpy(static_cast<void*>(to), &block, sizeof block);
+  } else if constexpr (side >= fewest) {
+    using tile = typename xsimd::make_sized_batch_t<lane, side>::arch_type;
+    for (int row = 0; row < Rows; row += side)
+      for (int col = 0; col < Cols; col += side) {
+        reg<lane, tile> r[side];
+        unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA {
+          std::memcpy(&r[i], from + (row + i) * Cols + col, sizeof r[i]);
+        });
+        detail::exchange_columns<side, lane, tile>(r);
+        unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA {
+          std::memcpy(static_cast<void*>(to + (col + i) * Rows + row), &r[i], sizeof r[i]);
+        });
+      }
+  } else {
+    for (int c = 0; c < Cols; ++c)
+      for (int r = 0; r < Rows; ++r) to[c * Rows + r] = from[r * Cols + c];
   }
-#endif
-  for (int c = 0; c < Cols; ++c)
-    for (int r = 0; r < Rows; ++r) to[c * Rows + r] = from[r * Cols + c];
 }
 
 /// Features of a whole panel, from an even one on, one after the other as elements Y, which are X or its
