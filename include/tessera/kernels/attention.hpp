@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
@@ -263,9 +264,6 @@ template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator
     return room;
 }
 
-/// e^x = 2^(x log2 e)
-template <class T> inline constexpr T log2_e = T(1.4426950408889634);
-
 template <class E> struct attention_arguments : attention_operands<E> {
   using T = accumulator_t<E>;
   E* y;         // (head size, 64)
@@ -333,7 +331,7 @@ template <class Arch, class E> struct attention_panel {
   template <bool Masked>
   [[gnu::noinline]] static void soften(attention_arguments<E> const& a, key_block const& keys, state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale * log2_e<T>);
+    const batch scale(a.scale * std::numbers::log2e_v<T>);
     constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
       batch maximum[registers], sum[registers];

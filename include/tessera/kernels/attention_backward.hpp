@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numbers>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -127,9 +128,9 @@ template <class Arch, class E> struct attention_backward_panel {
   [[gnu::noinline]] static void differentiate(attention_backward_arguments<E> const& a, key_block const& keys,
                                               T const* d, T* scores, T* products) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale), scale_to_two(a.scale * log2_e<T>);
+    const batch scale(a.scale), scale_to_two(a.scale * std::numbers::log2e_v<T>);
     alignas(64) T log_sums[panel_tokens];  // to the base of 2
-    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * log2_e<T>;
+    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;

@@ -107,11 +107,6 @@ template <class Arch> TESSERA_INLINE pairs<Arch> upper_halves(pairs<Arch> even, 
   return (even >> 16) | (odd & pairs<Arch>(0xffff0000u));
 }
 
-/// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
-template <class T, int Lanes> struct compiler_vector {
-  typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
-};
-
 template <class Arch> TESSERA_INLINE void store_upper_halves(bfloat16* to, pairs<Arch> bits) {
   constexpr int n = lanes<float, Arch>;
   const auto wide = std::bit_cast<typename compiler_vector<std::uint32_t, n>::type>((bits >> 16).data);
@@ -174,9 +169,9 @@ template <class Arch, class T> TESSERA_INLINE void store_lanes(T* to, batch<T, A
 template <class Arch, class T> TESSERA_INLINE batch<accumulator_t<T>, Arch> load_values(T const* from) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     constexpr int n = lanes<float, Arch>;
-    typename detail::compiler_vector<std::uint16_t, n>::type bits;
+    typename compiler_vector<std::uint16_t, n>::type bits;
     std::memcpy(&bits, from, sizeof bits);
-    const auto wide = __builtin_convertvector(bits, typename detail::compiler_vector<std::uint32_t, n>::type);
+    const auto wide = __builtin_convertvector(bits, typename compiler_vector<std::uint32_t, n>::type);
     return batch<float, Arch>(std::bit_cast<reg<float, Arch>>(wide << 16));
   } else {
     return batch<T, Arch>::load_unaligned(from);

@@ -127,13 +127,6 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   }
 }
 
-namespace detail {
-/// Of a block (Rows, Cols) in one register, the lane that comes to lane i of its transpose.
-template <int Rows, int Cols> struct transposed_lane {
-  static constexpr int at(int i) { return i % Rows * Cols + i / Rows; }
-};
-}  // namespace detail
-
 /// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles of as many
 /// registers as they have lanes, or number by number.
 template <int Rows, int Cols, class Arch, class T>
@@ -143,10 +136,10 @@ TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
   constexpr int side = std::min(most, std::gcd(Rows, Cols) & -std::gcd(Rows, Cols));
   if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
                 std::has_single_bit(unsigned(Rows * Cols))) {
-    typename detail::compiler_vector<lane, Rows * Cols>::type block;
+    typename compiler_vector<lane, Rows * Cols>::type block;
     std::memcpy(&block, from, sizeof block);
     block = [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
-      return __builtin_shufflevector(block, block, detail::transposed_lane<Rows, Cols>::at(i)...);
+      return __builtin_shufflevector(block, block, (i % Rows * Cols + i / Rows)...);
     }(std::make_integer_sequence<int, Rows * Cols>());
     std::memcpy(static_cast<void*>(to), &block, sizeof block);
   } else if constexpr (side >= fewest) {

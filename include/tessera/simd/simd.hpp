@@ -56,6 +56,11 @@ TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) 
   return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
 }
 
+/// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
+template <class T, int Lanes> struct compiler_vector {
+  typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
+};
+
 /// 0, 1, 2, …
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> lane_numbers() {
   alignas(64) static constexpr auto numbers = [] {
