@@ -24,7 +24,6 @@ namespace tessera::inline TESSERA_ISA::kernels {
 template <class T> struct nonzeros {
   static constexpr int group = 64;                                                 // lines
   static constexpr int most_features = std::numeric_limits<std::uint16_t>::max();  // of a chunk
-  static constexpr std::int32_t everything = std::numeric_limits<std::int32_t>::max();
   static constexpr std::int64_t fewest_a_piece = 5;  // on average: else x is read from the L2 instead
 
   /// Those of one line in one chunk. Within a group and chunk they stand by their length, so that the branch
@@ -73,17 +72,17 @@ template <class T> struct nonzeros {
             count};
   }
 
-  /// Copies those of a group: once along the lines to count and to fetch, then chunk by chunk.
+  /// Copies those of a group: once along the lines to fetch and to count, then chunk by chunk.
   template <class W> void order(line_index const& index, W const* weights, int first_line) const noexcept {
     const int count = std::min(group, lines - first_line);
     std::int32_t const* const start = index.start + first_line;
     piece* const all = pieces + std::int64_t(first_line) * chunks;
-    const auto slot = [&](std::int32_t at) { return index.slots ? index.slots[at] : at; };
     for (int l = 0; l < count; ++l) {
+      fetch(index, weights, start[l], start[l + 1]);
       std::int32_t at = start[l];
       for (int c = 0; c < chunks; ++c) {
-        const std::int32_t first = at, limit = c + 1 < chunks ? (c + 1) * chunk : everything;
-        for (; at < start[l + 1] && index.other[at] < limit; ++at) simd::prefetch<2>(weights + slot(at));
+        const std::int32_t first = at;
+        at = c + 1 < chunks ? first_from((c + 1) * chunk, index.other, start[l], start[l + 1]) : start[l + 1];
         all[c * count + l] = {std::uint16_t(l), std::uint16_t(at - first)};
       }
     }
@@ -94,18 +93,62 @@ template <class T> struct nonzeros {
       piece* const here = all + c * count;
       sort(here, count);
       for (int i = 0; i < count; ++i) {
-        std::int32_t& at = from[here[i].line];
-        for (const std::int32_t last = at + here[i].count; at < last; ++at, ++to) {
-          features[to] = std::uint16_t(index.other[at] - c * chunk);
-          values[to] = T(weights[slot(at)]);
-        }
+        std::int32_t& first = from[here[i].line];
+        // Whole steps may reach beyond a piece, where the next one is written later.
+        const int length = here[i].count, whole = round_up(length, step);
+        if (std::max(first, to) + whole <= start[count])
+          for (int k = 0; k < whole; k += step) copy<step>(index, weights, first + k, to + k, c * chunk);
+        else
+          for (int k = 0; k < length; ++k) copy<1>(index, weights, first + k, to + k, c * chunk);
+        first += length;
+        to += length;
       }
     }
   }
 
  private:
+  static constexpr int step = 16;  // a cache line of the index
+
   std::int64_t groups() const { return ceil_div(lines, group); }
   std::size_t value_bytes() const { return round_up<std::size_t>(std::size_t(stored) * sizeof(T), 64); }
+
+  /// Asks for what stands at [first, last) of the index: chunk by chunk it will be used in small pieces.
+  /// Inlined, or GCC would find it without effect and leave it out.
+  template <class W>
+  TESSERA_INLINE static void fetch(line_index const& index, W const* weights, std::int32_t first,
+                                   std::int32_t last) {
+    for (; first < last; first += step) {
+      simd::prefetch<2>(index.other + first);
+      if (index.slots)
+        for (std::int32_t at = first; at < std::min(first + step, last); ++at)
+          simd::prefetch<2>(weights + index.slots[at]);
+      else
+        simd::prefetch<2>(weights + first);
+    }
+  }
+
+  /// Where in [first, last) numbers that ascend reach a limit. A loop without a branch to mispredict.
+  static std::int32_t first_from(std::int32_t limit, std::int32_t const* numbers, std::int32_t first,
+                                 std::int32_t last) {
+    for (std::int32_t count = last - first; count > 0;) {
+      const std::int32_t half = (count + 1) / 2;
+      first += numbers[first + half - 1] < limit ? half : 0;
+      count -= half;
+    }
+    return first;
+  }
+
+  template <int Count, class W>
+  TESSERA_INLINE void copy(line_index const& index, W const* weights, std::int32_t from, std::int32_t to,
+                           std::int32_t first_feature) const {
+    for (int i = 0; i < Count; ++i) features[to + i] = std::uint16_t(index.other[from + i] - first_feature);
+    if (index.slots)
+      for (int i = 0; i < Count; ++i) values[to + i] = T(weights[index.slots[from + i]]);
+    else if constexpr (std::is_same_v<W, T>)
+      std::memcpy(values + to, weights + from, Count * sizeof(T));
+    else
+      for (int i = 0; i < Count; ++i) values[to + i] = T(weights[from + i]);
+  }
 
   static void sort(piece* to, int count) {
     constexpr int classes = 128;  // the longest pieces share one
