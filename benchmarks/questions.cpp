@@ -161,7 +161,7 @@ question scaling(int threads) {
             for (entrant const& alone : group)
               if (e.what.threads > 1 && alone.what.threads == 1 && alone.what.block == e.what.block &&
                   alone.name == e.name)
-                return {{"1 thread", e.share().median / alone.share().median, .93}};
+                return {{"1 thread", e.middle_share() / alone.middle_share(), .93}};
             return {};
           },
           [](std::string const& contestant) { return contestant == "tessera"; }};

@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <harness/contestant.hpp>
+#include <harness/on_core.hpp>
 #include <harness/peak.hpp>
 
 namespace bench {
@@ -59,6 +61,17 @@ struct entrant {
   quartiles share() const {
     return over_samples([&](sample const& s) { return share_of(s); });
   }
+  /// The mean of what lies between the quartiles: where there are two kinds of samples, between the two.
+  double middle_share() const {
+    const quartiles q = share();
+    double sum = 0, count = 0;
+    for (sample const& s : samples)
+      if (const double here = share_of(s); here >= q.first && here <= q.third) {
+        sum += here;
+        ++count;
+      }
+    return sum / count;
+  }
   double best_share() const {
     double best = 0;
     for (sample const& s : samples) best = std::max(best, share_of(s));
@@ -87,7 +100,8 @@ inline double time_of(job const& work, int times) {
 
 /// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike, and in
 /// another order each round, as a job also finds the caches as the one before it left them. While results are
-/// unsteady up to twice as many rounds are made. Every job has been run before, so it is warm.
+/// unsteady up to twice as many rounds are made. Every job has been run before, so it is warm. Beside jobs
+/// of several threads those of one run on each core in turn: cores are not always equally fast.
 inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
                          std::function<void(int round, int rounds)> const& progress) {
   std::vector<int> repeats;
@@ -102,12 +116,15 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
   const int limit = most.rounds == 1 ? 1 : 2 * rounds;
   std::vector<std::size_t> order(entrants.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
+  const bool each_core = std::ranges::any_of(entrants, [](entrant const& e) { return e.what.threads > 1; });
   std::minstd_rand random;
   for (int round = 0; round < rounds; ++round) {
     progress(round, rounds);
     std::ranges::shuffle(order, random);
     for (const std::size_t i : order) {
       entrant& e = entrants[i];
+      std::optional<on_core> here;
+      if (each_core && e.what.threads == 1) here.emplace(round);
       const double peak = peak_gflops(e.what.element, e.what.threads);
       e.samples.push_back({time_of(e.work, repeats[i]) / repeats[i], peak});
     }
