@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -136,16 +137,19 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int columns = power_of_two_divisor(lanes, Shape::cols);  // of a block in one register
   static constexpr int lanes_a_column = lanes / columns;                    // there
-  static constexpr int accumulators = register_block<T, Arch>::wide ? 16 : 8;
+  static constexpr bool wide = register_block<T, Arch>::wide;
+  /// Rows of a register block of as many blocks as fit: what is read of b then stays in the L1 for the other
+  /// rows of the blocks.
+  static constexpr int rows_together = power_of_two_divisor(wide ? 8 : 2, Shape::rows);
+  /// Six blocks by four rows just leave registers for what is loaded.
+  static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
+  static constexpr int side_by_side = accumulators / rows_together;
   using right = right_columns<Types, columns>;
 
   /// Rows of a register block that covers `Blocks` blocks of a line.
   template <int Blocks>
-  static constexpr int rows_for = power_of_two_divisor(std::max(1, accumulators / Blocks), Shape::rows);
-  /// As few blocks as leave register blocks of eight rows (or two): what is read of b then stays in the L1
-  /// for the other rows of the blocks.
-  static constexpr int side_by_side =
-      accumulators / power_of_two_divisor(register_block<T, Arch>::wide ? 8 : 2, Shape::rows);
+  static constexpr int rows_for =
+      power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
   /// Panels that are carried through all lines together.
   static constexpr int panels_a_chunk = 2 * simd::tokens_a_lane<lane>;
   static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
