@@ -14,14 +14,15 @@ int main() {
   // Threads and scratch memory live in a context; this one has a thread for each core.
   context ctx;
 
-  // Which blocks of a matrix exist is a pattern, apart from the values and shared by all that has the same
-  // shape. Here 10 % of the 64 x 48 blocks, drawn at random. Every random number has a seed and a purpose.
+  // A pattern says which blocks of a matrix exist. It is separate from the values: matrices and gradients
+  // that are made from it share it. Here 10 % of the 64 x 48 blocks, drawn at random; every random number has
+  // a seed and a purpose.
   const random_stream random(/*seed*/ 1, random_purpose::initial_pattern);
   const pattern stored = random_pattern(64, 48, 0.1, random);
 
   // A weight matrix (1024, 768) in blocks of 16 x 16, of which only the stored ones take memory.
   block_sparse_matrix<float, block_shape<16>> w(1024, 768, stored);
-  for (float& value : w) value = 0.01f;
+  w.fill(0.01f);
   std::printf("%lld of %d blocks, %zu KiB instead of %d\n", static_cast<long long>(stored.stored()), 64 * 48,
               w.size_bytes() / 1024, 1024 * 768 * 4 / 1024);
 

@@ -29,12 +29,7 @@ template <class Block, class T = float> block_sparse_matrix<T, Block> weights_of
       what.m, what.k, random_pattern(rows, cols, what.density, random_stream(1, random_purpose::test)));
   const random_stream random(2, random_purpose::test);
   std::uint64_t n = 0;
-  w.stored().for_each([&](int i, int j, std::int64_t slot) {
-    for (int r = 0; r < Block::rows; ++r)
-      for (int c = 0; c < Block::cols; ++c)  // what overhangs stays zero
-        if (std::int64_t(i) * Block::rows + r < what.m && std::int64_t(j) * Block::cols + c < what.k)
-          w.at_slot(slot)[std::size_t(r * Block::cols + c)] = T(2 * random.uniform(n++) - 1);
-  });
+  w.generate([&](std::int64_t, std::int64_t) { return 2 * random.uniform(n++) - 1; });
   return w;
 }
 

@@ -38,6 +38,20 @@ TEST_CASE("block_sparse_matrix: live values are the stored ones inside the matri
   CHECK(matrix().live() == 0);
 }
 
+TEST_CASE("block_sparse_matrix: generate and fill set live values and leave zero what overhangs") {
+  for (const double density : {0.0, 0.3, 1.0}) {
+    auto m = support::random_matrix<float, block>(30, 45, density, 1);
+    m.generate([](std::int64_t i, std::int64_t j) { return 100 * i + j; });
+    for (std::int64_t i = 0; i < m.rows(); ++i)
+      for (std::int64_t j = 0; j < m.cols(); ++j)
+        CHECK(m(i, j) == (m.find(i, j) >= 0 ? float(100 * i + j) : 0));
+    m.fill(1);
+    float sum = 0;
+    for (const float value : m) sum += value;
+    CHECK(sum == float(m.live()));
+  }
+}
+
 TEST_CASE("block_sparse_matrix: without a pattern every block is stored") {
   const matrix m(10, 20);
   CHECK(m.stored().is_dense());

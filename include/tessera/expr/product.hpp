@@ -66,9 +66,11 @@ TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::i
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
                 "the matrix and the activation have different element types: bring them to one");
-  const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
-  check_inner(Transposed, inner, extent_of(x).features);
-  return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  if constexpr (one_type<Matrix, X>) {
+    const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
+    check_inner(Transposed, inner, extent_of(x).features);
+    return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  }
 }
 
 }  // namespace expr
@@ -78,6 +80,15 @@ template <tensor Tensor>
   requires(expr::matrix<Tensor> || expr::activation<Tensor>)
 auto transposed(Tensor&& tensor) {
   return expr::transpose<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(tensor))};
+}
+
+/// Only stored activations: this says what to do.
+template <node Value>
+  requires(expr::held<Value>::laid_over == domain::panels)
+auto transposed(Value&&) {
+  static_assert(
+      tensor<Value>,
+      "[a * transposed(b)] b is an expression: it is read many times, so store it in a tensor first");
 }
 
 /// W·x (SpMM). Throws shape_error if W's columns are not x's features.
@@ -92,7 +103,7 @@ auto operator*(Matrix&&, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
-      "`2 * (w * x)` for a scaled one");
+      "`2 * (w * x)` for a scaled one, or else store it in a matrix first");
 }
 
 /// Wᵀ·x, through the pattern's column index: the same stored weights.

@@ -44,14 +44,8 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
       for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
     return value * deviation;
   };
-  matrix.stored().for_each([&](int block_row, int block_col, std::int64_t slot) {
-    for (int k = 0; k < Block::elements; ++k) {
-      const std::int64_t i = std::int64_t(block_row) * Block::rows + k / Block::cols;
-      const std::int64_t j = std::int64_t(block_col) * Block::cols + k % Block::cols;
-      if (i < matrix.rows() && j < matrix.cols())
-        matrix.at_slot(slot)[std::size_t(k)] =
-            static_cast<T>(factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)));
-    }
+  matrix.generate([&](std::int64_t i, std::int64_t j) {
+    return factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j));
   });
 }
 

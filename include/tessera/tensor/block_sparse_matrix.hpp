@@ -69,13 +69,28 @@ template <element Element, class Block> class block_sparse_matrix {
     }
     return count;
   }
+  /// Stored values, overhanging ones included, which must stay zero.
   Element* data() { return values_.data(); }
   Element const* data() const { return values_.data(); }
   Element* begin() { return data(); }
   Element* end() { return data() + size(); }
   Element const* begin() const { return data(); }
   Element const* end() const { return data() + size(); }
-  /// The values of one block, row by row.
+  /// Sets every live value to value_at(row, column).
+  template <class ValueAt> void generate(ValueAt&& value_at) {
+    pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      for (int k = 0; k < Block::elements; ++k) {
+        const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
+        const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
+        if (row < rows_ && col < cols_) at_slot(slot)[std::size_t(k)] = Element(value_at(row, col));
+      }
+    });
+  }
+  void fill(Element value) {
+    generate([value](std::int64_t, std::int64_t) { return value; });
+  }
+
+  /// The values of one block, row by row; those that overhang the matrix must stay zero.
   std::span<Element, Block::elements> at_slot(std::int64_t slot) {
     return std::span<Element, Block::elements>(values_.data() + slot * Block::elements, Block::elements);
   }

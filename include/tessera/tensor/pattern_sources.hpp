@@ -62,7 +62,8 @@ template <number_array Array> auto view(Array const& array) {
 
 /// The blocks that hold at least one non-zero (or NaN) of a dense matrix or mask.
 ///   mask (rows, cols)    row-major; with blocks of 1 x 1, the default, it says directly which blocks to
-///   store Blocks on the lower and right edge may stick out of the matrix.
+///                        store
+/// Blocks on the lower and right edge may stick out of the matrix.
 template <number_array Mask>
 pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block = {}) {
   const char* const operation = "pattern_from_mask";
