@@ -15,6 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <stdio.h>
+
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
@@ -80,6 +83,16 @@ void for_each_tensor(Visit&& visit, std::string const& name, Parameter& paramete
 }
 
 inline constexpr char const* partial_suffix = ".partial";
+inline constexpr char const* replaced_suffix = ".replaced";
+
+/// The folder itself: links are followed, and a slash at the end is none of its name.
+inline std::string folder_meant(std::string const& folder) {
+  std::error_code failure;
+  std::filesystem::path path = std::filesystem::weakly_canonical(folder, failure);
+  if (failure || path.empty()) path = folder;
+  if (!path.has_filename()) path = path.parent_path();
+  return path.string();
+}
 
 /// A folder beside the one it will replace; removed if it never does.
 class folder_in_the_making {
@@ -99,12 +112,31 @@ class folder_in_the_making {
 
   std::string const& path() const { return path_; }
 
-  /// Takes the place of an earlier checkpoint, or of nothing; a folder that holds anything else stays.
+  /// Takes the place of an earlier checkpoint, or of nothing. Throws for a folder that holds anything else,
+  /// which stays as it is. Where folders can be exchanged, no moment is without one of the two.
   void replace(std::string const& folder) const {
+    namespace fs = std::filesystem;
     std::error_code failure;
-    std::filesystem::remove(state_path(folder), failure);
-    std::filesystem::remove(tensors_path(folder), failure);
-    std::filesystem::rename(path_, folder, failure);  // POSIX replaces an empty folder
+    if (fs::exists(folder, failure)) {
+      for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+           entry.increment(failure))
+        if (entry->path() != state_path(folder) && entry->path() != tensors_path(folder))
+          throw io_error(message("[write ", folder, "] it holds ", entry->path().filename().string(),
+                                 ", which is no part of a checkpoint; give a folder of its own"));
+      require(failure);
+#ifdef RENAME_EXCHANGE
+      if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) return;
+#endif
+      fs::remove_all(folder + replaced_suffix, failure);
+      fs::rename(folder, folder + replaced_suffix, failure);
+      require(failure);
+    }
+    fs::rename(path_, folder, failure);
+    std::error_code ignored;
+    if (failure)
+      fs::rename(folder + replaced_suffix, folder, ignored);
+    else
+      fs::remove_all(folder + replaced_suffix, ignored);
     require(failure);
   }
 
@@ -179,10 +211,11 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
   auto metadata = io::format_metadata(checkpoint_format, checkpoint_version);
   metadata["tessera.state"] = detail::hash_text(text);
 
-  const detail::folder_in_the_making made(folder);
+  const std::string place = detail::folder_meant(folder);
+  const detail::folder_in_the_making made(place);
   io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), metadata);
   io::write_atomically(detail::state_path(made.path()), text);
-  made.replace(folder);
+  made.replace(place);
 }
 
 /// A checkpoint, open to be read. Whatever is wrong is an io_error, thrown before anything is changed.
