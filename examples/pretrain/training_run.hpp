@@ -55,8 +55,6 @@ class training_run final : public training_program {
 
   train::stop_reason train() {
     settings const& s = asked();
-    record_.reached = model_->so_far();
-    if (s.until_loss > 0 && record_.reached.best_loss <= s.until_loss) return train::stop_reason::loss;
     const std::int64_t steps = record_.steps;
     const auto share = [&](int count) { return tessera::ceil_div<std::int64_t>(steps, count); };
     training_settings how;
@@ -71,6 +69,10 @@ class training_run final : public training_program {
       how.patterns = {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
     const train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->so_far();
+    // Ended, by what was asked for only now, where it had been interrupted.
+    const bool evaluated_here = !record_.points.empty() && record_.points.back().step == record_.reached.step;
+    if (why != train::stop_reason::interrupted && !evaluated_here) evaluated(evaluate().mean());
+    progress_.end_line();
     return why;
   }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <csignal>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -97,6 +99,24 @@ TEST_CASE("loop: it ends at so many tokens and at a loss") {
   CHECK(by_loss.run({.steps = 12, .loss = first.losses[2], .evaluate_every = 2}) == stop_reason::loss);
   CHECK(by_loss.t.so_far.step == 6);
   CHECK(by_loss.saves.back() == 6);
+}
+
+TEST_CASE("loop: a run that its loss has ended does nothing more") {
+  program p;
+  loop_settings settings{.steps = 100, .loss = 1e9, .evaluate_every = 2};
+  CHECK(p.run(settings) == stop_reason::loss);
+  CHECK(p.run(settings) == stop_reason::loss);
+  CHECK(p.steps.size() == 2);
+}
+
+TEST_CASE("loop: an evaluation that is not finite ends it and says at which step") {
+  struct diverged : program {
+    train::token_loss evaluate() { return {std::numeric_limits<double>::quiet_NaN(), 1}; }
+  } p;
+  const std::string what =
+      error_of<error>([&] { train::run_training(p.ctx, p.t, {.steps = 4, .evaluate_every = 3}, rates, p); });
+  CHECK(what.find("the evaluation after step 3") != what.npos);
+  CHECK(p.evaluations.empty());
 }
 
 TEST_CASE("loop: an interrupted run ends with a checkpoint and goes on with the same bits") {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/time_budget.hpp>
@@ -50,8 +52,9 @@ stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_setti
                          Schedule const& rates, Program& program, Clock&& now = {}) {
   progress& p = t.so_far;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };
+  const auto reached_loss = [&] { return settings.loss > 0 && p.best_loss <= settings.loss; };
   const auto ended = [&] {
-    return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens);
+    return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens) || reached_loss();
   };
   while (!ended()) {
     const double start = now();
@@ -60,22 +63,24 @@ stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_setti
     p.seconds += now() - start;
     program.stepped(report);
 
-    bool best = false, reached = false;
+    bool best = false;
     if (ended() || every(settings.evaluate_every)) {
       const double loss = program.evaluate().mean();
+      if (!std::isfinite(loss))
+        throw error(message("[train] the evaluation after step ", p.step, " gives a loss of ", loss,
+                            "; a lower learning rate or clipping may help"));
       best = loss < p.best_loss;
       if (best) {
         p.best_loss = loss;
         p.best_step = p.step;
       }
       program.evaluated(loss);
-      reached = settings.loss > 0 && loss <= settings.loss;
     }
     const bool interrupted = program.interrupted();
-    if (ended() || every(settings.save_every) || best || reached || interrupted) program.save();
-    if (reached) return stop_reason::loss;
+    if (ended() || every(settings.save_every) || best || interrupted) program.save();
     if (interrupted && !ended()) return stop_reason::interrupted;
   }
+  if (reached_loss()) return stop_reason::loss;
   return p.step >= settings.steps ? stop_reason::steps : stop_reason::tokens;
 }
 
