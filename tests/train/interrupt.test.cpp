@@ -29,6 +29,29 @@ TEST_CASE("interrupt: the first signal sets the flag and the second does what it
   }
 }
 
+TEST_CASE("interrupt: the second signal may be another one") {
+  auto const before = std::signal(SIGTERM, earlier_handler);
+  earlier_handler_calls = 0;
+  {
+    const interrupt_guard guard;
+    std::raise(SIGINT);
+    std::raise(SIGTERM);
+    CHECK(guard.signal() == SIGINT);
+    CHECK(earlier_handler_calls == 1);
+  }
+  std::signal(SIGTERM, before);
+}
+
+TEST_CASE("interrupt: a signal that was ignored stays so") {
+  auto const before = std::signal(SIGINT, SIG_IGN);
+  {
+    const interrupt_guard guard;
+    std::raise(SIGINT);
+    CHECK(guard.signal() == 0);
+  }
+  std::signal(SIGINT, before);
+}
+
 TEST_CASE("interrupt: the handlers from before are back when the guard is gone") {
   auto const before = std::signal(SIGTERM, earlier_handler);
   {

@@ -11,7 +11,8 @@
 namespace tessera::inline TESSERA_ISA::train {
 
 /// While it lives, the first SIGINT or SIGTERM only sets a flag, so that a program can end with a checkpoint;
-/// the second does what it did before the library came. One at a time: signals belong to the process.
+/// the second, whichever of the two, does what it did before the library came. A signal that was ignored
+/// stays so. One at a time: signals belong to the process.
 class interrupt_guard {
  public:
   interrupt_guard() {
@@ -19,12 +20,15 @@ class interrupt_guard {
     struct sigaction action{};
     action.sa_handler = [](int signal) {
       received_ = signal;
-      reinstate(signal);
+      reinstate(SIGINT);
+      reinstate(SIGTERM);
     };
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before_interrupt_);
     sigaction(SIGTERM, &action, &before_termination_);
+    if (before_interrupt_.sa_handler == SIG_IGN) reinstate(SIGINT);
+    if (before_termination_.sa_handler == SIG_IGN) reinstate(SIGTERM);
   }
   interrupt_guard(interrupt_guard const&) = delete;
   interrupt_guard& operator=(interrupt_guard const&) = delete;
