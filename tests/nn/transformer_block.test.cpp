@@ -30,6 +30,12 @@ TEST_CASE("transformer_block: gradients of a pre-norm block are right, with and 
   check<layer>(mask::causal, 0.2);
 }
 
+TEST_CASE("transformer_block: gradients of one with RMS norms and a gated MLP are right") {
+  using layer = nn::transformer_block<double, block, nn::norm_order::pre, nn::rms_norm<double>,
+                                      nn::gated_mlp<double, block>>;
+  check<layer>(mask::causal, 0);
+}
+
 TEST_CASE("transformer_block: gradients of a post-norm block are right, with and without dropout") {
   using layer = nn::transformer_block<double, block, nn::norm_order::post>;
   check<layer>(mask::bidirectional, 0);

@@ -67,6 +67,9 @@ linear<T, Block> random_linear(std::int64_t out, std::int64_t in, transformer_co
           config.bias};
 }
 
+/// Numbers of the patterns of gates, beyond those of the other matrices.
+inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
+
 /// A block of a transformer with random patterns.
 template <class TransformerBlock, element T, class Block>
 TransformerBlock random_transformer_block(transformer_config const& config, mask seen, std::uint64_t seed,
@@ -81,6 +84,9 @@ TransformerBlock random_transformer_block(transformer_config const& config, mask
   block.attention.seen = seen;
   block.mlp.up = random_linear<T, Block>(config.inner(), config.hidden, config, seed, 4 * number + 2);
   block.mlp.down = random_linear<T, Block>(config.hidden, config.inner(), config, seed, 4 * number + 3);
+  if constexpr (requires { block.mlp.gate; })
+    block.mlp.gate =
+        random_linear<T, Block>(config.inner(), config.hidden, config, seed, gate_patterns + number);
   block.attention_dropout = {config.dropout, 2 * number + 1};
   block.mlp_dropout = {config.dropout, 2 * number + 2};
   return block;
