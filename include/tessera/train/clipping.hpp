@@ -43,8 +43,8 @@ inline void require_finite(std::int64_t step, double loss, gradient_size const& 
   if (std::isfinite(loss) && size.not_finite.empty()) return;
   throw error(message("[train] step ", step, ": the loss is ", loss,
                       size.not_finite.empty()
-                          ? std::string(" and all gradients are finite")
-                          : " and the first gradient that is not finite is that of " + size.not_finite,
+                          ? std::string(" and the norms of all gradients are finite")
+                          : " and the first gradient whose norm is not finite is that of " + size.not_finite,
                       "; a lower learning rate or clipping may help"));
 }
 
