@@ -63,7 +63,8 @@ int command(string_list const& arguments) {
   std::fprintf(stderr, "%s\n", folder.c_str());
   std::fputs(s.prompt.c_str(), stdout);
   sample(*trained, text, origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed, [&](token t) {
-    std::fputs(origin.symbols.decode(std::array{t}).c_str(), stdout);
+    const std::string symbol = origin.symbols.decode(std::array{t});
+    std::fwrite(symbol.data(), 1, symbol.size(), stdout);  // a byte of it may be zero
     std::fflush(stdout);
   });
   std::fputs("\n", stdout);

@@ -20,7 +20,10 @@ int guarded_main(char const* program, int argument_count, char const* const* arg
     return code;
   };
   try {
-    return body(std::vector<std::string>(arguments + 1, arguments + argument_count));
+    const int code = body(std::vector<std::string>(arguments + 1, arguments + argument_count));
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      return failed("[stdout] not all that was printed could be written", 1);
+    return code;
   } catch (tessera::option_error const& error) {
     return failed(error.what(), 2);
   } catch (std::bad_alloc const&) {

@@ -23,8 +23,13 @@ namespace pretrain {
 namespace {
 
 void print(std::string const& text) {
-  std::fputs(text.c_str(), stdout);
+  std::fwrite(text.data(), 1, text.size(), stdout);  // a byte of it may be zero
   std::fflush(stdout);
+}
+
+/// A path that ends in the name of the folder, without a slash.
+std::filesystem::path folder_named(std::filesystem::path path) {
+  return path.has_filename() ? path : path.parent_path();
 }
 
 /// The settings of the run in a folder, with the arguments over them.
@@ -134,7 +139,7 @@ int command(string_list const& arguments) {
     return 0;
   }
   require_memory(s, text.symbols.size());
-  const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : std::filesystem::path(resumed);
+  const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   print("run      " + run.string() + "\n\n");
   if (resumed.empty())
     tessera::io::write_atomically((run / "settings.json").string(),

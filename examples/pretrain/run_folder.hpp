@@ -31,7 +31,7 @@ inline std::filesystem::path make_run_folder(settings const& s) {
   std::error_code failure;
   const auto made = [&](fs::path const& folder) {
     const bool is_new = fs::create_directory(folder, failure);
-    if (failure && !fs::exists(folder))
+    if (std::error_code unknown; failure && !fs::exists(folder, unknown))
       throw tessera::io_error("[--out] " + folder.string() + " cannot be made: " + failure.message());
     return is_new;
   };

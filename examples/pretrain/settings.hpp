@@ -77,7 +77,7 @@ inline option_table<settings> const& settings_table() {
         {"static", &s::static_pattern, "", "keep the first pattern"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-share", &s::prune_share, "(0, 1]",
-         "share of the blocks that the first update replaces; falls to none along a cosine"}}},
+         "share of the blocks that an update replaces, at the first step; falls to none along a cosine"}}},
       {"Training",
        {{"time", &s::time, "(0, inf)",
          "training time of each model, turned into a number of steps by timing the first ones"},
@@ -98,8 +98,8 @@ inline option_table<settings> const& settings_table() {
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
         {"eval-every", &s::eval_every, "[0, inf)", "steps between evaluations; 0: twelve in a run"},
-        {"checkpoint-every", &s::checkpoint_every, "[0, inf)", "steps between checkpoints; 0: five in a run",
-         session},
+        {"checkpoint-every", &s::checkpoint_every, "[0, inf)",
+         "steps between checkpoints, besides those after the best evaluations; 0: five in a run", session},
         {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},
         {"out", &s::out, "DIR", "where the folders of runs are", session},
         {"name", &s::name, "NAME", "folder of this run; without, made from the settings"},
@@ -180,6 +180,9 @@ inline settings new_settings(string_list const& arguments) {
   };
   settings s;
   assign(settings_table(), s, given);
+  for (const auto& [name, value] : {std::pair{"resume", s.resume}, std::pair{"config", s.config}})
+    if (says(name) && value.empty())
+      refuse("--" + std::string(name), "is empty; give a path, or leave it out");
   if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
   if (!s.config.empty() && !s.resume.empty())
     refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
