@@ -24,6 +24,8 @@ TEST_CASE("run: a statement whose condition does not hold is left out, and not e
       when(false, [&] { return x = x + 4; }), y = x * 2);
   CHECK(x(2, 4) == 1);
   CHECK(y(2, 4) == 2);
+  run(ctx, when(true, [&] { return y = x + panel_matrix<float>(3, 5); }));  // lives as long as the run
+  CHECK(y(2, 4) == 1);
 }
 
 TEST_CASE_TEMPLATE_DEFINE("run: not-a-number and infinity in one token stay in that token", Types, leaks) {
@@ -89,6 +91,25 @@ TEST_CASE_TEMPLATE_DEFINE("run: no tokens, no features and empty patterns are le
     run(ctx, nothing = w * x, y = v * nothing + 1, c = rows * cols);
     CHECK(farthest(c, [](auto, auto) { return 0.0; }) == 0);
     CHECK(farthest(y, [](auto, auto) { return 1.0; }) == 0);
+    block_sparse_matrix<T, Block> narrow(30, 0), flat(0, 30);
+    run(ctx, narrow = sampled(x * transposed(nothing)), flat = sampled(nothing * transposed(x)));
+    CHECK(narrow.size() + flat.size() == 0);
+  }
+  {
+    // Between statements that are carried together.
+    const auto x = filled(panel_matrix<T>(30, 200), 2);
+    panel_matrix<T> const no_tokens(30, 0), no_features(0, 200);
+    block_sparse_matrix<T, block_shape<4>> rows(0, 30), cols(30, 30), c(0, 30);
+    block_sparse_matrix<T, Block> g(0, 30);
+    feature_vector<T> b(30);
+    panel_matrix<T> y(30, 200), z(30, 200);
+    const auto check = [&](auto const& between) {
+      run(ctx, y = x + 1, between, z = y + 1);
+      CHECK(farthest(z, [&](auto f, auto t) { return double(x(f, t)) + 2; }) <= 1e-5);
+    };
+    check(b = sum_tokens(no_tokens));
+    check(c = rows * cols);
+    check(g = sampled(no_features * transposed(x)));
   }
 }
 TEST_CASE_TEMPLATE_APPLY(empty, support::fewer);

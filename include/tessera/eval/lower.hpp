@@ -32,7 +32,6 @@ template <int Operand, int Scalar, int Product> struct cursor {
   static constexpr int operand = Operand, scalar = Scalar, product = Product;
   using after_operand = cursor<Operand + 1, Scalar, Product>;
   using after_scalar = cursor<Operand, Scalar + 1, Product>;
-  using after_product = cursor<Operand, Scalar, Product + 1>;
 };
 
 template <class T> std::byte* bytes(T const* data) {

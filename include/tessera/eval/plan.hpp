@@ -186,18 +186,18 @@ class plan {
   }
 
   int threads() const { return context_.threads(); }
-  context& where() { return context_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
   /// Cuts the steps into tiles and phases. Throws if they cannot stand in one run.
   TESSERA_COLD void schedule() {
+    leave_out_empty();
     split_panels();
     delay_row_sums();
     chains_ = phases_ = 0;
     for (int first = 0, last; first < steps_; first = last) {
       last = carried_until(first);
-      if (step_[first].tiles > 0) place(first, last);
+      place(first, last);
     }
   }
 
@@ -235,6 +235,14 @@ class plan {
         if (it.owner == memory::shared) it.base = base;
         if (it.owner == memory::kept) it.base = base + kept_at + it.offset;
       }
+  }
+
+  /// Steps without tiles compute nothing, and chains are contiguous: they would stand within one.
+  TESSERA_COLD void leave_out_empty() {
+    int kept = 0;
+    for (int i = 0; i < steps_; ++i)
+      if (step_[i].tiles > 0) step_[kept++] = step_[i];
+    steps_ = kept;
   }
 
   /// When panels are few, or divide badly among the threads, a panel's features are several tiles.
@@ -343,8 +351,9 @@ class plan {
         if (!found)
           throw error(
               "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
-              "mixes tokens, so store the value in a tensor, or write the statements that use it one after "
-              "the other");
+              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
+              "the "
+              "statements that use it one after the other");
       }
   }
 

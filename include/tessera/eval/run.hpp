@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -182,7 +183,7 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.add(operand_of<over::all_panels>(a));
     product.add(operand_of<over::all_panels>(b));
     if (transposed) product.add(p.keep(to.size_bytes()));
-    if (product.lines > 0) Step::prepare(p, product);
+    if (to.size() > 0) Step::prepare(p, product);
     p.add(product);
   }
 };
@@ -249,14 +250,13 @@ void lower(plan& p, Statement const& s) {
 template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
-/// A statement that is left out unless `holds`; `make` gives it.
-template <class Make>
+/// A statement, or none. It lives as long as this, so that a plan may refer to it.
+template <class Statement>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
   using statement_tag = void;
-  bool holds;
-  Make make;
+  std::optional<Statement> statement;
   void lower(eval::plan& p) const {
-    if (holds) eval::lower(p, make());
+    if (statement) eval::lower(p, *statement);
   }
 };
 
@@ -264,8 +264,9 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 /// called: `run(ctx, when(dx, [&] { return *dx = transposed(w) * dy; }))`
 template <class Make>
   requires runnable<std::invoke_result_t<Make const&>>
-optional_statement<Make> when(bool condition, Make make) {
-  return {condition, std::move(make)};
+optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make const& make) {
+  if (!condition) return {std::nullopt};
+  return {make()};
 }
 
 /// Computes statements in the order they are written, as far as one can see: what may be carried through

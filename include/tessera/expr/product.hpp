@@ -16,8 +16,6 @@ template <leaf Leaf> struct transpose {
   using value_type = typename Leaf::value_type;
   Leaf of;
 };
-template <class T> inline constexpr bool is_transpose = false;
-template <class Leaf> inline constexpr bool is_transpose<transpose<Leaf>> = true;
 
 /// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
 template <leaf Matrix, bool Transposed, class X> struct product {
