@@ -131,6 +131,8 @@ TEST_CASE("embedding: wrong ids, positions and shapes are refused") {
   CHECK_THROWS_AS(static_cast<void>(add_rows(y, table, ids{1})), shape_error);
   CHECK_THROWS_AS(static_cast<void>(scatter_rows(table, other, ids{1, 2})), shape_error);
   CHECK_THROWS_AS(static_cast<void>(gather_tokens(y, x, ids{1, 5})), shape_error);
+  CHECK_THROWS_AS(static_cast<void>(gather_tokens(x, x, ids{1, 0, 2, 3, 4})), shape_error);
+  CHECK_THROWS_AS(static_cast<void>(scatter_tokens(x, x, ids{0, 1, 2, 3, 4})), shape_error);
   CHECK_THROWS_AS(static_cast<void>(scatter_tokens(x, y, ids{2, 1})), shape_error);
   table.set_pattern(pattern::from_rows(3, 2, {0, 1, 1, 1}, {0}));
   CHECK_THROWS_AS(static_cast<void>(gather_rows(y, table, ids{1, 2})), shape_error);

@@ -197,6 +197,8 @@ auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::
     throw shape_error(message("[gather_tokens] ", positions.size(), " tokens of ", x.features(),
                               " features are wanted, but the destination has ", y.tokens(), " of ",
                               y.features()));
+  if (&x == &y)
+    throw shape_error("[gather_tokens] the destination is also the source: tokens cannot move in place");
   eval::require_indices("gather_tokens", "tokens", positions, x.tokens());
   return eval::chosen_tokens<T>{&y, &x, positions, false};
 }
@@ -208,6 +210,8 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
     throw shape_error(message("[scatter_tokens] ", y.tokens(), " tokens of ", y.features(),
                               " features cannot go to ", positions.size(), " positions of ", x.features(),
                               " features"));
+  if (&x == &y)
+    throw shape_error("[scatter_tokens] the destination is also the source: tokens cannot move in place");
   eval::require_indices("scatter_tokens", "tokens", positions, x.tokens());
   for (std::size_t i = 1; i < positions.size(); ++i)
     if (positions[i - 1] >= positions[i])
