@@ -21,6 +21,10 @@ TEST_CASE("block_sparse_matrix: blocks of the pattern are stored, row by row, ot
   CHECK(m.size_bytes() == 3 * 32 * sizeof(float));
   CHECK(m.find(5, 10) == 32 + 1 * 8 + 2);
   CHECK(m.find(5, 3) == -1);
+  for (const std::int64_t outside : {std::int64_t(-1), std::int64_t(1) << 34}) {
+    CHECK(m.find(outside, 0) == -1);
+    CHECK(m.find(0, outside) == -1);
+  }
   m.at_slot(1)[10] = 7;
   CHECK(m(5, 10) == 7);
   CHECK(m(5, 3) == 0);

@@ -99,8 +99,9 @@ template <element Element, class Block> class block_sparse_matrix {
                                                      Block::elements);
   }
 
-  /// Where element (i, j) stands in data(), or -1 if it is absent.
+  /// Where element (i, j) stands in data(), or -1 if it is absent or outside the matrix.
   std::int64_t find(std::int64_t i, std::int64_t j) const {
+    if (i < 0 || i >= rows_ || j < 0 || j >= cols_) return -1;
     const std::int64_t slot = pattern_.find(int(i / Block::rows), int(j / Block::cols));
     return slot < 0 ? -1 : slot * Block::elements + i % Block::rows * Block::cols + j % Block::cols;
   }
