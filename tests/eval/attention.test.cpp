@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/larger.hpp>
 #include <support/reference.hpp>
 
 #include <tessera/eval/account.hpp>
@@ -249,7 +250,7 @@ TEST_CASE(
         const double bound =
             exact.bound(f, t) + narrowed.bound(f, t) +
             unit_roundoff<bfloat16> * (std::abs(in_float) + exact.bound(f, t) + narrowed.bound(f, t));
-        worst = std::max(worst, std::abs(error) / bound);
+        worst = support::larger(worst, support::multiple(std::abs(error), bound));
       }
     CHECK(worst <= 1);
   }

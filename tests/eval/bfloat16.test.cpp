@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/larger.hpp>
 
 #include <tessera/eval/account.hpp>
 
@@ -254,7 +255,7 @@ template <class W, class X, class Y, class Block> void check_products() {
         const double allowed =
             support::bound<float>(terms + 1, sizes(f, t) + 1) * slope +
             (std::is_same_v<T, bfloat16> ? unit_roundoff<bfloat16> * std::abs(exact) * 1.01 : 0);
-        worst = std::max(worst, std::abs(double(got(f, t)) - exact) / allowed);
+        worst = support::larger(worst, support::multiple(std::abs(double(got(f, t)) - exact), allowed));
       }
     CHECK(worst <= 1);
   };

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/larger.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
@@ -38,7 +39,8 @@ template <class T>
 double excess(reference const& got, reference const& exact, reference const& magnitude, std::int64_t terms) {
   double worst = 0;
   for (std::size_t i = 0; i < exact.values.size(); ++i)
-    worst = std::max(worst, std::abs(got.values[i] - exact.values[i]) / bound<T>(terms, magnitude.values[i]));
+    worst = support::larger(worst, support::multiple(std::abs(got.values[i] - exact.values[i]),
+                                                     bound<T>(terms, magnitude.values[i])));
   return worst;
 }
 

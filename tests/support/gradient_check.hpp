@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <support/larger.hpp>
 #include <support/reference.hpp>
 
 #include <tessera/eval/run.hpp>
@@ -40,7 +41,7 @@ double gradient_error(std::int64_t count, Element&& element, Gradient&& gradient
     value = before - h;
     const double below = loss();
     value = before;
-    worst = std::max(worst, std::abs((above - below) / (2 * h) - gradient(k)));
+    worst = larger(worst, std::abs((above - below) / (2 * h) - gradient(k)));
   }
   return worst / largest;
 }
@@ -150,7 +151,7 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
         INFO("parameter ", name.text());
         double worst = 0, largest = 1e-30;
         for (auto t = twice.begin(), s = single.begin(); t != twice.end(); ++t, ++s) {
-          worst = std::max(worst, std::abs(*t - 2 * *s));
+          worst = larger(worst, std::abs(*t - 2 * *s));
           largest = std::max(largest, std::abs(*s));
         }
         CHECK(worst <= 1e-12 * largest);

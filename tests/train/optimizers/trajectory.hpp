@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <support/larger.hpp>
 #include <train/golden.hpp>
 
 #include <tessera/train/optimizers/optimizer.hpp>
@@ -33,7 +34,7 @@ template <class Optimizer, class Block> struct trajectory {
 inline double largest_difference(weight_and_bias const& a, weight_and_bias const& b) {
   double worst = 0;
   const auto compare = [&](double x, double y) {
-    worst = std::max(worst, std::abs(x - y) / std::max(1.0, std::abs(y)));
+    worst = support::larger(worst, std::abs(x - y) / std::max(1.0, std::abs(y)));
   };
   for (int i = 0; i < 24; ++i) {
     compare(a.bias[i], b.bias[i]);
