@@ -2,8 +2,10 @@
 #pragma once
 
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
-// tessera lives in, so that two source files compiled with different flags can be linked together: their
+// tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
+// Flags that no name tells apart, such as those for AVX-512 with and without bfloat16, must be the same in
+// all files.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TESSERA_ISA avx512
 #define TESSERA_ISA_NAME "avx512"
