@@ -240,8 +240,11 @@ class plan {
   /// Steps without tiles compute nothing, and chains are contiguous: they would stand within one.
   TESSERA_COLD void leave_out_empty() {
     int kept = 0;
-    for (int i = 0; i < steps_; ++i)
-      if (step_[i].tiles > 0) step_[kept++] = step_[i];
+    for (int i = 0; i < steps_; ++i) {
+      if (step_[i].tiles == 0) continue;
+      if (kept < i) step_[kept] = step_[i];
+      ++kept;
+    }
     steps_ = kept;
   }
 

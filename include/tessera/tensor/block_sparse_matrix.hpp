@@ -86,6 +86,7 @@ template <element Element, class Block> class block_sparse_matrix {
       }
     });
   }
+  /// Sets them all to one.
   void fill(Element value) {
     generate([value](std::int64_t, std::int64_t) { return value; });
   }

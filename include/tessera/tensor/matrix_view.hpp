@@ -95,13 +95,7 @@ template <element From, element To> void copy(panel_matrix<From> const& from, pa
 template <class T, element Element, class Block>
 void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
   detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), "view", from.rows, from.cols);
-  to.stored().for_each([&](int i, int j, std::int64_t slot) {
-    Element* value = to.data() + slot * Block::elements;
-    for (std::int64_t r = std::int64_t(i) * Block::rows; r < std::int64_t(i + 1) * Block::rows; ++r)
-      for (std::int64_t c = std::int64_t(j) * Block::cols; c < std::int64_t(j + 1) * Block::cols;
-           ++c, ++value)
-        *value = r < to.rows() && c < to.cols() ? static_cast<Element>(from(r, c)) : Element{};
-  });
+  to.generate([&](std::int64_t i, std::int64_t j) { return from(i, j); });
 }
 
 /// Writes `from` to a view of the whole matrix, zeros where nothing is stored.
