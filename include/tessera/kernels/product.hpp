@@ -96,8 +96,6 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
   static constexpr int feature_bytes = panel_tokens * sizeof(X);
-  /// Cache lines fetched for each block.
-  static constexpr int lines_a_block = std::max(1, (block_depth * feature_bytes) / 1024);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
   static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
@@ -122,9 +120,15 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     T* const all_sums = a.sums;
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
+    const std::int64_t weights_bytes = block_count(a, 0, a.index.lines) * int(Shape::elements * sizeof(W));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
-      chunk now{0, a.index.blocks_a_line, std::int32_t((c + 1) * blocks / count), c == 0, c + 1 == count};
+      chunk now{.first = 0,
+                .ahead = a.index.blocks_a_line,
+                .limit = std::int32_t((c + 1) * blocks / count),
+                .begins = c == 0,
+                .ends = c + 1 == count,
+                .fetches = weights_bytes > sizes::fitting_weights_bytes};
       const auto first_of = [&](int line) {
         return c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
       };
@@ -157,10 +161,20 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     std::int32_t ahead;  // from a block to the one fetched meanwhile
     std::int32_t limit;  // block column or row where the chunk ends
     bool begins, ends;   // the sums
+    bool fetches;        // the weights of the next line
   };
+
+  /// The fetching of `next`: its share at each tile of a block, no line twice, as that takes time too.
   struct ahead {
-    std::byte const* at;
-    std::ptrdiff_t step;  // at each block
+    static constexpr int fraction = 20;
+    std::byte const* from;
+    std::uint64_t at, step;  // cache lines, in 2^-fraction
+
+    TESSERA_INLINE void fetch() {
+      std::uint64_t line = at >> fraction;
+      at += step;
+      for (; line < at >> fraction; ++line) simd::prefetch<2>(from + line * 64);
+    }
   };
 
   /// Steps along the depth for which sums are worth carrying from chunk to chunk.
@@ -185,14 +199,19 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                             kept / sizes::line_bytes));
   }
 
-  /// The fetching is spread evenly over the blocks.
+  /// The fetching is spread evenly over the tiles, of each at most as much as it reads itself.
   static ahead fetch_plan(arguments const& a, int count) {
-    const std::int64_t blocks = a.index.start
-                                    ? a.index.start[a.last_line] - a.index.start[a.first_line]
-                                    : std::int64_t(a.last_line - a.first_line) * a.index.blocks_a_line;
-    const std::int64_t visits = blocks * (line_rows / rows);
-    if (!a.next || visits == 0) return {reinterpret_cast<std::byte const*>(a.x), 0};
-    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), std::ptrdiff_t(a.next_bytes) / visits};
+    const std::int64_t tiles = block_count(a, a.first_line, a.last_line) * (line_rows / rows);
+    if (!a.next || tiles == 0) return {nullptr, 0, 0};
+    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * block_depth * feature_bytes);
+    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), 0,
+            (std::uint64_t(bytes / 64) << ahead::fraction) / std::uint64_t(tiles)};
+  }
+
+  /// Blocks of some lines.
+  static std::int64_t block_count(arguments const& a, int first, int last) {
+    return a.index.start ? a.index.start[last] - a.index.start[first]
+                         : std::int64_t(last - first) * a.index.blocks_a_line;
   }
 
   TESSERA_INLINE static W const* block(arguments const& a, int line, std::int32_t b) {
@@ -224,22 +243,21 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       acc[i / C][i % C] = now.begins ? simd::zero<Arch, T>()
                                      : simd::load<Arch>(carried + i / C * panel_tokens + i % C * lanes);
     });
-    std::byte const* at = next.at;
+    ahead fetching = next;  // in registers
     std::int32_t b = now.first;
     const std::int32_t end = end_of(a, line);
     for (; b < end; ++b) {
       const std::int32_t other = a.index.other[b];
       if (other >= now.limit) break;
-      for (int l = 0; l < lines_a_block; ++l) simd::prefetch<2>(at + l * 64);
-      at += next.step;
+      fetching.fetch();
       W const* const w = block(a, line, b) + row * Shape::cols;
-      fetch_rows(w + std::int64_t(now.ahead) * Shape::elements);
+      if (now.fetches) fetch_rows(w + std::int64_t(now.ahead) * Shape::elements);
       const std::int64_t feature = std::int64_t(other) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
       multiply_block<C>(acc, w, a.x, feature, depth, token);
     }
-    next.at = at;
+    next = fetching;
     if (sums_in_memory || !now.ends) {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         simd::store<Arch>(carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);

@@ -17,6 +17,8 @@ template <class T, class Arch> struct register_block {
   // What a product uses of an activation at a time: a whole panel, or else a chunk of it, and of that one
   // line.
   static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
+  // Weights that stay in the caches from panel to panel.
+  static constexpr int fitting_weights_bytes = 512 << 10;
   static constexpr const char* name = wide ? "4x4" : "4x2";
 };
 
