@@ -99,9 +99,10 @@ inline double time_of(job const& work, int times) {
 }
 
 /// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike, and in
-/// another order each round, as a job also finds the caches as the one before it left them. While results are
-/// unsteady up to twice as many rounds are made. Every job has been run before, so it is warm. Beside jobs
-/// of several threads those of one run on each core in turn: cores are not always equally fast.
+/// another order each round, as a job also finds the caches as the one before it left them. A job that is run
+/// several times in a sample is run once before it: what it finds there then is its own. While results are
+/// unsteady up to twice as many rounds are made. Beside jobs of several threads those of one run on each core
+/// in turn: cores are not always equally fast.
 inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
                          std::function<void(int round, int rounds)> const& progress) {
   std::vector<int> repeats;
@@ -126,6 +127,7 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
       std::optional<on_core> here;
       if (each_core && e.what.threads == 1) here.emplace(round);
       const double peak = peak_gflops(e.what.element, e.what.threads);
+      if (repeats[i] > 1) time_of(e.work, 1);
       e.samples.push_back({time_of(e.work, repeats[i]) / repeats[i], peak});
     }
     if (round + 1 == rounds && rounds < limit && round_ns < 2e9 &&
