@@ -42,6 +42,7 @@ int command(string_list const& arguments) {
                 help_text(sampling_table()).c_str());
     return 0;
   }
+  check_threads(s.threads, tessera::exec::available_threads());
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);
   const auto program = train::program_state(from);

@@ -78,7 +78,7 @@ inline bool read_value(std::string_view text, seconds& value) {
     const auto digits = static_cast<std::size_t>(
         std::from_chars(text.data(), text.data() + text.size(), part).ptr - text.data());
     const char unit = digits < text.size() ? text[digits] : ' ';
-    if (digits == 0 || (unit != 's' && unit != 'm' && unit != 'h')) return false;
+    if (digits == 0 || part < 0 || (unit != 's' && unit != 'm' && unit != 'h')) return false;
     value += seconds(part * (unit == 's' ? 1 : unit == 'm' ? 60 : 3600));
     text.remove_prefix(digits + 1);
   }

@@ -56,8 +56,9 @@ void require_same_run(run_origin const& now, run_origin const& stored, std::stri
   if (stored.text_hash != now.text_hash || stored.symbols != now.symbols)
     refuse("--resume", checkpoint + " was trained on another text; its hash is " +
                            std::to_string(stored.text_hash) + ", that of this text " +
-                           std::to_string(now.text_hash) +
-                           "; go on with the text as it was, which --text FILE may name");
+                           std::to_string(now.text_hash) + "; go on with the " +
+                           (now.asked.text.empty() ? "project's sources as they were"
+                                                   : "text as it was, which --text FILE may name"));
 }
 
 /// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it.
@@ -141,9 +142,6 @@ int command(string_list const& arguments) {
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   print("run      " + run.string() + "\n\n");
-  if (resumed.empty())
-    tessera::io::write_atomically((run / "settings.json").string(),
-                                  tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
 
   const train::interrupt_guard signals;
   std::vector<run_record> records;

@@ -6,6 +6,8 @@
 #include <system_error>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json.hpp>
 
 #include "format.hpp"
 #include "settings.hpp"
@@ -21,10 +23,10 @@ inline std::string describe(settings const& s) {
          (s.only == "dense" || !s.static_pattern ? "" : "-static");
 }
 
-/// Makes the folder of a new run, --out/NAME; never one that exists. Without --name, the first free number is
-/// put behind the description. Throws option_error for a name that is taken or no name, io_error if the
-/// folder cannot be made.
-inline std::filesystem::path make_run_folder(settings const& s) {
+/// Makes the empty folder of a new run, --out/NAME; never one that exists. Without --name, the first free
+/// number is put behind the description. Throws option_error for a name that is taken or no name, io_error if
+/// the folder cannot be made.
+inline std::filesystem::path make_empty_folder(settings const& s) {
   namespace fs = std::filesystem;
   if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
     refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
@@ -47,6 +49,21 @@ inline std::filesystem::path make_run_folder(settings const& s) {
     const fs::path folder = fs::path(s.out) / (describe(s) + "-" + std::to_string(number));
     if (made(folder)) return folder;
   }
+}
+
+/// Makes the folder of a new run with its settings.json. Throws what make_empty_folder throws, and io_error
+/// if the settings cannot be written; then no folder is left.
+inline std::filesystem::path make_run_folder(settings const& s) {
+  std::filesystem::path folder = make_empty_folder(s);
+  try {
+    tessera::io::write_atomically((folder / "settings.json").string(),
+                                  tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(folder, ignored);
+    throw;
+  }
+  return folder;
 }
 
 }  // namespace pretrain

@@ -79,9 +79,9 @@ inline option_table<settings> const& settings_table() {
         {"prune-share", &s::prune_share, "(0, 1]",
          "share of the blocks that an update replaces, at the first step; falls to none along a cosine"}}},
       {"Training",
-       {{"time", &s::time, "(0, inf)",
+       {{"time", &s::time, "(0, 1e9]",
          "training time of each model, turned into a number of steps by timing the first ones"},
-        {"steps", &s::steps, "[0, inf)", "steps of each model, in place of --time; 0: as many as fit"},
+        {"steps", &s::steps, "[0, 2e9]", "steps of each model, in place of --time; 0: as many as fit"},
         {"until-loss", &s::until_loss, "[0, inf)",
          "end when an evaluation is not above this, in nats; 0: at the last step", session},
         {"until-tokens", &s::until_tokens, "[0, 9e18]", "end after so many tokens; 0: at the last step",
@@ -97,8 +97,8 @@ inline option_table<settings> const& settings_table() {
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
-        {"eval-every", &s::eval_every, "[0, inf)", "steps between evaluations; 0: twelve in a run"},
-        {"checkpoint-every", &s::checkpoint_every, "[0, inf)",
+        {"eval-every", &s::eval_every, "[0, 2e9]", "steps between evaluations; 0: twelve in a run"},
+        {"checkpoint-every", &s::checkpoint_every, "[0, 2e9]",
          "steps between checkpoints, besides those after the best evaluations; 0: five in a run", session},
         {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},
         {"out", &s::out, "DIR", "where the folders of runs are", session},
@@ -128,14 +128,21 @@ inline option_table<sampling_settings> const& sampling_table() {
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
-        {"tokens", &s::tokens, "[1, inf)", "how many to add"},
+        {"tokens", &s::tokens, "[1, 2e9]", "how many to add"},
         {"temperature", &s::temperature, "[0, inf)",
          "logits are divided by it; 0: always the likeliest token"},
-        {"top-k", &s::top_k, "[0, inf)", "choose among so many likeliest tokens; 0: among all"},
+        {"top-k", &s::top_k, "[0, 2e9]", "choose among so many likeliest tokens; 0: among all"},
         {"seed", &s::seed, "[0, inf)", "decides what is chosen"},
         {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;
+}
+
+/// Throws option_error if --threads asks for more than this process may use.
+inline void check_threads(int asked, int available) {
+  if (asked > available)
+    refuse("--threads", tessera::message(asked, " is more than the ", available,
+                                         " that this process may use; 0 takes all of them"));
 }
 
 /// Sizes that do not go together; `available_threads` is what this process may use. Throws option_error.
@@ -152,9 +159,7 @@ inline void check(settings const& s, int available_threads) {
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
                    std::numeric_limits<int>::max() / s.context, " are possible"));
-  if (s.threads > available_threads)
-    refuse("--threads", message(s.threads, " is more than the ", available_threads,
-                                " that this process may use; 0 takes all of them"));
+  check_threads(s.threads, available_threads);
 }
 
 /// The learning rate that suits a sparse model if `dense` suits the same model without sparsity:
@@ -172,7 +177,8 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
   return s;
 }
 
-/// The settings of a new run: the defaults, over them --config, over that the arguments.
+/// The settings of a new run: the defaults, over them --config, over that the arguments. A learning rate that
+/// --config took from the suggestion is suggested anew for what the arguments say.
 inline settings new_settings(string_list const& arguments) {
   const std::vector<given_option> given = read_arguments(settings_table(), arguments);
   const auto says = [&](const char* name) {
@@ -189,6 +195,7 @@ inline settings new_settings(string_list const& arguments) {
   if (!s.config.empty()) {
     const std::string path = s.config;
     s = stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path);
+    if (s.sparse_lr == suggested_sparse_lr(s.lr, s.density)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
     assign(settings_table(), s, given);
   }

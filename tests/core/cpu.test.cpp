@@ -15,7 +15,9 @@ TEST_CASE("require_compiled_instruction_set: a machine that runs this code is ac
 }
 
 TEST_CASE("instruction set: its name says which registers the compiler may use") {
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512_bf16");
+#elif defined(__AVX512F__)
   CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512");
 #elif defined(__AVX2__)
   CHECK(std::string_view(TESSERA_ISA_NAME) == "avx2");

@@ -43,9 +43,9 @@ TEST_CASE("options: times are seconds or have units") {
   CHECK(new_settings({"--time=1.5"}).time == seconds(1.5));
   CHECK(new_settings({"--time=180s"}).time == seconds(180));
   CHECK(new_settings({"--time=3m"}).time == seconds(180));
-  for (const char* wrong : {"3x", "m", "3m2", "0", "0s", "-1m", "", "inf", "3 m"})
+  for (const char* wrong : {"3x", "m", "3m2", "0", "0s", "-1m", "1h-30m", "1e25", "", "inf", "3 m"})
     CHECK(refusal_of({std::string("--time=") + wrong}) ==
-          std::string("[--time] '") + wrong + "' is not a time, such as 90s, 3m or 1h30m, in (0, inf)");
+          std::string("[--time] '") + wrong + "' is not a time, such as 90s, 3m or 1h30m, in (0, 1e9]");
 }
 
 TEST_CASE("options: an unknown name is refused with the nearest one") {
@@ -65,7 +65,7 @@ TEST_CASE("options: a value outside its range is refused with the range") {
   CHECK(refusal_of({"--lr=inf"}) == "[--lr] 'inf' is not a number in (0, inf)");
   CHECK(refusal_of({"--layers=0"}) == "[--layers] '0' is not a whole number in [1, 1000]");
   CHECK(refusal_of({"--layers=2.5"}) == "[--layers] '2.5' is not a whole number in [1, 1000]");
-  CHECK(refusal_of({"--steps=3000000000"}) == "[--steps] '3000000000' is not a whole number in [0, inf)");
+  CHECK(refusal_of({"--steps=3000000000"}) == "[--steps] '3000000000' is not a whole number in [0, 2e9]");
   CHECK(refusal_of({"--block=5"}) == "[--block] '5' is not one of 1|4|8|16");
   CHECK(refusal_of({"--block=1|4"}) == "[--block] '1|4' is not one of 1|4|8|16");
   CHECK(refusal_of({"--level=word"}) == "[--level] 'word' is not one of char|byte");
@@ -125,6 +125,9 @@ TEST_CASE("options: mistakes in a settings file name the file and the setting") 
         "[" + file + ": layers] '1.5' is not a whole number in [1, 1000]");
   put(file, "{\"layers\": [1, 2]}");
   CHECK(error_of<tessera::option_error>(read) == "[" + file + ": layers] takes one value, not a list");
+  put(file, "{\"dry-run\": true}");
+  CHECK(error_of<tessera::option_error>(read) ==
+        "[" + file + ": dry-run] is no setting; say --dry-run in the command");
   put(file, "{\"layers\": ");
   CHECK_THROWS_AS(read(), tessera::io_error);
 }
@@ -180,6 +183,13 @@ TEST_CASE("options: the learning rate suggested for a sparse model grows with sp
   CHECK(suggested_sparse_lr(2e-4, 0.1) == doctest::Approx(2e-4 * 6.400268).epsilon(1e-6));
   CHECK(new_settings({"--lr=2e-4"}).sparse_lr == suggested_sparse_lr(2e-4, 0.1));
   CHECK(new_settings({"--lr=2e-4", "--sparse-lr=1e-3"}).sparse_lr == 1e-3);
+
+  const scratch_folder folder;
+  const std::string file = folder / "settings.json";
+  put(file, tessera::io::to_text(to_json(settings_table(), new_settings({"--lr=2e-4"}))));
+  CHECK(new_settings({"--config", file}).sparse_lr == suggested_sparse_lr(2e-4, 0.1));
+  CHECK(new_settings({"--config", file, "--lr=3e-4"}).sparse_lr == suggested_sparse_lr(3e-4, 0.1));
+  CHECK(new_settings({"--config", file, "--lr=3e-4", "--sparse-lr=1e-3"}).sparse_lr == 1e-3);
 }
 
 TEST_CASE("options: sampling needs a checkpoint") {

@@ -4,11 +4,15 @@
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
-// Flags that no name tells apart, such as those for AVX-512 with and without bfloat16, must be the same in
-// all files.
+// Other flags, such as -mtune, must be the same in all files.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#ifdef __AVX512BF16__
+#define TESSERA_ISA avx512_bf16
+#define TESSERA_ISA_NAME "avx512_bf16"
+#else
 #define TESSERA_ISA avx512
 #define TESSERA_ISA_NAME "avx512"
+#endif
 #elif defined(__AVX2__) && defined(__FMA__)
 #define TESSERA_ISA avx2
 #define TESSERA_ISA_NAME "avx2"
