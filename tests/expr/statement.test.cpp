@@ -30,7 +30,10 @@ TEST_CASE("expression: a product of a matrix and an activation of other features
   CHECK_THROWS_WITH_AS(transposed(w) * x, "[transposed(W) * x] W has 64 rows but x has 32 features",
                        shape_error);
   CHECK_THROWS_WITH_AS(w * (2 * relu(x)), "[W * x] W has 48 columns but x has 32 features", shape_error);
-  CHECK_THROWS_AS(w * uniform(1), shape_error);  // which has no size of its own
+  CHECK_THROWS_WITH_AS(w * uniform(1),
+                       "[W * x] W has 48 columns but x, the same for every feature, has no number of them: "
+                       "store it in a panel_matrix first",
+                       shape_error);
 }
 
 TEST_CASE("expression: operands of different sizes are refused") {

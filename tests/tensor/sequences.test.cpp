@@ -23,6 +23,12 @@ TEST_CASE("sequences: lengths become offsets") {
   CHECK(s.length(1) == 0);
 }
 
+TEST_CASE("sequences: a negative length is named") {
+  CHECK_THROWS_WITH_AS(sequences::from_lengths(numbers{5, -3}),
+                       "[sequences] length 1 is -3: a sequence cannot have fewer tokens than none",
+                       shape_error);
+}
+
 TEST_CASE("sequences: equal lengths are cut from the same number of tokens") {
   const sequences s = sequences::of_equal_length(3, 50);
   CHECK(s.count() == 3);

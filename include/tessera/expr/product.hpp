@@ -57,8 +57,13 @@ inline constexpr bool one_type =
 
 TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
   if (features == inner) return;
-  throw shape_error(message(transposed ? "[transposed(W) * x] W has " : "[W * x] W has ", inner,
-                            transposed ? " rows but x has " : " columns but x has ", features, " features"));
+  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
+  if (features < 0)
+    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
+                              " but x, the same for every feature, has no number of them: store it in a "
+                              "panel_matrix first"));
+  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
+                            features, " features"));
 }
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {

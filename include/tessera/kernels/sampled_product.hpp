@@ -368,8 +368,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       unroll<Blocks * rows / lanes_a_column>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int first = i * lanes_a_column, p = first / rows, r = first % rows;
         T* to = values + p * Shape::elements + (row + r) * Shape::cols;
-        if (rows == Shape::rows || std::int64_t(cols[p]) * Shape::cols < a.cols)
-          add(to, simd::sum_groups<lanes_a_column, T, Arch>(acc + first));
+        add(to, simd::sum_groups<lanes_a_column, T, Arch>(acc + first));
       });
     } else {
       alignas(64) T sums[round_up(Blocks * rows, lanes_a_column) * columns];

@@ -13,7 +13,7 @@ namespace tessera::inline TESSERA_ISA::nn {
 
 /// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default is within 6e-7 of ops::gelu and
 /// three to four times as fast, which is 7 % of a step of a sparse layer.
-///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (features, hidden)   z (hidden, tokens)
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
 /// Only z is kept; f(z) stays in the cache, and backward computes it again.
 template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   using activation = Op;

@@ -48,7 +48,12 @@ class sequences {
   TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
                                              std::vector<std::int64_t> valid = {}) {
     std::vector<std::int64_t> offsets{0};
-    for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
+    for (const std::int64_t length : lengths) {
+      if (length < 0)
+        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
+                                  ": a sequence cannot have fewer tokens than none"));
+      offsets.push_back(offsets.back() + length);
+    }
     return sequences(std::move(offsets), std::move(valid));
   }
   static sequences of_equal_length(std::int64_t count, std::int64_t length) {
