@@ -164,14 +164,15 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     bool fetches;        // the weights of the next line
   };
 
-  /// The fetching of `next`: its share at each tile of a block, no line twice, as that takes time too.
+  /// The fetching of `next`: its share at each tile of a block, no line twice, as that takes time too, and of
+  /// a panel that fits the caches only in the second half, as it takes their room.
   struct ahead {
     static constexpr int fraction = 20;
     std::byte const* from;
-    std::uint64_t at, step;  // cache lines, in 2^-fraction
+    std::int64_t at, step;  // cache lines, in 2^-fraction; before the first one nothing is fetched
 
     TESSERA_INLINE void fetch() {
-      std::uint64_t line = at >> fraction;
+      std::int64_t line = std::max<std::int64_t>(at, 0) >> fraction;
       at += step;
       for (; line < at >> fraction; ++line) simd::prefetch<2>(from + line * 64);
     }
@@ -204,8 +205,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     const std::int64_t tiles = block_count(a, a.first_line, a.last_line) * (line_rows / rows);
     if (!a.next || tiles == 0) return {nullptr, 0, 0};
     const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * block_depth * feature_bytes);
-    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), 0,
-            (std::uint64_t(bytes / 64) << ahead::fraction) / std::uint64_t(tiles)};
+    const std::int64_t all = bytes / 64 << ahead::fraction, before = count == 1 ? all : 0;
+    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
   }
 
   /// Blocks of some lines.
