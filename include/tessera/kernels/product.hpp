@@ -202,9 +202,12 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
   /// The fetching is spread evenly over the tiles, of each at most as much as it reads itself.
   static ahead fetch_plan(arguments const& a, int count) {
-    const std::int64_t tiles = block_count(a, a.first_line, a.last_line) * (line_rows / rows);
+    constexpr int tile_tokens = registers * lanes;
+    const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
+    const std::int64_t tiles = block_count(a, a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
     if (!a.next || tiles == 0) return {nullptr, 0, 0};
-    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * block_depth * feature_bytes);
+    constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
+    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
     const std::int64_t all = bytes / 64 << ahead::fraction, before = count == 1 ? all : 0;
     return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
   }
