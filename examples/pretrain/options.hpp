@@ -78,11 +78,9 @@ option<Settings> const& find_option(option_table<Settings> const& table, std::st
                     : "there is no such option; did you mean " + dashes + std::string(nearest) + "?");
 }
 
-/// Stores what was given; throws option_error that says what would be right, also for a command in a file.
+/// Stores what was given; throws option_error that says what would be right.
 template <class Settings>
 void assign(option<Settings> const& row, Settings& settings, given_option const& given) {
-  if (row.role == option_role::command && !given.where.starts_with("--"))
-    refuse(given.where, "is no setting; say --" + std::string(row.name) + " in the command");
   const auto store = [&](auto member) {
     auto& value = settings.*member;
     if constexpr (std::is_same_v<decltype(value), string_list&>) {

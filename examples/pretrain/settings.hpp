@@ -170,10 +170,15 @@ inline double suggested_sparse_lr(double dense, double density) {
   return dense * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
 }
 
-/// The settings in a JSON object, on top of the defaults; `document` names it in errors.
+/// The settings in a JSON object, on top of the defaults; `document` names it in errors. Commands are none.
 inline settings stored_settings(tessera::io::json const& object, std::string const& document) {
   settings s;
-  assign(settings_table(), s, read_json(object, document));
+  for (given_option const& given : read_json(object, document)) {
+    const auto& row = find_option(settings_table(), given.name, given.where);
+    if (row.role == option_role::command)
+      refuse(given.where, "is no setting; say --" + given.name + " in the command");
+    assign(row, s, given);
+  }
   return s;
 }
 

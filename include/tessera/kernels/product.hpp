@@ -200,7 +200,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                             kept / sizes::line_bytes));
   }
 
-  /// The fetching is spread evenly over the tiles, of each at most as much as it reads itself.
+  /// The fetching is spread evenly over the tiles: in all at most as much as they read themselves.
   static ahead fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
