@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
+#include <cstdlib>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
@@ -188,6 +191,60 @@ TEST_CASE("plan: few panels are cut into tiles for all threads") {
   CHECK(account(one, n.z = n.w1 * n.x).tasks.size() == 1);
   CHECK(account(eight, n.z = n.w1 * n.x).tasks.size() == 5);  // its block rows
   CHECK(account(eight, n.z = n.w1 * n.x).total.multiplies == account(one, n.z = n.w1 * n.x).total.multiplies);
+}
+
+TEST_CASE("plan: panels of a product alone are cut finer, so that threads of unequal speed end together") {
+  context two(2, oversubscribe::allowed);
+  network n{16 * 64};
+  CHECK(account(two, n.z = n.w1 * n.x + n.b).tasks.size() == 16 * 4);
+  CHECK(stages(account(two, n.z = n.w1 * n.x, n.h = relu(n.z))) == 1);  // whole ones are carried on
+  network many{64 * 64};
+  CHECK(account(two, many.z = many.w1 * many.x).tasks.size() == 64);
+  network_of<block_shape<1>> single{16 * 64};  // has been ordered for whole panels
+  CHECK(account(two, single.z = single.w1 * single.x).tasks.size() == 16 + 1);
+}
+
+TEST_CASE_TEMPLATE("plan: tiles of lines have about the same number of blocks", Block, block_shape<8>,
+                   block_shape<1>) {
+  // Row i stores i + 1 of 64 blocks; the second half of the rows has three quarters of all.
+  const int size = 64 * Block::rows;
+  const pattern lower = band_pattern(64, 64, 63, 0);
+  block_sparse_matrix<float, Block> g(size, size, lower);
+  const auto a = filled(panel_matrix<float>(size, 64), 1), b = filled(panel_matrix<float>(size, 64), 2);
+  context two(2, oversubscribe::allowed);
+  const workload w = account(two, g = sampled(a * transposed(b)));
+  REQUIRE(w.tasks.size() == 2);
+  for (task const& t : w.tasks)
+    CHECK(std::abs(2 * t.multiplies - w.total.multiplies) <= 64 * Block::elements * 64);
+}
+
+TEST_CASE_TEMPLATE("plan: any number of threads gives the same bits where one line has most blocks", Block,
+                   block_shape<16>, block_shape<8>, block_shape<1>) {
+  constexpr int lines = 40, size = lines * Block::rows;
+  std::vector<char> mask;
+  for (int row = 0; row < lines; ++row)
+    for (int col = 0; col < lines; ++col)
+      mask.push_back(row == 7 || col == 9 || (row == col && row % 3 == 0));
+  const pattern arrow = pattern_from_mask(lines, lines, mask);
+  block_sparse_matrix<float, Block> w(size, size, arrow);
+  w.generate([](auto row, auto col) { return float(row % 7) - float(col % 5) * 0.25f; });
+  const auto x = filled(panel_matrix<float>(size, 300), 1), dy = filled(panel_matrix<float>(size, 300), 2);
+  const auto results = [&](int threads) {
+    context ctx(threads, oversubscribe::allowed);
+    panel_matrix<float> y(size, 300), dx = y;
+    block_sparse_matrix<float, Block> g(size, size, arrow), ww(size, size, product_pattern(arrow, arrow));
+    run(ctx, y = w * x, dx = transposed(w) * dy, g = sampled(dy * transposed(x)), ww = w * w);
+    return std::tuple(y, dx, g, ww);
+  };
+  const auto [y, dx, g, ww] = results(1);
+  for (const int threads : {2, 3, 8, 60}) {
+    INFO(threads, " threads");
+    const auto [y2, dx2, g2, ww2] = results(threads);
+    CHECK(same_bits(y, y2));
+    CHECK(same_bits(dx, dx2));
+    CHECK(same_bits(g, g2));
+    CHECK(same_bits(ww, ww2));
+  }
 }
 
 TEST_CASE("plan: a local value used behind a statement that mixes tokens is refused") {

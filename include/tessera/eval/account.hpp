@@ -154,7 +154,7 @@ inline cost counted_cost(step const& s, tile const& t) {
       return {copied * s.operand[1].element_bytes, copied * size, 0};
     }
     case work::sampled: {
-      const share sampled_lines(s.lines, t.index / s.parts, s.tiles / s.parts);
+      const share sampled_lines = lines_of(s, t.index / s.parts, s.tiles / s.parts);
       const share columns = columns_of(s, t.index % s.parts);
       const std::int64_t sums = blocks_in(s.index, sampled_lines, columns) * block;
       const std::int64_t rows = rows_in(sampled_lines, s.block_rows, s.features),

@@ -317,7 +317,7 @@ TESSERA_COLD void lower_reduction(plan& p, operand const& to, std::int64_t token
   lowered::bind(p, s, node.argument);
   s.depth = expr::extent_of(node.argument).features;
   if (s.depth < 1) throw shape_error("[reduction over features] there must be at least one feature");
-  s.divisible = false;  // needs all features of a panel
+  s.divides = division::never;  // needs all features of a panel
   s.compute = map_step<simd::native, E, typename lowered::tree>::template fold<Op>;
   p.add(s);
 }

@@ -60,6 +60,10 @@ struct tile {
   std::byte* scratch;
 };
 
+/// When the features of a panel may be several tiles: never, where the threads would else have unequal
+/// shares, or, as it costs nothing, wherever few panels are left to even out threads of unequal speed.
+enum class division : std::uint8_t { never, if_uneven, freely };
+
 /// One kernel call for each tile: plain data. Operand 0 is what it writes.
 struct step {
   static constexpr int most_operands = 12;
@@ -70,8 +74,8 @@ struct step {
   work computes = work::other;
   std::uint8_t element_bytes = 0;  // of what it writes
   int tiles = 0;
-  int parts = 1;          // tiles of one panel, or of one range of lines
-  bool divisible = true;  // a panel may be several tiles
+  int parts = 1;  // tiles of one panel, or of one range of lines
+  division divides = division::if_uneven;
   bool accumulates = false;
   int operands = 0, scalars = 0;
   int results = 1;  // how many operands it writes: the first ones
@@ -127,6 +131,8 @@ inline bool overlap(operand const& a, operand const& b) {
 class plan {
  public:
   static constexpr int most_steps = 40, most_locals = 16;
+  /// Where tiles can be divided freely: the last one then is a thirtieth of what a thread does.
+  static constexpr int tiles_a_thread = 32;
 
   explicit plan(context& ctx) : context_(ctx) {}
   plan(plan const&) = delete;
@@ -248,7 +254,8 @@ class plan {
     steps_ = kept;
   }
 
-  /// When panels are few, or divide badly among the threads, a panel's features are several tiles.
+  /// When panels are few, or divide badly among the threads, a panel's features are several tiles; unless
+  /// what they are needed for or made from could be carried with them.
   TESSERA_COLD void split_panels() {
     const int threads = context_.threads();
     if (threads == 1) return;
@@ -257,13 +264,25 @@ class plan {
         if (step_[i].operand[o].owner == memory::worker) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
-      if (s.kind != cut::panels || !s.divisible) continue;
+      if (s.kind != cut::panels || s.divides == division::never) continue;
+      int most = 2 * threads;
       const int busiest = ceil_div(s.tiles, threads) * threads;
-      if (busiest * 8 <= s.tiles * 9) continue;  // at most an eighth of the time is lost
-      s.parts = std::max(1, std::min(2 * threads, s.line_groups()));
-      if (s.parts == 1) continue;
+      if (busiest * 8 <= s.tiles * 9) {  // at most an eighth of the time is lost
+        if (s.divides != division::freely || may_be_carried(i)) continue;
+        most = std::min(most, ceil_div(tiles_a_thread * threads, s.tiles));
+      }
+      s.parts = std::max(1, std::min(most, s.line_groups()));
       s.tiles *= s.parts;
     }
+  }
+
+  /// Whether another step is at the same panels what this one needs or is needed for.
+  bool may_be_carried(int at) const {
+    for (int i = 0; i < steps_; ++i)
+      if (i != at && step_[i].kind == cut::panels &&
+          relate(step_[std::min(i, at)], step_[std::max(i, at)]) == relation::same_tile)
+        return true;
+    return false;
   }
 
   /// A sum of rows waits for the next steps that touch what it touches: it does not come between statements

@@ -298,7 +298,7 @@ template <expression Expression> double total(context& ctx, Expression const& ex
       throw shape_error("[total] the expression has no size of its own: it needs an activation");
     eval::step s;
     s.kind = eval::cut::panels;
-    s.divisible = false;
+    s.divides = eval::division::never;
     s.features = Node::laid_over == domain::tokens ? 1 : size.features;
     s.tokens = size.tokens;
     s.tiles = int(tiles = s.panels());

@@ -47,9 +47,28 @@ struct share {
       : first(int(std::int64_t(count) * part / parts)), last(int(std::int64_t(count) * (part + 1) / parts)) {}
 };
 
-/// The lines of a panel that fall to a part, or of a matrix that fall to a tile: whole groups of them.
+/// The lines of a panel that fall to a part, or of a matrix that fall to a tile: whole groups of them, with
+/// about as many blocks in each part. A line by itself counts as one more.
 inline share lines_of(step const& s, int part, int parts) {
   share lines(s.line_groups(), part, parts);
+  if (auto const* const start = s.index.start) {
+    const auto work_before = [&](int group) {
+      const int line = std::min(s.lines, group * s.lines_together);
+      return std::int64_t(start[line]) + line;
+    };
+    const auto first_of = [&](int of) {
+      const std::int64_t wanted = work_before(s.line_groups()) * of / parts;
+      int low = 0, high = s.line_groups();
+      while (low < high)
+        if (const int middle = (low + high) / 2; work_before(middle) < wanted)
+          low = middle + 1;
+        else
+          high = middle;
+      return low;
+    };
+    lines.first = first_of(part);
+    lines.last = first_of(part + 1);
+  }
   lines.first = std::min(s.lines, lines.first * s.lines_together);
   lines.last = std::min(s.lines, lines.last * s.lines_together);
   return lines;
@@ -110,9 +129,12 @@ kernels::product_arguments<Types> product_arguments_of(step const& s, tile const
   a.rows = s.features;
   a.depth = s.depth;
   a.tokens = s.tokens_of(panel);
-  if (s.parts == 1 && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
-    a.next = s.address(1, panel + 1, t.scratch);
-    a.next_bytes = std::size_t(s.depth) * panel_tokens * sizeof(X);
+  const bool fetches = s.parts == 1 || s.divides == division::freely;  // its share of the next panel
+  if (fetches && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
+    const std::size_t lines_of_cache = std::size_t(s.depth) * panel_tokens * sizeof(X) / 64;
+    const share fetched(int(lines_of_cache), t.index % s.parts, s.parts);
+    a.next = s.address(1, panel + 1, t.scratch) + std::size_t(fetched.first) * 64;
+    a.next_bytes = std::size_t(fetched.last - fetched.first) * 64;
   }
   a.at = b.at;
   a.sums = reinterpret_cast<typename Types::accumulator*>(t.scratch + s.sums);
@@ -150,7 +172,7 @@ template <class Arch, class W, class Block> struct transpose_step {
   }
 
   static void compute(step const& s, tile const& t) noexcept {
-    const share lines(s.lines, t.index, s.tiles);
+    const share lines = lines_of(s, t.index, s.tiles);
     kernels::transpose_blocks<Arch, Block>(s.index, reinterpret_cast<W const*>(s.operand[1].base),
                                            reinterpret_cast<W*>(s.operand[0].base), lines.first, lines.last);
   }
@@ -161,7 +183,9 @@ template <class Arch, class Types, class Block, class Tree> struct product_step 
 
   static void prepare(plan& p, step& s) {
     s.sums = p.scratch(kernel::sums_bytes(s.index, s.depth));
-    s.divisible = !kernel::shares_lanes;
+    s.divides = kernel::shares_lanes                    ? division::never
+                : kernel::chunks(s.index, s.depth) == 1 ? division::freely
+                                                        : division::if_uneven;
     s.compute = compute;
   }
 
@@ -192,9 +216,10 @@ template <class Arch, class Types, class Tree> struct ordered_product_step {
   }
 
   static void compute_order(step const& s, tile const& t) noexcept {
-    nonzeros_of(s, s.operand[0].base)
-        .order(s.index, reinterpret_cast<typename Types::weight const*>(s.operand[1].base),
-               t.index * s.lines_together);
+    const share lines = lines_of(s, t.index, s.tiles);
+    for (int line = lines.first; line < lines.last; line += s.lines_together)
+      nonzeros_of(s, s.operand[0].base)
+          .order(s.index, reinterpret_cast<typename Types::weight const*>(s.operand[1].base), line);
   }
 
   static void compute(step const& s, tile const& t) noexcept {
@@ -342,7 +367,7 @@ template <class Arch, class Types, class Block> struct sampled_step {
   static bool transposes(step const& s) { return s.operands > 3; }
 
   static kernels::sampled_arguments<Types> arguments_of(step const& s, tile const& t) {
-    const share lines(s.lines, t.index / s.parts, s.tiles / s.parts);
+    const share lines = lines_of(s, t.index / s.parts, s.tiles / s.parts);
     const share columns = columns_of(s, t.index % s.parts);
     kernels::sampled_arguments<Types> a{};
     a.index = s.index;
@@ -366,7 +391,7 @@ template <class Arch, class Types, class Block> struct sampled_step {
 
 template <class T, int Rows, int Inner, int Cols> struct matrix_product_step {
   static void compute(step const& s, tile const& t) noexcept {
-    const share lines(s.lines, t.index, s.tiles);
+    const share lines = lines_of(s, t.index, s.tiles);
     for (int line = lines.first; line < lines.last; ++line) {
       kernels::line_index const& c = s.result_index;
       T* const values = reinterpret_cast<T*>(s.operand[0].base);

@@ -113,6 +113,25 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     return std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
   }
 
+  /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
+  /// in the L1 what a line uses, where it passes over it several times, or most of the panel, where lines use
+  /// most of it.
+  static int chunks(line_index const& index, std::int64_t depth) {
+    const std::int64_t panel = depth * feature_bytes;
+    std::int64_t kept = 0;  // in the L1
+    if (!index.start) {
+      kept = panel;
+    } else if (index.lines > 0) {
+      const std::int64_t used = std::int64_t(index.start[index.lines] / index.lines) * block_depth;
+      if (line_rows > rows)
+        kept = used * feature_bytes;
+      else if (used * sizes::line_bytes >= fewest_steps * together * panel)
+        kept = panel;
+    }
+    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
+                            kept / sizes::line_bytes));
+  }
+
   static void run(arguments const& a) noexcept {
     const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
     const bool keeps_all = count > 1 || shares_lanes;
@@ -180,25 +199,6 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
   /// Steps along the depth for which sums are worth carrying from chunk to chunk.
   static constexpr int fewest_steps = 48;
-
-  /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
-  /// in the L1 what a line uses, where it passes over it several times, or most of the panel, where lines use
-  /// most of it.
-  static int chunks(line_index const& index, std::int64_t depth) {
-    const std::int64_t panel = depth * feature_bytes;
-    std::int64_t kept = 0;  // in the L1
-    if (!index.start) {
-      kept = panel;
-    } else if (index.lines > 0) {
-      const std::int64_t used = std::int64_t(index.start[index.lines] / index.lines) * block_depth;
-      if (line_rows > rows)
-        kept = used * feature_bytes;
-      else if (used * sizes::line_bytes >= fewest_steps * together * panel)
-        kept = panel;
-    }
-    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
-                            kept / sizes::line_bytes));
-  }
 
   /// The fetching is spread evenly over the tiles: in all at most as much as they read themselves.
   static ahead fetch_plan(arguments const& a, int count) {
