@@ -13,6 +13,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/text.hpp>
 
 #include "vocabulary.hpp"
 
@@ -32,12 +33,6 @@ struct token_text {
   std::uint64_t hash;      ///< of both parts: a run is resumed on this text alone
 };
 
-/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash of what came before.
-constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
-  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return before;
-}
-
 /// What keeps `bytes` from being text at this level, or "": a NUL; at character level any byte that is not
 /// UTF-8, at byte level (Latin-1 is welcome there) more than a tenth of such bytes.
 inline std::string text_fault(std::string_view bytes, text_level level) {
@@ -45,7 +40,7 @@ inline std::string text_fault(std::string_view bytes, text_level level) {
     return tessera::message("is binary: byte ", nul, " is zero");
   std::size_t strangers = 0, first = 0;
   for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t length = utf8_length(bytes.substr(at));
+    const std::size_t length = tessera::io::utf8_length(bytes.substr(at));
     if (length == 0 && strangers++ == 0) first = at;
     at += std::max<std::size_t>(1, length);
   }
@@ -130,7 +125,7 @@ inline corpus read_repository(std::filesystem::path const& root) {
     for (std::string_view rest = file; !rest.empty();) {
       const std::string_view chunk =
           rest.substr(0, character_start(rest, std::min(chunk_bytes, rest.size())));
-      (content_hash(chunk) % 10 == 0 ? all.validation : all.training) += chunk;
+      (tessera::io::content_hash(chunk) % 10 == 0 ? all.validation : all.training) += chunk;
       rest.remove_prefix(chunk.size());
     }
   }
@@ -154,6 +149,7 @@ inline token_text tokenize(corpus const& text, text_level level, int context) {
   require("validation", result.validation.size());
   result.bytes_per_token =
       static_cast<double>(text.validation.size()) / static_cast<double>(result.validation.size());
+  using tessera::io::content_hash;
   result.hash = content_hash(text.validation, content_hash(text.training) + text.training.size());
   return result;
 }

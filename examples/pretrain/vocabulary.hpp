@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/text.hpp>
 
 namespace pretrain {
 
@@ -18,20 +19,6 @@ using token = std::int32_t;
 
 /// What one token stands for: a character (a Unicode code point), or a byte.
 enum class text_level { character, byte };
-
-/// Bytes of the character that `text`, not empty, begins with; 0 if it begins with none (RFC 3629, section
-/// 4).
-inline std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(0), second = byte(1);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool not_a_character = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
-  return overlong || not_a_character ? 0 : length;
-}
 
 /// The symbols that tokens stand for, in ascending order: token i is the i-th symbol.
 class vocabulary {
@@ -78,7 +65,7 @@ class vocabulary {
  private:
   template <class Visit> void for_each_symbol(std::string_view text, Visit visit) const {
     for (std::size_t length = 0; !text.empty(); text.remove_prefix(length)) {
-      length = level_ == text_level::byte ? 1 : std::max<std::size_t>(1, utf8_length(text));
+      length = level_ == text_level::byte ? 1 : std::max<std::size_t>(1, tessera::io::utf8_length(text));
       visit(text.substr(0, length));
     }
   }

@@ -13,6 +13,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/io/text.hpp>
 
 namespace tessera::inline TESSERA_ISA::io {
 

@@ -24,6 +24,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/simd/simd.hpp>
@@ -50,13 +51,6 @@ namespace detail {
 
 inline std::string tensors_path(std::string const& folder) { return folder + "/tensors.safetensors"; }
 inline std::string state_path(std::string const& folder) { return folder + "/state.json"; }
-
-/// FNV-1a.
-inline std::string hash_text(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return std::to_string(hash);
-}
 
 /// What decides about the last bits of results.
 inline std::string arithmetic() {
@@ -209,7 +203,7 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
       },
       optimizer.kept);
   auto metadata = io::format_metadata(checkpoint_format, checkpoint_version);
-  metadata["tessera.state"] = detail::hash_text(text);
+  metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
   const std::string place = detail::folder_meant(folder);
   const detail::folder_in_the_making made(place);
@@ -234,7 +228,7 @@ class checkpoint {
           message("is ", version, ", but versions 1 to ", checkpoint_version, " can be read"));
     tensors_.expect_format(checkpoint_format, checkpoint_version);
     const auto hash = tensors_.metadata().find("tessera.state");
-    if (hash == tensors_.metadata().end() || hash->second != detail::hash_text(text))
+    if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
       throw io_error(message("[read ", path_, "] byte 0: not the file that was written with ",
                              tensors_.path(), ": one of them was changed or replaced"));
     top.at("arithmetic").as_string();
