@@ -204,8 +204,10 @@ TEST_CASE("run: the second run of the same statements allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
   const auto w = random_matrix<float, block_shape<8>>(40, 33, 0.5, 1);
   const auto v = random_matrix<float, block_shape<1>>(33, 40, 0.5, 2);
+  const auto u = random_matrix<float, block_shape<8>>(33, 40, 0.2, 4);
   auto g = w, m = w;
   auto h = v;
+  block_sparse_matrix<float, block_shape<8>> wu(40, 40, product_pattern(w.stored(), u.stored()));
   const auto x = filled(panel_matrix<float>(33, 300), 3);
   panel_matrix<float> y(40, 300), z(33, 300);
   feature_vector<float> b(40);
@@ -215,7 +217,8 @@ TEST_CASE("run: the second run of the same statements allocates nothing" *
     const auto step = [&] {
       const auto hidden = local(gelu(w * x + b));
       run(ctx, y = hidden, z = v * hidden + x, r = mean_features(z), z = z - r,
-          g += sampled(y * transposed(z)), h = sampled(z * transposed(y)), b += sum_tokens(y), m = m + g);
+          g += sampled(y * transposed(z)), h = sampled(z * transposed(y)), b += sum_tokens(y), m = m + g,
+          wu = w * u);
       return total(ctx, square(m));
     };
     step();

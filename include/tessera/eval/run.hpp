@@ -46,8 +46,18 @@ step values_step(plan& p, std::int64_t count, expr::extent const& size, operand 
   return s;
 }
 
-/// How many blocks of a·b the pattern `c` does not store.
-inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+/// Whether the pattern `c` stores all blocks of a·b.
+inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  for (int i = 0; i < a.block_rows(); ++i)
+    for (const int k : a.row(i))
+      if (const auto all = c.row(i), some = b.row(k);
+          !std::includes(all.begin(), all.end(), some.begin(), some.end()))
+        return false;
+  return true;
+}
+
+/// How many it does not store.
+TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
   std::int64_t lost = 0;
   std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // the row that has or has lost the column
   for (int i = 0; i < a.block_rows(); ++i) {
@@ -203,13 +213,10 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A,
         "the operands and the destination of a statement have different element types: bring them to one");
     auto const& a = value.a.tensor();
     auto const& b = value.b.tensor();
-    if (!value.sampled && !to.stored().is_dense()) {
-      const std::int64_t lost = lost_blocks(a.stored(), b.stored(), to.stored());
-      if (lost > 0)
-        throw shape_error(message("[c = a * b] ", lost,
-                                  " blocks of the product are not stored by c and would "
-                                  "be lost: give c product_pattern(a, b), or write c = sampled(a * b)"));
-    }
+    if (!value.sampled && !to.stored().is_dense() && !stores_product(a.stored(), b.stored(), to.stored()))
+      throw shape_error(message("[c = a * b] ", lost_blocks(a.stored(), b.stored(), to.stored()),
+                                " blocks of the product are not stored by c and would be lost: give c "
+                                "product_pattern(a, b), or write c = sampled(a * b)"));
     step s;
     s.kind = cut::lines;
     s.computes = work::matrix_product;
@@ -290,6 +297,9 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   const auto node = expr::hold(expression);
   const expr::extent size = expr::extent_of(node);
   using Node = std::remove_const_t<decltype(node)>;
+  static_assert(expr::has_total<Node>,
+                "total adds up activations, matrices, vectors and what is computed from them element by "
+                "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
   eval::plan p(ctx);
   std::int64_t tiles = 0;

@@ -79,6 +79,9 @@ struct uniform_random {
 /// Op (a struct of tessera::ops, or the user's own) applied element by element to activations, vectors,
 /// matrices and numbers. Throws shape_error if sizes or patterns differ.
 template <class Op, expr::operand... Operands> auto apply(Operands&&... operands) {
+  static_assert(
+      requires { bool(Op::keeps_zero && Op::costly); },
+      "an op says what it is: static constexpr bool keeps_zero, costly (ops/arithmetic.hpp)");
   using node = expr::map<Op, expr::held<Operands>...>;
   constexpr bool fits = [] {
     domain all = domain::number;

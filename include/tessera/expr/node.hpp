@@ -111,6 +111,14 @@ std::int64_t values_in(Node const& node) {
       node.arguments);
 }
 
+/// Whether an expression has values of its own that can be added up.
+template <class Node>
+inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
+                                  requires(Node const& node) { values_in(node); };
+template <class Node>
+  requires std::is_void_v<typename Node::value_type>
+inline constexpr bool has_total<Node> = false;
+
 TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
                                       std::int64_t right) {
   if (left >= 0 && right >= 0 && left != right)
