@@ -139,18 +139,27 @@ question in_bfloat16(int threads) {
           is_ours};
 }
 
-/// Each workload with one thread and with several, each against the peak of as many threads.
+/// Each workload with one thread and with several, each against the peak of as many threads; and the
+/// smallest, where they have most in common, by as many threads apart.
 question scaling(int threads) {
   const int several = std::max(threads, std::min(2, exec::available_threads()));
   std::vector<std::vector<workload>> groups;
   if (several > 1) {
-    groups = sparse_groups({"forward", "transposed", "sampled"}, 1);
-    for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, 1}});
-    for (auto& group : groups)
-      for (std::size_t i = 0; i < group.size(); i += 2) {
-        group.insert(group.begin() + std::ptrdiff_t(i) + 1, group[i]);
-        group[i + 1].threads = several;
+    auto const with_one = [&] {
+      auto all = sparse_groups({"forward", "transposed", "sampled"}, 1);
+      for (auto const& [m, k, n] : shapes) all.push_back({{"dense", m, k, n, 1, 16, 1}});
+      return all;
+    }();
+    for (auto const& group : with_one) {
+      auto& beside = groups.emplace_back();
+      for (workload what : group) {
+        beside.push_back(what);
+        what.threads = several;
+        beside.push_back(what);
+        what.operation += " apart";
+        if (what.n <= 1024) beside.push_back(what);
       }
+    }
   }
   return {"scaling",
           "several threads beside one, each as a share of the peak of that many threads",
@@ -160,8 +169,9 @@ question scaling(int threads) {
           [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
             for (entrant const& alone : group)
               if (e.what.threads > 1 && alone.what.threads == 1 && alone.what.block == e.what.block &&
-                  alone.name == e.name)
-                return {{"1 thread", e.middle_share() / alone.middle_share(), .93}};
+                  e.what.operation.starts_with(alone.what.operation) && alone.name == e.name)
+                return {{"1 thread", e.middle_share() / alone.middle_share(),
+                         e.what.operation == alone.what.operation ? .93 : 0}};
             return {};
           },
           [](std::string const& contestant) { return contestant == "tessera"; }};
