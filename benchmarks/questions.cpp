@@ -156,8 +156,9 @@ question scaling(int threads) {
         beside.push_back(what);
         what.threads = several;
         beside.push_back(what);
+        if (what.n > 1024 || what.operation == "transposed") continue;
         what.operation += " apart";
-        if (what.n <= 1024) beside.push_back(what);
+        beside.push_back(what);
       }
     }
   }

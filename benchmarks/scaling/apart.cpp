@@ -10,8 +10,8 @@
 #include <harness/contestant.hpp>
 #include <harness/timing.hpp>
 
-// A product by each of several threads, with operands of its own: what the machine leaves of as many times the
-// speed of one.
+// A product by each of several threads, with operands of its own: what the machine leaves of as many times
+// the speed of one.
 
 namespace bench {
 namespace {
@@ -53,7 +53,7 @@ std::optional<job> prepare(workload what) {
              .timed = [all](int times) { return all->timed(times); }};
 }
 
-const registered forward({"tessera", "forward apart", prepare}), transposed({"tessera", "transposed apart", prepare}),
+const registered forward({"tessera", "forward apart", prepare}),
     sampled({"tessera", "sampled apart", prepare}), dense({"tessera", "dense apart", prepare});
 
 }  // namespace
