@@ -195,13 +195,21 @@ TEST_CASE("plan: few panels are cut into tiles for all threads") {
 
 TEST_CASE("plan: panels of a product alone are cut finer, so that threads of unequal speed end together") {
   context two(2, oversubscribe::allowed);
-  network n{16 * 64};
-  CHECK(account(two, n.z = n.w1 * n.x + n.b).tasks.size() == 16 * 4);
-  CHECK(stages(account(two, n.z = n.w1 * n.x, n.h = relu(n.z))) == 1);  // whole ones are carried on
-  network many{64 * 64};
-  CHECK(account(two, many.z = many.w1 * many.x).tasks.size() == 64);
-  network_of<block_shape<1>> single{16 * 64};  // has been ordered for whole panels
-  CHECK(account(two, single.z = single.w1 * single.x).tasks.size() == 16 + 1);
+  const auto tasks = [&]<class Block>(Block, int size, int panels) {
+    const auto w = random_matrix<float, Block>(size, size, 0.5, 1);
+    panel_matrix<float> x(size, panels * 64), y = x;
+    return account(two, y = w * x + x).tasks.size();
+  };
+  CHECK(tasks(block{}, 192, 16) == 16 * 4);
+  CHECK(tasks(block{}, 192, 40) == 40 * 2);
+  CHECK(tasks(block{}, 192, 64) == 64);
+  CHECK(tasks(block{}, 40, 16) == 16);                       // too small
+  CHECK(tasks(block{}, 1032, 16) == 16);                     // too deep: walked in chunks
+  CHECK(tasks(block_shape<1>{}, 192, 16) == 16 + 192 / 64);  // ordered for whole panels
+  // Whole ones are carried on.
+  const auto w = random_matrix<float, block>(192, 192, 0.5, 1);
+  panel_matrix<float> x(192, 16 * 64), y = x, z = x;
+  CHECK(stages(account(two, y = w * x, z = relu(y))) == 1);
 }
 
 TEST_CASE_TEMPLATE("plan: tiles of lines have about the same number of blocks", Block, block_shape<8>,

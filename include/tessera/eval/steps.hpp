@@ -180,12 +180,14 @@ template <class Arch, class W, class Block> struct transpose_step {
 
 template <class Arch, class Types, class Block, class Tree> struct product_step {
   using kernel = kernels::product_panel<Arch, Types, Block, Tree>;
+  static constexpr std::int64_t fewest_weights = 1 << 14;  // of a panel that takes ten microseconds or more
 
   static void prepare(plan& p, step& s) {
     s.sums = p.scratch(kernel::sums_bytes(s.index, s.depth));
-    s.divides = kernel::shares_lanes                    ? division::never
-                : kernel::chunks(s.index, s.depth) == 1 ? division::freely
-                                                        : division::if_uneven;
+    const bool long_enough = s.index.blocks() * Block::elements >= fewest_weights;
+    s.divides = kernel::shares_lanes                                   ? division::never
+                : long_enough && kernel::chunks(s.index, s.depth) == 1 ? division::freely
+                                                                       : division::if_uneven;
     s.compute = compute;
   }
 

@@ -22,6 +22,8 @@ struct line_index {
   std::int32_t const* other;  // block column (or block row) of each stored block; if dense, of one line
   std::int32_t const* slots;  // of Wᵀ: where each block stands in W; if dense, those of line 0
   int lines, blocks_a_line;   // the latter if dense
+
+  std::int64_t blocks() const { return start ? start[lines] : std::int64_t(lines) * blocks_a_line; }
 };
 
 /// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
@@ -139,7 +141,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     T* const all_sums = a.sums;
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
-    const std::int64_t weights_bytes = block_count(a, 0, a.index.lines) * int(Shape::elements * sizeof(W));
+    const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
       chunk now{.first = 0,
