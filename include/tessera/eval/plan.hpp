@@ -60,9 +60,12 @@ struct tile {
   std::byte* scratch;
 };
 
-/// When the features of a panel may be several tiles: never, where the threads would else have unequal
-/// shares, or, as it costs nothing, wherever few panels are left to even out threads of unequal speed.
-enum class division : std::uint8_t { never, if_uneven, freely };
+/// Whether the features of a panel may be several tiles.
+enum class division : std::uint8_t {
+  never,
+  if_uneven,  // where threads would else have unequal shares
+  freely      // costs nothing: also to even out threads of unequal speed
+};
 
 /// One kernel call for each tile: plain data. Operand 0 is what it writes.
 struct step {
@@ -131,7 +134,7 @@ inline bool overlap(operand const& a, operand const& b) {
 class plan {
  public:
   static constexpr int most_steps = 40, most_locals = 16;
-  /// Where tiles can be divided freely: the last one then is a thirtieth of what a thread does.
+  /// Of panels that are divided freely: the last one is a thirtieth of what a thread does.
   static constexpr int tiles_a_thread = 32;
 
   explicit plan(context& ctx) : context_(ctx) {}
@@ -254,8 +257,8 @@ class plan {
     steps_ = kept;
   }
 
-  /// When panels are few, or divide badly among the threads, a panel's features are several tiles; unless
-  /// what they are needed for or made from could be carried with them.
+  /// When panels are few, or divide badly among the threads, a panel's features are several tiles. Where that
+  /// costs nothing they are so too, until there are enough tiles to even out threads of unequal speed.
   TESSERA_COLD void split_panels() {
     const int threads = context_.threads();
     if (threads == 1) return;
@@ -276,7 +279,7 @@ class plan {
     }
   }
 
-  /// Whether another step is at the same panels what this one needs or is needed for.
+  /// Whether another step makes or uses the same panels: the two may be carried together, panel by panel.
   bool may_be_carried(int at) const {
     for (int i = 0; i < steps_; ++i)
       if (i != at && step_[i].kind == cut::panels &&

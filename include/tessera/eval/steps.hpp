@@ -131,8 +131,8 @@ kernels::product_arguments<Types> product_arguments_of(step const& s, tile const
   a.tokens = s.tokens_of(panel);
   const bool fetches = s.parts == 1 || s.divides == division::freely;  // its share of the next panel
   if (fetches && s.operand[1].owner == memory::user && panel + 1 < s.panels()) {
-    const std::size_t lines_of_cache = std::size_t(s.depth) * panel_tokens * sizeof(X) / 64;
-    const share fetched(int(lines_of_cache), t.index % s.parts, s.parts);
+    const share fetched(int(s.depth * std::int64_t(panel_tokens * sizeof(X)) / 64), t.index % s.parts,
+                        s.parts);
     a.next = s.address(1, panel + 1, t.scratch) + std::size_t(fetched.first) * 64;
     a.next_bytes = std::size_t(fetched.last - fetched.first) * 64;
   }
