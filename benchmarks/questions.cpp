@@ -139,17 +139,14 @@ question in_bfloat16(int threads) {
           is_ours};
 }
 
-/// Each workload with one thread and with several, each against the peak of as many threads; and the
-/// smallest, where they have most in common, by as many threads apart.
+/// Each workload with one thread and with several, each against the peak of as many threads; and some
+/// of the smallest, where threads share most, by as many threads apart.
 question scaling(int threads) {
   const int several = std::max(threads, std::min(2, exec::available_threads()));
   std::vector<std::vector<workload>> groups;
   if (several > 1) {
-    auto const with_one = [&] {
-      auto all = sparse_groups({"forward", "transposed", "sampled"}, 1);
-      for (auto const& [m, k, n] : shapes) all.push_back({{"dense", m, k, n, 1, 16, 1}});
-      return all;
-    }();
+    auto with_one = sparse_groups({"forward", "transposed", "sampled"}, 1);
+    for (auto const& [m, k, n] : shapes) with_one.push_back({{"dense", m, k, n, 1, 16, 1}});
     for (auto const& group : with_one) {
       auto& beside = groups.emplace_back();
       for (workload what : group) {

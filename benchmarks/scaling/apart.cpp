@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,7 +16,7 @@
 namespace bench {
 namespace {
 
-constexpr const char* suffix = " apart";
+constexpr std::string_view suffix = " apart";
 
 struct products_apart {
   std::vector<job> each;
@@ -35,7 +35,7 @@ struct products_apart {
 };
 
 std::optional<job> prepare(workload what) {
-  what.operation.resize(what.operation.size() - std::string(suffix).size());
+  what.operation.resize(what.operation.size() - suffix.size());
   const auto who = std::ranges::find_if(contestants(), [&](contestant const& c) {
     return c.name == "tessera" && c.operation == what.operation;
   });
