@@ -64,21 +64,27 @@ TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std:
   return value;
 }
 
-/// Finishes the features of one lane and stores them: `sums` are a register of each. Features beyond the last
-/// one are zero, or not stored if they fill a lane of their own.
+/// Finishes the features of one lane and stores them at `to`, where they stand in the panel: `sums` are a
+/// register of each. The last feature may be alone.
 template <class Tree, bool Partial, class Types, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
-                                int token) {
-  using Y = typename Types::result;
-  Y* const to = a.y + place_in_panel<Y>(feature, token);
+                                int token, typename Types::result* to, bool alone) {
   const Batch first = finished<Tree, Partial>(a, sums[0], feature, token);
-  if constexpr (element_traits<Y>::features_a_lane == 1) {
+  if constexpr (element_traits<typename Types::result>::features_a_lane == 1) {
     first.store_unaligned(to);
   } else {
     Batch second(0);
-    if (feature + 1 < a.rows) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
+    if (!alone) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
     store_pair<Tree>(to, first, second, a.at, feature / 2, token);
   }
+}
+
+template <class Tree, bool Partial, class Types, class Batch>
+TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
+                                int token) {
+  finish_lane<Tree, Partial>(a, sums, feature, token,
+                             a.y + place_in_panel<typename Types::result>(feature, token),
+                             feature + 1 == a.rows);
 }
 
 /// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
@@ -87,6 +93,7 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
 template <class Arch, class Types, class Shape, class Tree> struct product_panel {
   using W = typename Types::weight;
   using X = typename Types::activation;
+  using Y = typename Types::result;
   using T = typename Types::accumulator;
   using arguments = product_arguments<Types>;
   using reg = simd::reg<T, Arch>;
@@ -102,7 +109,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
   static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
   /// Features of y that are stored at once.
-  static constexpr int stored_together = element_traits<typename Types::result>::features_a_lane;
+  static constexpr int stored_together = element_traits<Y>::features_a_lane;
   /// Lines that share a lane of y: they are finished when all sums are there, by one thread.
   static constexpr bool shares_lanes = line_rows % stored_together != 0;
   static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
@@ -235,9 +242,15 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     std::int32_t last = now.first;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
-    if constexpr (sums_in_memory && !shares_lanes)
-      if (now.ends) finish_rows<C>(a, sums, line * line_rows, line_rows, token);
+    if constexpr (!shares_lanes)
+      if (now.ends && (sums_in_memory || overhangs(a, line)))
+        finish_rows<C>(a, sums, line * line_rows, line_rows, token);
     return last;
+  }
+
+  /// Whether a line has rows beyond the last feature.
+  TESSERA_INLINE static bool overhangs(arguments const& a, int line) {
+    return std::int64_t(line + 1) * line_rows > a.rows;
   }
 
   template <int C>
@@ -264,16 +277,18 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       multiply_block<C>(acc, w, a.x, feature, depth, token);
     }
     next = fetching;
-    if (sums_in_memory || !now.ends) {
+    if (sums_in_memory || !now.ends || overhangs(a, line)) {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         simd::store<Arch>(carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
       });
     } else {
+      const std::int64_t feature = std::int64_t(line) * line_rows + row;
+      Y* const to = a.y + place_in_panel<Y>(feature, token);
       unroll<rows / stored_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int r = i / C * stored_at_once, c = i % C;
-        const std::int64_t feature = std::int64_t(line) * line_rows + row + r;
         const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
-        if (feature < a.rows) finish_lane<Tree, C == 1>(a, sum, feature, token + c * lanes);
+        finish_lane<Tree, C == 1>(a, sum, feature + r, token + c * lanes,
+                                  to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
     return b;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -164,6 +165,8 @@ TESSERA_INLINE void store_pair(bfloat16* to, Batch even, Batch odd, place const&
   if constexpr (requires { Tree::template bits<Arch>(at, pair, pair); })
     simd::store_pairs(
         to, simd::pack_stochastically(even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
+  else if constexpr (std::is_same_v<Tree, tree::sum>)
+    simd::store_pairs(to, simd::pack_computed(even, odd));
   else
     simd::store_pairs(to, simd::pack(even, odd));
 }

@@ -133,19 +133,29 @@ TESSERA_INLINE __m512i interleaved(__m512i halves) {
 #endif
 }  // namespace detail
 
-/// Two features of some tokens, each rounded to nearest.
+/// Two features of some tokens, each rounded to nearest. Neither is subnormal: arithmetic on our threads
+/// gives no such numbers.
+template <class Arch>
+TESSERA_INLINE pairs<Arch> pack_computed(batch<float, Arch> even, batch<float, Arch> odd) {
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(reg<float, Arch>) == 64)
+    return detail::interleaved(std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(odd.data, even.data)));
+#endif
+  return detail::upper_halves(detail::nearest(even), detail::nearest(odd));
+}
+
+/// The same for any numbers.
 template <class Arch> TESSERA_INLINE pairs<Arch> pack(batch<float, Arch> even, batch<float, Arch> odd) {
 #ifdef __AVX512BF16__
   if constexpr (sizeof(reg<float, Arch>) == 64) {
-    constexpr int subnormal = 0x20;  // which the instruction takes for zero, and our threads do not compute
+    constexpr int subnormal = 0x20;  // which the instruction takes for zero
     if (__builtin_expect(
             (_mm512_fpclass_ps_mask(even.data, subnormal) | _mm512_fpclass_ps_mask(odd.data, subnormal)) != 0,
             false))
       return detail::pack_integers(even, odd);
-    return detail::interleaved(std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(odd.data, even.data)));
   }
 #endif
-  return detail::upper_halves(detail::nearest(even), detail::nearest(odd));
+  return pack_computed(even, odd);
 }
 
 /// The same by round_stochastically: the even feature by the lower half of the random bits, the odd one by
