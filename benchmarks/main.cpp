@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
@@ -215,6 +216,8 @@ int answer(settings const& s) {
   for (question const& q : asked) groups += q.groups.size();
   const progress_line progress(groups);
   const std::string file = json_file_of(s);
+  if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
   const double start = now_ns();
   io::json::array records;
   score goals;

@@ -172,7 +172,9 @@ question scaling(int threads) {
                          e.what.operation == alone.what.operation ? .93 : 0}};
             return {};
           },
-          [](std::string const& contestant) { return contestant == "tessera"; }};
+          [](std::string const& contestant) {
+            return contestant == "tessera" || contestant == "tessera product only";
+          }};
 }
 
 /// Attention in 12 heads of m features over sequences of k tokens; a causal one is counted as half.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,58 +25,71 @@ template <class T, class Block> struct product_only {
   using step = eval::sampled_step<simd::native, types, Block>;
   static constexpr bool regroups = Block::elements > 1;
 
+  /// What one tile of the plan computes.
+  struct range {
+    aligned_array<std::byte> scratch;
+    kernels::sampled_arguments<types> a;
+  };
+  struct chunk {
+    aligned_array<std::byte> memory;
+    typename kernel::right columns;
+  };
+
+  context ctx;
   block_sparse_matrix<float, Block> g;
   panel_matrix<T> dy, x;
-  context one{1};
-  eval::plan plan{one};
-  aligned_array<std::byte> scratch;
+  eval::plan plan{ctx};
   aligned_array<float> transpose_of_g;
-  std::vector<aligned_array<std::byte>> memory;  // of what has been regrouped,
-  std::vector<typename kernel::right> grouped;   // range by range, chunk by chunk
+  std::vector<range> ranges;
+  std::map<std::int32_t, std::vector<chunk>> regrouped;  // by the first column, for all ranges of lines
 
   explicit product_only(workload const& what)
-      : g(what.m, what.k, weights_of<Block>(what).stored()),
+      : ctx(what.threads),
+        g(what.m, what.k, weights_of<Block>(what).stored()),
         dy(activation<T>(what.m, what.n, 5)),
         x(activation<T>(what.k, what.n, 4)) {
     eval::lower(plan, g += sampled(dy * transposed(x)));
     transpose_of_g = aligned_array<float>(std::size_t(g.size()));
-    scratch = aligned_array<std::byte>(kernel::scratch_bytes(plan.at(0).index, plan.at(0).depth));
-    if constexpr (regroups)
-      for_each_range([&](auto const& a) {
-        for_each_chunk(a, [&](int panel) {
-          memory.emplace_back(kernel::right::bytes(a.cols, kernel::panels_a_chunk));
-          grouped.push_back(kernel::right_of(a, panel, memory.back().data()));
-        });
-      });
-  }
-
-  void for_each_range(auto visit) {
-    for (int range = 0; range < plan.at(0).tiles; ++range) {
-      auto a = step::arguments_of(plan.at(0), {range, scratch.data()});
-      if (!a.values) a.values = transpose_of_g.data();  // the plan's own place for it comes when it is run
-      visit(a);
+    const std::size_t bytes = kernel::scratch_bytes(plan.at(0).index, plan.at(0).depth);
+    for (int tile = 0; tile < plan.at(0).tiles; ++tile) {
+      range& r = ranges.emplace_back();
+      r.scratch = aligned_array<std::byte>(bytes);
+      r.a = step::arguments_of(plan.at(0), {tile, r.scratch.data()});
+      if (!r.a.values)
+        r.a.values = transpose_of_g.data();  // the plan's own place for it comes when it is run
+      if constexpr (regroups) regroup(r.a);
     }
   }
 
-  void for_each_chunk(auto const& a, auto visit) {
-    kernel::prepare(a);
-    for (int panel = 0; panel < a.panels; panel += kernel::panels_a_chunk) visit(panel);
+  void regroup(auto const& a) {
+    auto& chunks = regrouped[a.first_col];
+    if (!chunks.empty()) return;
+    for (int panel = 0; panel < a.panels; panel += kernel::panels_a_chunk) {
+      chunk& c = chunks.emplace_back();
+      c.memory = aligned_array<std::byte>(kernel::right::bytes(a.cols, kernel::panels_a_chunk));
+      c.columns = kernel::right_of(a, panel, c.memory.data());
+    }
   }
 
   void run() {
-    auto now = grouped.begin();
-    for_each_range([&](auto const& a) {
-      if constexpr (regroups)
-        for_each_chunk(a, [&](int panel) { kernel::multiply(a, panel, *now++); });
-      else
-        kernel::run(a);
-      step::finish(plan.at(0), a);
+    ctx.run(int(ranges.size()), [&](int tile, std::byte*) {
+      range const& r = ranges[std::size_t(tile)];
+      if constexpr (regroups) {
+        kernel::prepare(r.a);
+        int panel = 0;
+        for (chunk const& c : regrouped.at(r.a.first_col)) {
+          kernel::multiply(r.a, panel, c.columns);
+          panel += kernel::panels_a_chunk;
+        }
+      } else {
+        kernel::run(r.a);
+      }
+      step::finish(plan.at(0), r.a);
     });
   }
 };
 
 const registered here({"tessera product only", "sampled", [](workload const& what) -> std::optional<job> {
-                         if (what.threads > 1) return std::nullopt;
                          return with_element_and_block(what, [&]<class T, class Block> {
                            auto p = std::make_shared<product_only<T, Block>>(what);
                            return std::optional(sampled_job(p, [q = p.get()] { q->run(); }));
