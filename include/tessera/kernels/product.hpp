@@ -196,13 +196,15 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   /// a panel that fits the caches only in the second half, as it takes their room.
   struct ahead {
     static constexpr int fraction = 20;
-    std::byte const* from;
-    std::int64_t at, step;  // cache lines, in 2^-fraction; before the first one nothing is fetched
+    std::byte const* next;
+    std::int64_t due, step;  // cache lines, in 2^-fraction; before the first one is due nothing is fetched
 
     TESSERA_INLINE void fetch() {
-      std::int64_t line = std::max<std::int64_t>(at, 0) >> fraction;
-      at += step;
-      for (; line < at >> fraction; ++line) simd::prefetch<2>(from + line * 64);
+      for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
+        simd::prefetch<2>(next);
+        next += 64;
+        asm("" : "+r"(due));  // or the compiler divides, to know how often
+      }
     }
   };
 
@@ -263,18 +265,17 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                                      : simd::load<Arch>(carried + i / C * panel_tokens + i % C * lanes);
     });
     ahead fetching = next;  // in registers
-    std::int32_t b = now.first;
-    const std::int32_t end = end_of(a, line);
-    for (; b < end; ++b) {
-      const std::int32_t other = a.index.other[b];
-      if (other >= now.limit) break;
+    std::int32_t const* other = a.index.other + now.first;
+    std::int32_t const* const end = a.index.other + end_of(a, line);
+    W const* w = block(a, line, now.first) + row * Shape::cols;
+    X const* const x = a.x;
+    for (; other < end && *other < now.limit; ++other, w += Shape::elements) {
       fetching.fetch();
-      W const* const w = block(a, line, b) + row * Shape::cols;
       if (now.fetches) fetch_rows(w + std::int64_t(now.ahead) * Shape::elements);
-      const std::int64_t feature = std::int64_t(other) * block_depth;
+      const std::int64_t feature = std::int64_t(*other) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
-      multiply_block<C>(acc, w, a.x, feature, depth, token);
+      multiply_block<C>(acc, w, x, feature, depth, token);
     }
     next = fetching;
     if (sums_in_memory || !now.ends || overhangs(a, line)) {
@@ -291,7 +292,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                                   to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
-    return b;
+    return std::int32_t(other - a.index.other);
   }
 
   /// The rows of a block that a tile reads.
