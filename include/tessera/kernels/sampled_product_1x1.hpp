@@ -215,11 +215,11 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       reg partial[together];
       unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
-        lane const* y = left.first + now.row * row;
+        lane const* y = left.first + std::size_t(now.row) * row;
         lane const* x[width];
         reg acc[width];
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-          x[i] = first + now.column[i] * row;
+          x[i] = first + std::size_t(now.column[i]) * row;
           acc[i] = simd::zero<Arch, T>();
         });
         // Four registers a row where they are wide.
