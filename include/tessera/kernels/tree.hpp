@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -157,15 +156,16 @@ template <class Op, class... Arguments> struct apply {
 
 }  // namespace tree
 
-/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits.
-template <class Tree, class Batch>
+/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits. What
+/// arithmetic has Computed is not subnormal.
+template <class Tree, bool Computed, class Batch>
 TESSERA_INLINE void store_pair(bfloat16* to, Batch even, Batch odd, place const& at, std::int64_t pair,
                                int token) {
   using Arch = typename Batch::arch_type;
   if constexpr (requires { Tree::template bits<Arch>(at, pair, pair); })
     simd::store_pairs(
         to, simd::pack_stochastically(even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
-  else if constexpr (std::is_same_v<Tree, tree::sum>)
+  else if constexpr (Computed)
     simd::store_pairs(to, simd::pack_computed(even, odd));
   else
     simd::store_pairs(to, simd::pack(even, odd));

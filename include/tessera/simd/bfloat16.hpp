@@ -167,9 +167,9 @@ TESSERA_INLINE pairs<Arch> pack_stochastically(batch<float, Arch> even, batch<fl
                               detail::stochastic(odd, random >> 16));
 }
 
-/// The features that share the lanes of some tokens, rounded to where they stand in a panel.
+/// The features that share the lanes of some tokens, computed and rounded, to where they stand in a panel.
 template <class Arch> TESSERA_INLINE void store_lanes(bfloat16* to, batch<float, Arch> const (&features)[2]) {
-  store_pairs(to, pack(features[0], features[1]));
+  store_pairs(to, pack_computed(features[0], features[1]));
 }
 template <class Arch, class T> TESSERA_INLINE void store_lanes(T* to, batch<T, Arch> const (&feature)[1]) {
   feature[0].store_unaligned(to);
@@ -211,16 +211,16 @@ TESSERA_INLINE batch<accumulator_t<T>, Arch> load_feature(T const* panel, std::i
   }
 }
 
-/// Features of a whole panel, from an even one on, that stand in the accumulator in the same order: each
-/// rounded to nearest. Nothing is to be done where the two are one.
+/// Features of a whole panel, from an even one on, that were computed in the accumulator in the same order:
+/// each rounded to nearest. Nothing is to be done where the two are one.
 template <class Arch, class T>
 TESSERA_INLINE void store_narrowed(accumulator_t<T> const* from, int features, T* panel) {
   if constexpr (!std::is_same_v<T, accumulator_t<T>>)
     for (int at = 0; at < features * panel_tokens; at += 2 * panel_tokens)
       for (int token = 0; token < panel_tokens; token += lanes<float, Arch>)
         store_pairs(panel + at + 2 * token,
-                    pack(batch<float, Arch>::load_unaligned(from + at + token),
-                         batch<float, Arch>::load_unaligned(from + at + panel_tokens + token)));
+                    pack_computed(batch<float, Arch>::load_unaligned(from + at + token),
+                                  batch<float, Arch>::load_unaligned(from + at + panel_tokens + token)));
 }
 
 }  // namespace tessera::inline TESSERA_ISA::simd
