@@ -285,7 +285,7 @@ def peers(results):
 def scaling(results):
     """Over tokens, and what the second thread brings."""
     tokens = results.find(question="tokens", threads=1)
-    threads = results.find(question="scaling")
+    threads = results.find(question="scaling", contestant="tessera")
     if not tokens and not threads:
         return None
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=[1, 1.25])
