@@ -145,7 +145,7 @@ template <class Arch, element E, class Tree> struct map {
         at.feature = 2 * pair + 1;
         const batch odd = value(at, at.feature < last ? live : 0);
         E* const to = y + place_in_panel<E>(2 * pair, token);
-        store_pair<Tree, false>(to, even, odd, at, pair, token);
+        store_pair<Tree, numbers::any>(to, even, odd, at, pair, token);
       });
   }
 };

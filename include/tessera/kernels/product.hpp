@@ -75,7 +75,7 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
   } else {
     Batch second(0);
     if (!alone) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
-    store_pair<Tree, true>(to, first, second, a.at, feature / 2, token);
+    store_pair<Tree, numbers::computed>(to, first, second, a.at, feature / 2, token);
   }
 }
 

@@ -156,16 +156,19 @@ template <class Op, class... Arguments> struct apply {
 
 }  // namespace tree
 
-/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits. What
-/// arithmetic has Computed is not subnormal.
-template <class Tree, bool Computed, class Batch>
+/// What is rounded: any numbers, or those that arithmetic on our threads has computed, which are not
+/// subnormal.
+enum class numbers : bool { any, computed };
+
+/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits.
+template <class Tree, numbers Are, class Batch>
 TESSERA_INLINE void store_pair(bfloat16* to, Batch even, Batch odd, place const& at, std::int64_t pair,
                                int token) {
   using Arch = typename Batch::arch_type;
   if constexpr (requires { Tree::template bits<Arch>(at, pair, pair); })
     simd::store_pairs(
         to, simd::pack_stochastically(even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
-  else if constexpr (Computed)
+  else if constexpr (Are == numbers::computed)
     simd::store_pairs(to, simd::pack_computed(even, odd));
   else
     simd::store_pairs(to, simd::pack(even, odd));
