@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -84,10 +85,14 @@ template <class Arch> void check_widening() {
     }
     std::vector<float> room(panel.size());
     std::vector<bfloat16> back(panel.size());
+    // As arithmetic on our threads gives them: zero in place of subnormal numbers.
+    const auto computed = [](float value) {
+      return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.f, value) : value;
+    };
     for (int feature = 0; feature < 4; ++feature)
       for (int token = 0; token < panel_tokens; ++token)
         room[std::size_t(place_in_panel<float>(feature, token))] =
-            panel[std::size_t(place_in_panel<bfloat16>(feature, token))];
+            computed(panel[std::size_t(place_in_panel<bfloat16>(feature, token))]);
     simd::store_narrowed<Arch>(room.data(), 4, back.data());
     std::vector<bfloat16> lanes(panel.size());
     for (int feature = 0; feature < 4; feature += 2)
@@ -100,7 +105,7 @@ template <class Arch> void check_widening() {
         simd::store_lanes(&lanes[std::size_t(place_in_panel<bfloat16>(feature, token))], both);
       }
     for (std::size_t i = 0; i < panel.size(); ++i) {
-      REQUIRE(code_of(back[i]) == code_of(bfloat16(float(panel[i]))));
+      REQUIRE(code_of(back[i]) == code_of(bfloat16(computed(float(panel[i])))));
       REQUIRE(code_of(lanes[i]) == code_of(back[i]));
     }
   }
