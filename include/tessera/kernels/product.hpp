@@ -79,6 +79,7 @@ TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* 
   }
 }
 
+/// The same for any feature, wherever it stands.
 template <class Tree, bool Partial, class Types, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
                                 int token) {
