@@ -180,8 +180,43 @@ def fit_gelu():
     print(f"  jump of the derivative at 0 {abs(2 * first**power - 1):.1e}")
 
 
+def fit_pieces(name, function, first):
+    """A function of a = |x| by one polynomial of degree 4 on each piece i - 1/2 <= a / width < i + 1/2 of 15,
+    with the value `first` at 0; on the 16th piece, and beyond, it is 0. What is minimised is the absolute
+    error. The polynomials are in a itself: less work than in the distance from the middle of a piece."""
+    degree, pieces, width = 4, 15, 1 / D("2.625")
+    table, worst = [], D(0)
+    for i in range(pieces):
+        low, high = max(D(0), (i - D("0.5")) * width), (i + D("0.5")) * width
+        known = [first] if i == 0 else []
+        powers = range(len(known), degree + 1)
+        error = lambda c, a: horner(known + c, a) - function(a)
+        gradient = lambda c, a: [a**k if k else D(1) for k in powers]
+        interval = lambda c: (low, high)
+        terms = len(powers)
+        nodes = [low + (high - low) * D(1 - math.cos(math.pi * (2 * n + 1) / (2 * terms))) / 2 for n in range(terms)]
+        start = solve([gradient(None, a) for a in nodes], [function(a) - horner(known, a) for a in nodes])
+        exact, _ = remez(start, interval, error, gradient)
+        coefficients = [to_float(c) for c in known + exact]
+        worst = max(worst, largest_error(coefficients[len(known):], interval, error))
+        table.append(coefficients)
+    table.append([D(0)] * (degree + 1))
+    print(f"{name}: rows c0 ... c{degree}, a column for each piece of width 1 / {1 / width}")
+    for row in zip(*table):
+        print("  {" + ", ".join(digits(c, True) for c in row) + "}")
+    print(f"  approximation error {max(worst, abs(function((pieces - D('0.5')) * width))):.2e}")
+
+
+def fit_gelu_in_pieces():
+    phi = lambda a: D(math.erfc(float(a) / math.sqrt(2))) / 2
+    density = lambda a: (-a * a / 2).exp() / D(2 * math.pi).sqrt()
+    fit_pieces("gelu: a Phi(-a)", lambda a: a * phi(a), D(0))
+    fit_pieces("its slope: Phi(-a) - a phi(a)", lambda a: phi(a) - a * density(a), D("0.5"))
+
+
 if __name__ == "__main__":
     fit_exponential("float", 6, 23, to_float)
     fit_exponential("double", 11, 52, to_double)
     fit_power_of_two()
     fit_gelu()
+    fit_gelu_in_pieces()
