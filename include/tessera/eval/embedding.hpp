@@ -26,7 +26,7 @@ namespace eval {
 
 /// What a tile of a token-moving step does; the indices are the step's `extra`.
 template <class T, class Block> struct embedding_step {
-  using kernel = kernels::embedding<T, Block>;
+  using kernel = kernels::embedding<simd::native, T, Block>;
 
   template <class Value> static void gather(step const& s, tile const& t) noexcept {
     const std::int64_t panel = t.index / s.parts;

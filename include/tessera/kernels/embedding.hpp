@@ -6,14 +6,19 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Moves between the rows of a dense table in blocks and the tokens of panels. Lines are block columns of the
-// table: `Block::cols` features of the panel, so that what a line touches of both fits the L1.
+// table: `Block::cols` features of the panel, so that what a line touches of both fits the L1. Rows of the
+// table lie across a panel: as many tokens and features as a register has lanes are transposed in registers,
+// what is left is moved number by number.
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-template <class T, class Block> struct embedding {
+template <class Arch, class T, class Block> struct embedding {
   using sum = accumulator_t<T>;
 
   /// Features line · Block::cols … of row `id` of a table with `lines` block columns.
@@ -28,9 +33,20 @@ template <class T, class Block> struct embedding {
     for (std::int64_t line = first; line < last; ++line) {
       const std::int64_t feature = line * Block::cols;
       const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
-      for (int t = 0; t < tokens; ++t) {
+      const auto row_of = [&](int t) TESSERA_INLINE_LAMBDA {
         Value const* const from = row(table, lines, line, ids[t]);
         if (line + 1 < last) simd::prefetch<1>(from + Block::elements);  // the same row of the next line
+        return from;
+      };
+      int t = 0;
+      if (in_tiles && height == Block::cols)
+        for (; t + lanes <= tokens; t += lanes) {
+          Value const* from[lanes];
+          unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
+          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, adds, y, feature + f, t);
+        }
+      for (; t < tokens; ++t) {
+        Value const* const from = row_of(t);
         for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
           to = T((adds ? sum(to) : sum(0)) + sum(from[f]));
         });
@@ -43,13 +59,64 @@ template <class T, class Block> struct embedding {
                       std::int64_t features, std::int64_t line) noexcept {
     const std::int64_t feature = line * Block::cols;
     const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
-    for (int t = 0; t < tokens; ++t) {
+    int t = 0;
+    if (in_tiles && height == Block::cols)
+      for (; t + lanes <= tokens; t += lanes)
+        for (int f = 0; f < Block::cols; f += lanes) {
+          tile all = load_tile(y, feature + f, t);
+          simd::transpose<sum, Arch>(all.r);
+          for (int i = 0; i < lanes; ++i) {
+            sum* const to = row(table, lines, line, ids[t + i]) + f;
+            (batch::load_unaligned(to) + batch(all.r[i])).store_unaligned(to);
+          }
+        }
+    for (; t < tokens; ++t) {
       sum* const to = row(table, lines, line, ids[t]);
       for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
     }
   }
 
  private:
+  using batch = simd::batch<sum, Arch>;
+  static constexpr int lanes = simd::lanes<sum, Arch>, share = element_traits<T>::features_a_lane;
+  static constexpr bool in_tiles = Block::cols % lanes == 0;
+
+  /// A register for each of `lanes` features, or tokens.
+  struct tile {
+    simd::reg<sum, Arch> r[lanes];
+  };
+
+  /// So many features of so many tokens of a panel.
+  TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
+      simd::load_features<sum, Arch>(y + (feature + share * i) * panel_tokens, token, all.r + share * i);
+    });
+    return all;
+  }
+
+  /// Features f … of each row to features `feature` … of so many tokens.
+  template <class Value>
+  TESSERA_INLINE static void gather_tile(Value const* const (&from)[lanes], int f, bool adds, T* y,
+                                         std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes>([&](auto i)
+                      TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
+    simd::transpose<sum, Arch>(all.r);
+    if (adds) {
+      const tile old = load_tile(y, feature, token);
+      unroll<lanes>([&](auto i)
+                        TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
+    }
+    unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
+      T* const to = y + place_in_panel<T>(feature + share * i, token);
+      if constexpr (share == 2)
+        simd::store_pairs(to, simd::pack(batch(all.r[2 * i]), batch(all.r[2 * i + 1])));
+      else
+        simd::store<Arch>(to, all.r[i]);
+    });
+  }
+
   /// Calls visit(f, y(feature + f, t)) for the `height` features of a line: lane by lane if it begins with
   /// one.
   template <class Value, class Visit>

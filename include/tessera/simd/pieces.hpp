@@ -17,8 +17,7 @@ struct pieces {
 /// True for registers whose lanes look up a coefficient each in one instruction.
 template <class V> inline constexpr bool looks_up = false;
 #ifdef __AVX512F__
-template <class Arch>
-inline constexpr bool looks_up<batch<float, Arch>> = sizeof(reg<float, Arch>) == 64;
+template <class Arch> inline constexpr bool looks_up<batch<float, Arch>> = sizeof(reg<float, Arch>) == 64;
 #endif
 
 /// The function at x, not-a-number if x is: 12 operations.

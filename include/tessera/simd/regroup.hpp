@@ -127,6 +127,11 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   }
 }
 
+/// As many registers as they have lanes, lane i of register k to lane k of register i.
+template <class T, class Arch> TESSERA_INLINE void transpose(reg<T, Arch> (&r)[unsigned(lanes<T, Arch>)]) {
+  detail::exchange_columns<lanes<T, Arch>, T, Arch>(r);
+}
+
 /// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles of as many
 /// registers as they have lanes, or number by number.
 template <int Rows, int Cols, class Arch, class T>
