@@ -49,15 +49,8 @@ template <class V> using scalar_t = typename scalar<V>::type;
 
 /// max(x, low) and min(x, high), not-a-number if x is. Registers' own max and min do not promise that: what
 /// they return for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
-template <class V> TESSERA_INLINE V at_least(V x, V low) { return select(x < low, low, x); }
-#ifdef __AVX512F__
-/// In one operation, which returns its second operand if either is not-a-number.
-template <class Arch>
-  requires(sizeof(simd::reg<float, Arch>) == 64)
-TESSERA_INLINE simd::batch<float, Arch> at_least(simd::batch<float, Arch> x, simd::batch<float, Arch> low) {
-  return _mm512_max_ps(low, x);
-}
-#endif
+template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
+using simd::at_least;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
 
 /// c[0] + c[1] x + c[2] x² + …

@@ -5,6 +5,8 @@
 // work on `reg`, the compiler's own vector type; ops work on `batch`, for which xsimd overloads the
 // arithmetic.
 
+#include <type_traits>
+
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics headers
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -76,6 +78,15 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> lane_numbers() {
 /// The first `count` lanes of `value`, zero in the others; none if count ≤ 0.
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T, Arch> value, int count) {
   return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), value, batch<T, Arch>(T(0)));
+}
+
+/// max(x, low), not-a-number if x is.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, Arch> x, batch<T, Arch> low) {
+#ifdef __AVX512F__
+  // Returns its second operand if either is not-a-number.
+  if constexpr (sizeof(reg<T, Arch>) == 64 && std::is_same_v<T, float>) return _mm512_max_ps(low, x);
+#endif
+  return xsimd::select(x < low, low, x);
 }
 
 /// The sum of all lanes.
