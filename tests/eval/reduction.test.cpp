@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
@@ -105,6 +106,97 @@ TEST_CASE("reduction: the error of a sum over tokens does not grow with the pane
     const double exact = sum(tokens, [&](auto t) { return double(x(f, t)); });
     CHECK(support::distance(g[f], exact) <= bound<float>(20, exact));
   }
+}
+
+namespace {
+template <class T, class Features, class Tokens> struct sums {
+  Features weighted, plain;
+  Tokens total, largest, offset;
+  sums(std::int64_t features, std::int64_t tokens)
+      : weighted(filled(Features(features), 5)),
+        plain(features),
+        total(tokens),
+        largest(tokens),
+        offset(tokens) {}
+};
+}  // namespace
+
+TEST_CASE_TEMPLATE("reduction: those of one pass are the same as one by one", T, float, double, bfloat16) {
+  using S = accumulator_t<T>;
+  for (const int threads : {1, 2}) {
+    context ctx(threads, oversubscribe::allowed);
+    for (const std::int64_t features : {1, 16, 37})
+      for (const std::int64_t tokens : {1, 64, 70, 300}) {
+        INFO(features, " features, ", tokens, " tokens");
+        const auto x = filled(panel_matrix<T>(features, tokens), 1);
+        const auto z = filled(panel_matrix<T>(features, tokens), 2);
+        const auto r = filled(token_vector<S>(tokens), 3);
+        sums<T, feature_vector<S>, token_vector<S>> one(features, tokens), all(features, tokens);
+        run(ctx, one.weighted += sum_tokens(x * (z - r)));
+        run(ctx, one.plain = sum_tokens(x));
+        run(ctx, one.total = sum_features(exp(x) * z));
+        run(ctx, one.largest = max_features(z - r));
+        run(ctx, one.offset = 2 * sum_features(z - r) + r);
+
+        const auto a = named<"a">(x);
+        const auto b = named<"b">(z - r);
+        const auto sum = local(sum_features(b));
+        run(ctx,
+            in_one_pass(all.weighted += sum_tokens(a * b), all.plain = sum_tokens(a),
+                        all.total = sum_features(exp(a) * z), all.largest = max_features(b), sum),
+            all.offset = 2 * sum + r);
+        for (std::int64_t f = 0; f < features; ++f) {
+          REQUIRE(all.weighted[f] == one.weighted[f]);
+          REQUIRE(all.plain[f] == one.plain[f]);
+        }
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          REQUIRE(all.total[t] == one.total[t]);
+          REQUIRE(all.largest[t] == one.largest[t]);
+          REQUIRE(all.offset[t] == one.offset[t]);
+        }
+      }
+  }
+}
+
+TEST_CASE("reduction: largest values are not-a-number where an activation is, and may be infinite") {
+  context ctx(1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  panel_matrix<float> x(37, 70);
+  token_vector<float> r(70);
+  run(ctx, x = x * 0.0f - infinity);
+  x(3, 1) = std::numeric_limits<float>::quiet_NaN();
+  x(36, 69) = -1e30f;
+  run(ctx, r = max_features(x));
+  CHECK(r[0] == -infinity);
+  CHECK(std::isnan(r[1]));
+  CHECK(r[69] == -1e30f);
+}
+
+TEST_CASE("reduction: one pass needs one size") {
+  context ctx(1);
+  const panel_matrix<float> x(16, 70), narrow(15, 70), brief(16, 64);
+  feature_vector<float> g(16);
+  token_vector<float> r(70), few(64);
+  CHECK_THROWS_WITH_AS(run(ctx, in_one_pass(g = sum_tokens(x), r = sum_features(narrow))),
+                       "[in_one_pass] the reductions are over different numbers of features or tokens",
+                       shape_error);
+  CHECK_THROWS_AS(run(ctx, in_one_pass(g = sum_tokens(x), few = sum_features(brief))), shape_error);
+}
+
+TEST_CASE("named: a value is computed once, and a name stands for one value") {
+  context ctx(1);
+  const auto x = filled(panel_matrix<float>(21, 70), 1), z = filled(panel_matrix<float>(21, 70), 2);
+  panel_matrix<float> y(21, 70), want(21, 70);
+  const auto n = named<"n">(2 * x - z);
+  run(ctx, y = n * n + n, want = square(2 * x - z) + (2 * x - z));
+  for (std::int64_t f = 0; f < 21; ++f)
+    for (std::int64_t t = 0; t < 70; ++t) REQUIRE(y(f, t) == doctest::Approx(want(f, t)));
+  CHECK_THROWS_WITH_AS(run(ctx, y = named<"a">(x) + named<"a">(z)),
+                       "[named] two different values of one statement have the name \"a\"", error);
+  CHECK_THROWS_AS(run(ctx, y = named<"a">(x * 2.0f) + named<"a">(x * 3.0f)), error);
+  run(ctx, y = named<"a">(x) + named<"b">(z) + named<"a">(x));
+  for (std::int64_t f = 0; f < 21; ++f)
+    for (std::int64_t t = 0; t < 70; ++t) REQUIRE(y(f, t) == doctest::Approx(2 * x(f, t) + z(f, t)));
 }
 
 TEST_CASE_TEMPLATE("total: of activations, vectors and matrices leaves padding out", T, float, double) {

@@ -73,7 +73,8 @@ inline std::int64_t bytes_read(step const& s, int from, std::int64_t features, s
   std::int64_t count = 0;
   for (int o = from; o < s.operands; ++o) {
     operand const& read = s.operand[o];
-    if (std::any_of(s.operand + 1, s.operand + o, [&](operand const& other) { return same(other, read); }))
+    if (std::any_of(s.operand + s.results, s.operand + o,
+                    [&](operand const& other) { return same(other, read); }))
       continue;
     count += (read.form == domain::panels   ? features * tokens
               : read.form == domain::tokens ? tokens
@@ -131,13 +132,12 @@ inline cost counted_cost(step const& s, tile const& t) {
       const std::int64_t rows = rows_in(lines_of_panel, granule, s.features), tokens = s.tokens_of(panel);
       return {bytes_read(s, 1, rows, tokens), rows * tokens * size, 0};
     }
-    case work::feature_fold: {
-      const std::int64_t tokens = s.tokens_of(panel);
-      return {bytes_read(s, 1, s.depth, tokens), tokens * size, 0};
-    }
-    case work::token_sum: {
-      const std::int64_t features = rows_in(lines_of_panel, granule, s.features);
-      return {bytes_read(s, 1, features, s.tokens_of(panel)), features * size, 0};
+    case work::reduction: {
+      const std::int64_t features = rows_in(lines_of_panel, granule, s.features), tokens = s.tokens_of(panel);
+      std::int64_t written = 0;
+      for (int r = 0; r < s.results; ++r)
+        written += (s.operand[r].form == domain::tokens ? tokens : features) * s.operand[r].element_bytes;
+      return {bytes_read(s, s.results, features, tokens), written, 0};
     }
     case work::row_sum: {
       const std::int64_t first = std::int64_t(t.index) * features_a_tile;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -27,11 +28,33 @@ enum class over {
   values,      // stored values
 };
 
-/// The numbers not yet given away while a tree is built.
-template <int Operand, int Scalar, int Product> struct cursor {
+/// A value with a name that has been met: its node, its tree, and the cursor before it.
+template <expr::value_name Name, class Value, class Tree, class Cursor> struct met {
+  template <expr::value_name Other> static constexpr bool is = Name == Other;
+  using value = Value;
+  using tree = Tree;
+  using cursor = Cursor;
+};
+
+/// The numbers not yet given away while a tree is built, and the names met so far.
+template <int Operand, int Scalar, int Product, class... Met> struct cursor {
   static constexpr int operand = Operand, scalar = Scalar, product = Product;
-  using after_operand = cursor<Operand + 1, Scalar, Product>;
-  using after_scalar = cursor<Operand, Scalar + 1, Product>;
+  using after_operand = cursor<Operand + 1, Scalar, Product, Met...>;
+  using after_scalar = cursor<Operand, Scalar + 1, Product, Met...>;
+  using after_product = cursor<Operand, Scalar, Product + 1, Met...>;
+  template <class Value> using after_name = cursor<Operand, Scalar, Product, Met..., Value>;
+
+  template <expr::value_name Name> static auto find() { return std::type_identity<void>(); }
+  template <expr::value_name Name, class First, class... Rest>
+  static auto find(std::type_identity<First> first, Rest... rest) {
+    if constexpr (First::template is<Name>)
+      return first;
+    else
+      return find<Name>(rest...);
+  }
+  /// The value of this name that has been met, or void.
+  template <expr::value_name Name>
+  using value_of = typename decltype(find<Name>(std::type_identity<Met>()...))::type;
 };
 
 template <class T> std::byte* bytes(T const* data) {
@@ -121,26 +144,31 @@ template <class T, over Over, class Cursor> struct lowering<T, Over, Cursor, exp
   static void bind(plan&, step&, expr::number_of_feature const&) {}
 };
 
+/// Several nodes, one after the other.
+template <class T, over Over, class Cursor, class... Nodes> struct lowering_of_all {
+  template <template <class...> class To, class... Trees> using trees = To<Trees...>;
+  using next = Cursor;
+  static void bind(plan&, step&) {}
+};
+template <class T, over Over, class Cursor, class First, class... Rest>
+struct lowering_of_all<T, Over, Cursor, First, Rest...> {
+  using head = lowering<T, Over, Cursor, First>;
+  using tail = lowering_of_all<T, Over, typename head::next, Rest...>;
+  template <template <class...> class To, class... Trees>
+  using trees = typename tail::template trees<To, Trees..., typename head::tree>;
+  using next = typename tail::next;
+  static void bind(plan& p, step& s, First const& first, Rest const&... rest) {
+    head::bind(p, s, first);
+    tail::bind(p, s, rest...);
+  }
+};
+
 template <class T, over Over, class Cursor, class Op, class... Arguments>
 struct lowering<T, Over, Cursor, expr::map<Op, Arguments...>> {
-  template <class At, class... Nodes> struct chain {
-    using end = At;
-    template <class... Trees> using tree = kernels::tree::apply<Op, Trees...>;
-    static void bind(plan&, step&) {}
-  };
-  template <class At, class First, class... Rest> struct chain<At, First, Rest...> {
-    using head = lowering<T, Over, At, First>;
-    using tail = chain<typename head::next, Rest...>;
-    using end = typename tail::end;
-    template <class... Trees> using tree = typename tail::template tree<Trees..., typename head::tree>;
-    static void bind(plan& p, step& s, First const& first, Rest const&... rest) {
-      head::bind(p, s, first);
-      tail::bind(p, s, rest...);
-    }
-  };
-  using all = chain<Cursor, Arguments...>;
-  using tree = typename all::template tree<>;
-  using next = typename all::end;
+  template <class... Trees> using apply = kernels::tree::apply<Op, Trees...>;
+  using all = lowering_of_all<T, Over, Cursor, Arguments...>;
+  using tree = typename all::template trees<apply>;
+  using next = typename all::next;
   static void bind(plan& p, step& s, expr::map<Op, Arguments...> const& map) {
     std::apply([&](auto const&... argument) { all::bind(p, s, argument...); }, map.arguments);
   }
@@ -154,6 +182,40 @@ struct lowering<T, Over, Cursor, expr::stochastic_value<Value>> {
   static void bind(plan& p, step& s, expr::stochastic_value<Value> const& node) {
     s.add_scalar(std::bit_cast<double>(node.key));
     inner::bind(p, s, node.value);
+  }
+};
+
+/// A value that has a name is computed at its first place in a statement; …
+template <class T, over Over, class Cursor, expr::value_name Name, class Value>
+struct lowering<T, Over, Cursor, expr::named_value<Name, Value>> {
+  using inner = lowering<T, Over, Cursor, Value>;
+  using tree = typename inner::tree;
+  using next = typename inner::next::template after_name<met<Name, Value, tree, Cursor>>;
+  static void bind(plan& p, step& s, expr::named_value<Name, Value> const& node) {
+    inner::bind(p, s, node.value);
+  }
+};
+/// … at the others the same tree stands, once it is certain that the value is the same.
+template <class T, over Over, class Cursor, expr::value_name Name, class Value>
+  requires(!std::is_void_v<typename Cursor::template value_of<Name>>)
+struct lowering<T, Over, Cursor, expr::named_value<Name, Value>> {
+  using before = typename Cursor::template value_of<Name>;
+  static_assert(std::is_same_v<typename before::value, Value>,
+                "two different expressions of one statement have the same name");
+  using tree = typename before::tree;
+  using next = Cursor;
+  static void bind(plan& p, step const& s, expr::named_value<Name, Value> const& node) {
+    using first = typename before::cursor;
+    step again = s;
+    again.operands = first::operand;
+    again.scalars = first::scalar;
+    lowering<T, Over, first, Value>::bind(p, again, node.value);
+    bool same = true;
+    for (int i = first::operand; i < again.operands; ++i)
+      same &= again.operand[i].base == s.operand[i].base && again.operand[i].offset == s.operand[i].offset;
+    for (int i = first::scalar; i < again.scalars; ++i) same &= again.scalar[i] == s.scalar[i];
+    if (!same)
+      throw error(message("[named] two different values of one statement have the name \"", Name.text, "\""));
   }
 };
 
@@ -183,13 +245,14 @@ template <class T, class Cursor, class Matrix, bool Transposed, class X>
 struct lowering<T, over::panels, Cursor, expr::product<Matrix, Transposed, X>>
     : lowering_to_scratch<T, Cursor, expr::product<Matrix, Transposed, X>> {};
 
-template <class T, int O, int S, class Matrix, bool Transposed, class X>
-struct lowering<T, over::panels, cursor<O, S, 0>, expr::product<Matrix, Transposed, X>> {
+template <class T, class Cursor, class Matrix, bool Transposed, class X>
+  requires(Cursor::product == 0)
+struct lowering<T, over::panels, Cursor, expr::product<Matrix, Transposed, X>> {
   static_assert(
       std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   using tree = kernels::tree::sum;
-  using next = cursor<O, S, 1>;
+  using next = typename Cursor::after_product;
   TESSERA_COLD static void bind(plan& p, step& s, expr::product<Matrix, Transposed, X> const& product) {
     auto const& matrix = product.matrix.tensor();
     if constexpr (expr::leaf<X>)
@@ -300,26 +363,99 @@ TESSERA_COLD void lower_panels(plan& p, operand const& to, std::int64_t features
   p.add(s);
 }
 
-/// A step that writes a reduction over features to `to`.
-template <class E, class Op, class Argument>
-TESSERA_COLD void lower_reduction(plan& p, operand const& to, std::int64_t tokens,
-                                  expr::feature_reduction<Op, Argument> const& node) {
-  using T = accumulator_t<E>;
-  using lowered = lowering<T, over::panels, cursor<1, 0, 1>, Argument>;
+/// A reduction over the features of each token, and where it goes.
+template <class E, class Op, class Argument> struct feature_fold {
+  using argument_type = Argument;
+  using accumulator = accumulator_t<E>;
+  template <class Tree> using kernel = kernels::feature_fold<E, Op, Tree>;
+  static constexpr bool over_features = true;
+  Argument const& argument;
+  operand to;
+  void finish(plan&, step const&) const {}
+};
+
+/// A sum over tokens: the rows that panels leave, which a step behind all of them adds up.
+template <class E, class Argument> struct token_sum {
+  using argument_type = Argument;
+  using accumulator = accumulator_t<E>;
+  template <class Tree> using kernel = kernels::token_sum<E, Tree>;
+  static constexpr bool over_features = false;
+  Argument const& argument;
+  feature_vector<E>& sum;
+  bool accumulates;
+  operand to;
+
+  token_sum(plan& p, feature_vector<E>& into, Argument const& of, bool adds)
+      : argument(of), sum(into), accumulates(adds) {
+    const std::size_t row =
+        std::size_t(round_up<std::int64_t>(into.features(), granule)) * sizeof(accumulator);
+    const auto panels = ceil_div<std::int64_t>(expr::extent_of(of).tokens, panel_tokens);
+    to = p.keep(row * std::size_t(panels), row);
+    to.element_bytes = sizeof(accumulator);
+  }
+
+  void finish(plan& p, step const& rows) const {
+    step s;
+    s.kind = cut::lines;
+    s.computes = work::row_sum;
+    s.element_bytes = sizeof(E);
+    s.accumulates = accumulates;
+    s.features = sum.features();
+    s.tokens = rows.tokens;
+    s.tiles = int(ceil_div<std::int64_t>(s.features, features_a_tile));
+    s.add(operand_of<over::all_panels>(sum));
+    s.add(to);
+    s.operand[1].touches = access::everything;
+    s.compute = add_rows_step<E>::compute;
+    p.add(s);
+  }
+};
+
+template <class T, class... Reduction> struct reduction_step_of {
+  template <class... Trees> struct with {
+    using type = reduction_step<simd::native, T, typename Reduction::template kernel<Trees>...>;
+  };
+};
+
+/// A step that computes reductions of so many tokens in one pass.
+template <class First, class... Rest>
+TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
+  using T = typename First::accumulator;
+  static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
+                "[in_one_pass] the reductions have different element types: bring them to one");
+  using lowered = lowering_of_all<T, over::panels, cursor<1 + sizeof...(Rest), 0, 1>,
+                                  typename First::argument_type, typename Rest::argument_type...>;
+  static_assert(lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
+                "this statement has too many operands: split it, or name a part of it with local(…)");
   step s;
   s.kind = cut::panels;
-  s.computes = work::feature_fold;
-  s.element_bytes = sizeof(E);
-  s.features = s.stored_features = 1;
+  s.computes = work::reduction;
+  s.results = 1 + sizeof...(Rest);
+  s.features = expr::extent_of(first.argument).features;
   s.tokens = tokens;
   s.tiles = int(s.panels());
-  s.add(to);
-  lowered::bind(p, s, node.argument);
-  s.depth = expr::extent_of(node.argument).features;
-  if (s.depth < 1) throw shape_error("[reduction over features] there must be at least one feature");
-  s.divides = division::never;  // needs all features of a panel
-  s.compute = map_step<simd::native, E, typename lowered::tree>::template fold<Op>;
+  s.lines = int(ceil_div<std::int64_t>(s.features, granule));
+  s.add(first.to);
+  (s.add(rest.to), ...);
+  lowered::bind(p, s, first.argument, rest.argument...);
+  if (((expr::extent_of(rest.argument).features != s.features ||
+        expr::extent_of(rest.argument).tokens != tokens) ||
+       ...))
+    throw shape_error("[in_one_pass] the reductions are over different numbers of features or tokens");
+  if constexpr ((First::over_features || ... || Rest::over_features)) {
+    if (s.features < 1) throw shape_error("[reduction over features] there must be at least one feature");
+    s.divides = division::never;  // needs all features of a panel
+  }
+  s.compute = lowered::template trees<reduction_step_of<T, First, Rest...>::template with>::type::compute;
   p.add(s);
+  first.finish(p, s);
+  (rest.finish(p, s), ...);
+}
+
+template <class E, class Op, class Argument>
+void lower_fold(plan& p, operand const& to, std::int64_t tokens,
+                expr::feature_reduction<Op, Argument> const& node) {
+  lower_reductions(p, tokens, feature_fold<E, Op, Argument>{node.argument, to});
 }
 
 /// Computes a node in the worker's scratch, once for each tile, and says where.
@@ -339,7 +475,7 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
     const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
                      domain::tokens, sizeof(T)};
     if constexpr (requires { node.argument; })
-      lower_reduction<T>(p, to, tokens, node);
+      lower_fold<T>(p, to, tokens, node);
     else
       lower_panels<T, domain::tokens>(p, to, 1, tokens, node);
     return to;

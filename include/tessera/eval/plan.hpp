@@ -45,8 +45,7 @@ enum class work : std::uint8_t {
   other,
   product,         // W·x or Wᵀ·x and what is done to it
   elementwise,     // over panels
-  feature_fold,    // over the features of each token
-  token_sum,       // over the tokens of a panel for each feature: a row for each panel
+  reduction,       // over the features of each token, or over the tokens of a panel: a row for each panel
   row_sum,         // of the rows of all panels
   values,          // elementwise over stored values
   order,           // a matrix brought into the order of its product
@@ -368,11 +367,12 @@ class plan {
   /// What a step reads in the worker's scratch must have been computed by its own chain.
   TESSERA_COLD void require_scratch_of_own_chain(int first, int last) const {
     for (int i = first; i < last; ++i)
-      for (int o = 1; o < step_[i].operands; ++o) {
+      for (int o = step_[i].results; o < step_[i].operands; ++o) {
         operand const& read = step_[i].operand[o];
         if (read.owner != memory::worker) continue;
         bool found = false;
-        for (int c = chain_[chains_ - 1].first; c < i; ++c) found |= overlap(step_[c].operand[0], read);
+        for (int c = chain_[chains_ - 1].first; c < i; ++c)
+          for (int r = 0; r < step_[c].results; ++r) found |= overlap(step_[c].operand[r], read);
         if (!found)
           throw error(
               "[run] a local value is used behind a barrier, where it is gone: a statement before this one "

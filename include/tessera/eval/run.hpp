@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -79,7 +80,7 @@ template <class T, class Value> struct statement_lowering<panel_matrix<T>, Value
 template <class T, class Value> struct statement_lowering<token_vector<T>, Value, false> {
   static void lower(plan& p, token_vector<T>& to, Value const& value) {
     if constexpr (requires { value.argument; })
-      lower_reduction<T>(p, operand_of<over::panels>(to), to.tokens(), value);
+      lower_fold<T>(p, operand_of<over::panels>(to), to.tokens(), value);
     else
       lower_panels<T, domain::tokens>(p, operand_of<over::panels>(to), 1, to.tokens(), value);
   }
@@ -89,38 +90,8 @@ template <class T, class Value> struct statement_lowering<token_vector<T>, Value
 template <class T, class Argument, bool Accumulates>
 struct statement_lowering<feature_vector<T>, expr::token_sum<Argument>, Accumulates> {
   static void lower(plan& p, feature_vector<T>& to, expr::token_sum<Argument> const& value) {
-    using S = accumulator_t<T>;
-    using lowered = lowering<S, over::panels, cursor<1, 0, 1>, Argument>;
-    static_assert(
-        lowered::next::operand <= step::most_operands && lowered::next::scalar <= step::most_scalars,
-        "this statement has too many operands: split it, or name a part of it with local(…)");
-    step rows;
-    rows.kind = cut::panels;
-    rows.computes = work::token_sum;
-    rows.element_bytes = sizeof(S);
-    rows.features = to.features();
-    rows.tokens = expr::extent_of(value.argument).tokens;
-    rows.lines = int(ceil_div<std::int64_t>(rows.features, granule));
-    rows.tiles = int(rows.panels());
-    const std::size_t row_bytes = std::size_t(rows.lines) * granule * sizeof(S);
-    rows.add(p.keep(row_bytes * std::size_t(rows.tiles), row_bytes));
-    rows.operand[0].element_bytes = sizeof(S);
-    lowered::bind(p, rows, value.argument);
-    rows.compute = map_step<simd::native, S, typename lowered::tree>::sum_tokens;
-    step sum;
-    sum.kind = cut::lines;
-    sum.computes = work::row_sum;
-    sum.element_bytes = sizeof(T);
-    sum.accumulates = Accumulates;
-    sum.features = rows.features;
-    sum.tokens = rows.tokens;
-    sum.tiles = int(ceil_div<std::int64_t>(sum.features, features_a_tile));
-    sum.add(operand_of<over::all_panels>(to));
-    sum.add(rows.operand[0]);
-    sum.operand[1].touches = access::everything;
-    sum.compute = add_rows_step<T>::compute;
-    p.add(rows);
-    p.add(sum);
+    lower_reductions(p, expr::extent_of(value.argument).tokens,
+                     token_sum<T, Argument>(p, to, value.argument, Accumulates));
   }
 };
 template <class T, class Value>
@@ -251,6 +222,49 @@ void lower(plan& p, Statement const& s) {
   s.lower(p);
 }
 
+/// A reduction among those of one pass: a sum over tokens, …
+template <class E, class Argument, bool Accumulates>
+token_sum<E, Argument> reduction_of(
+    plan& p, expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {
+  return {p, *s.destination, s.value.argument, Accumulates};
+}
+/// … one over features, …
+template <class E, class Op, class Argument>
+feature_fold<E, Op, Argument> reduction_of(
+    plan&, expr::statement<token_vector<E>, expr::feature_reduction<Op, Argument>, false> const& s) {
+  return {s.value.argument, operand_of<over::panels>(*s.destination)};
+}
+/// … or one that has a name.
+template <class Op, class Argument>
+auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
+  using T = accumulator_t<typename Argument::value_type>;
+  const std::size_t size = panel_tokens * sizeof(T);
+  const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
+                   domain::tokens, sizeof(T)};
+  p.add_local(&local, to.offset);
+  return feature_fold<T, Op, Argument>{local.argument.argument, to};
+}
+
+template <class T>
+concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
+
+/// Reductions that are computed together; they live as long as the run.
+template <class... Reduction>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+  using statement_tag = void;
+  std::tuple<Reduction const&...> reductions;
+  void lower(plan& p) const {
+    std::apply(
+        [&](auto const&... each) {
+          const auto lower_all = [&](auto const& first, auto const&... rest) {
+            lower_reductions(p, expr::extent_of(first.argument).tokens, first, rest...);
+          };
+          lower_all(reduction_of(p, each)...);
+        },
+        reductions);
+  }
+};
+
 }  // namespace eval
 
 /// What `run` takes: `y = …`, `y += …`, or a statement of its own kind.
@@ -274,6 +288,16 @@ template <class Make>
 optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make const& make) {
   if (!condition) return {std::nullopt};
   return {make()};
+}
+
+/// Reductions that read the same panels, computed in one pass over them: sums over tokens, reductions over
+/// features, and such reductions that have a name. A sum comes first if there is one.
+/// `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
+template <class... Reduction> auto in_one_pass(Reduction const&... reduction) {
+  static_assert(sizeof...(Reduction) > 0 && (eval::reduction<Reduction> && ...),
+                "in_one_pass takes `vector = sum_tokens(…)`, `vector += sum_tokens(…)`, `tokens = "
+                "sum_features(…)` or max_features(…), and local(sum_features(…)) or local(max_features(…))");
+  return eval::one_pass<Reduction...>{{reduction...}};
 }
 
 /// Computes statements in the order they are written, as far as one can see: what may be carried through

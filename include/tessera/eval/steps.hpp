@@ -14,6 +14,7 @@
 #include <tessera/kernels/matrix_product.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/reductions.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
 #include <tessera/kernels/transposition.hpp>
@@ -259,20 +260,6 @@ template <class Arch, class E, class Tree> struct map_step {
     kernel::run_tokens(b.to<E>(), s.tokens_of(t.index), b.at);
   }
 
-  template <class Op> static void fold(step const& s, tile const& t) noexcept {
-    const bound b(s, t.index, t.scratch);
-    kernel::template fold_features<Op>(b.to<E>(), s.depth, s.tokens_of(t.index), b.at);
-  }
-
-  /// A panel's row of sums over its tokens.
-  static void sum_tokens(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = t.index / s.parts;
-    const share lines(s.lines, t.index % s.parts, s.parts);
-    const bound b(s, panel, t.scratch);
-    kernel::sum_tokens(b.to<T>(), std::int64_t(lines.first) * granule, std::int64_t(lines.last) * granule,
-                       s.tokens_of(panel), b.at);
-  }
-
   static void values(step const& s, tile const& t) noexcept {
     const bound b(s, t.index, t.scratch);
     kernel::run_values(b.to<E>(), values_of(s, t), b.at);
@@ -305,6 +292,18 @@ template <class Arch, class E, class Tree> struct map_step {
  private:
   static std::int64_t values_of(step const& s, tile const& t) {
     return std::min(values_a_tile, s.features - t.index * values_a_tile);
+  }
+};
+
+/// Reductions of a panel: the operands that it writes are the results.
+template <class Arch, class T, class... Reduction> struct reduction_step {
+  static void compute(step const& s, tile const& t) noexcept {
+    const std::int64_t panel = t.index / s.parts;
+    const share lines(s.lines, t.index % s.parts, s.parts);
+    const bound b(s, panel, t.scratch);
+    kernels::reductions<Arch, T, Reduction...>::run(
+        std::int64_t(lines.first) * granule,
+        std::min<std::int64_t>(s.features, std::int64_t(lines.last) * granule), s.tokens_of(panel), b.at);
   }
 };
 

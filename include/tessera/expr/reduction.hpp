@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
@@ -53,6 +55,24 @@ template <class Argument> struct local_value {
   extent size() const { return extent_of(argument); }
 };
 
+/// A name as a template argument.
+template <std::size_t Size> struct value_name {
+  char text[Size];
+  consteval value_name(char const (&name)[Size]) { std::copy_n(name, Size, text); }
+  template <std::size_t Other> constexpr bool operator==(value_name<Other> const& other) const {
+    return std::equal(text, text + Size, other.text, other.text + Other);
+  }
+};
+
+/// A value that stands in several places of a statement and is computed once.
+template <value_name Name, class Value> struct named_value {
+  using node_tag = void;
+  using value_type = typename Value::value_type;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  extent size() const { return extent_of(value); }
+};
+
 template <class T>
 concept over_tokens =
     expression<T> && (held<T>::laid_over == domain::panels || held<T>::laid_over == domain::tokens);
@@ -78,6 +98,14 @@ template <expr::activation Operand> auto max_features(Operand&& x) {
 /// The sum over the tokens, for each feature: for a feature_vector on the left of `=` or `+=`.
 template <expr::activation Operand> auto sum_tokens(Operand&& x) {
   return expr::token_sum<expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// Names an elementwise value that stands in several places of one statement, or of the reductions of one
+/// pass: it is computed once for each register. Without a name it would be computed at each place, because
+/// whether two tensors are one is known only when the statement runs.
+/// `const auto n = named<"n">((x - mean) * scale);`
+template <expr::value_name Name, expression Operand> auto named(Operand&& x) {
+  return expr::named_value<Name, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
 }
 
 /// Names a value that several statements of one run use and nobody wants stored: it is computed once for each

@@ -30,22 +30,26 @@ namespace tree {
 /// The finished sums of the product that the tree is the epilogue of.
 struct sum {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const&, Batch sum) { return sum; }
+  template <class Batch> TESSERA_INLINE static Batch value(place const&, Batch sum) { return sum; }
 };
 
 /// An activation, at its own feature and tokens.
 template <int I, class E> struct panel {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return simd::load_feature<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]), at.feature,
                                                          at.token);
   }
 };
 
+/// True if the tree reads an activation whose lanes hold two features.
+template <class Tree> inline constexpr bool reads_pairs = false;
+template <int I> inline constexpr bool reads_pairs<panel<I, bfloat16>> = true;
+
 /// A number for each feature, the same for all tokens.
 template <int I, class E> struct feature {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return Batch(accumulator_t<E>(static_cast<E const*>(at.operands[I])[at.feature]));
   }
 };
@@ -53,7 +57,7 @@ template <int I, class E> struct feature {
 /// A number for each token, the same for all features.
 template <int I, class E> struct token {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.token);
   }
 };
@@ -61,7 +65,7 @@ template <int I, class E> struct token {
 /// Values of a matrix or vector, one after the other.
 template <int I, class E> struct values {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.feature);
   }
 };
@@ -69,7 +73,7 @@ template <int I, class E> struct values {
 /// A number carried by the expression itself.
 template <int S> struct scalar {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return Batch(static_cast<typename Batch::value_type>(at.scalars[S]));
   }
 };
@@ -77,7 +81,7 @@ template <int S> struct scalar {
 /// The number of the feature: 0, 1, 2, …
 struct feature_number {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     return Batch(static_cast<typename Batch::value_type>(at.feature));
   }
 };
@@ -85,7 +89,7 @@ struct feature_number {
 /// The number of the value among all values: 0, 1, 2, …
 struct value_number {
   static constexpr bool costly = false;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     using T = typename Batch::value_type;
     alignas(64) T lane[Batch::size];
     for (std::size_t i = 0; i < Batch::size; ++i) lane[i] = T(at.first + at.feature) + T(i);
@@ -119,7 +123,7 @@ struct random_row {
 /// A random number in [0, 1), in steps of 2^-24, for each feature and token. Scalar S is the key.
 template <int S> struct uniform {
   static constexpr bool costly = true;
-  template <class Batch> static Batch value(place const& at, Batch) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
     using T = typename Batch::value_type;
     const random_row row(at.scalars[S], at.feature);
     const auto first = static_cast<std::uint32_t>(at.first + at.token);
@@ -138,7 +142,9 @@ template <int S> struct uniform {
 /// A tree, and the random bits by which it is rounded where it is stored: scalar S is their key.
 template <int S, class Tree> struct stochastic {
   static constexpr bool costly = true;
-  template <class Batch> static Batch value(place const& at, Batch sum) { return Tree::value(at, sum); }
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch sum) {
+    return Tree::value(at, sum);
+  }
   template <class Arch>
   static simd::pairs<Arch> bits(place const& at, std::int64_t number, std::int64_t first) {
     const random_row row(at.scalars[S], number);
@@ -149,10 +155,13 @@ template <int S, class Tree> struct stochastic {
 /// Op applied to the values of other trees.
 template <class Op, class... Arguments> struct apply {
   static constexpr bool costly = Op::costly || (Arguments::costly || ...);
-  template <class Batch> static Batch value(place const& at, Batch sum) {
+  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch sum) {
     return Op{}(Arguments::value(at, sum)...);
   }
 };
+
+template <class Op, class... Arguments>
+inline constexpr bool reads_pairs<apply<Op, Arguments...>> = (reads_pairs<Arguments> || ...);
 
 }  // namespace tree
 

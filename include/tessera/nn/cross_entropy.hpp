@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -76,19 +75,15 @@ template <element T> struct cross_entropy {
     for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
     for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
 
-    const auto one_hot = [&] { return apply<ops::equal>(feature_number(), s.target); };
-    const auto shifted = [&] { return exp(logits - s.largest); };
+    const auto scores = named<"logits">(logits);
+    const auto one_hot = apply<ops::equal>(feature_number(), s.target);
+    const auto shifted = apply<ops::decay>(logits - s.largest);
+    const auto scale = local((1 / count) / s.sum);
     // In one run, so that a panel stays in the cache.
-    const auto with = [&](auto const&... exponentials) {
-      run(p.ctx, s.picked = sum_features(logits * one_hot()), s.largest = max_features(logits),
-          exponentials..., when(p.what_for == purpose::training, [&] {
-            return logits = (logits / s.sum - one_hot()) * (1 / count);
-          }));
-    };
-    if constexpr (std::is_same_v<T, accumulator_t<T>>)
-      with(logits = shifted(), s.sum = sum_features(logits));
-    else  // the loss is not to know of the rounding
-      with(s.sum = sum_features(shifted()), logits = shifted());
+    run(p.ctx, in_one_pass(s.picked = sum_features(scores * one_hot), s.largest = max_features(scores)),
+        s.sum = sum_features(shifted), when(p.what_for == purpose::training, [&] {
+          return logits = shifted * scale - one_hot * (1 / count);
+        }));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
   }
 };

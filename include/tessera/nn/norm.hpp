@@ -67,11 +67,16 @@ template <element T> struct layer_norm {
   template <class Finish = as_it_is>
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
-    const auto n = (x - s.mean) * s.scale;  // computed wherever it is used: less than to store it
-    const auto d = dy * weight;
-    run(p.ctx, g.weight += sum_tokens(dy * n),
-        when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); }),
-        when(dx, [&] { return *dx = finish(s.scale * (d - mean_features(d) - n * mean_features(d * n))); }));
+    const auto dz = named<"dy">(dy);
+    const auto n = named<"n">((x - s.mean) * s.scale);
+    const auto d = named<"d">(dz * weight);
+    const double share = 1 / double(x.features());
+    const auto sum_d = local(sum_features(d));
+    const auto sum_dn = local(sum_features(d * n));
+    const auto mean_d = local(s.scale * (share * sum_d));
+    const auto slope = local(square(s.scale) * (share * sum_dn));
+    run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+        when(dx, [&] { return *dx = finish(s.scale * d - mean_d - slope * (x - s.mean)); }));
   }
 
   template <class Visit, class First, class... Others>
@@ -125,10 +130,11 @@ template <element T> struct rms_norm {
   template <class Finish = as_it_is>
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
-    const auto n = x * s.scale;
-    const auto d = dy * weight;
-    run(p.ctx, g.weight += sum_tokens(dy * n),
-        when(dx, [&] { return *dx = finish(s.scale * (d - n * mean_features(d * n))); }));
+    const auto dn = named<"dn">(dy * x * s.scale);
+    const auto sum_dn = local(sum_features(dn * weight));
+    const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
+    run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn),
+        when(dx, [&] { return *dx = finish(s.scale * (dy * weight) - slope * x); }));
   }
 
   template <class Visit, class... Of>

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <limits>
+
 #include <tessera/ops/scalar.hpp>
 
 // An op is a function of numbers as a type, the same for a number and for a SIMD register V.
 //   keeps_zero     f(0) == 0, or f(0, 0) == 0: absent blocks stay absent
 //   costly         too dear to be fused into the store of a product: applied to rows still in the L1
+//   neutral()      what leaves the other argument as it is: of ops that fold over features
 //   derivative(x)  of ops of one argument; at a kink, the value given there
 // Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All else hands not-a-number on.
 
@@ -16,6 +19,7 @@ struct add {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
   template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a + b; }
+  template <class V> static V neutral() { return V(0); }
 };
 
 /// a - b
@@ -44,6 +48,7 @@ struct maximum {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
   template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a > b) || (a != a), a, b); }
+  template <class V> static V neutral() { return V(-std::numeric_limits<scalar_t<V>>::infinity()); }
 };
 
 /// The smaller of a and b, not-a-number if either is.

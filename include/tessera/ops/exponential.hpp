@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <tessera/ops/scalar.hpp>
+#include <tessera/simd/exp2.hpp>
 
 namespace tessera::inline TESSERA_ISA::ops {
 
@@ -91,6 +92,17 @@ struct exponential {
     return select(x < V(constants::lowest), V(0), y);
   }
   template <class V> TESSERA_INLINE V derivative(V x) const { return (*this)(x); }
+};
+
+/// e^x for x ≤ 0 as 2^(x log₂ e), of registers only: with AVX-512 half the operations of `exponential`. Its
+///   relative error grows with |x|, while e^x becomes small: within 2e-7 of e^x for float.
+struct decay {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    constexpr double log2_e = 1.4426950408889634;
+    return simd::exp2(x * V(static_cast<detail::scalar_t<V>>(log2_e)));
+  }
 };
 
 /// The natural logarithm.

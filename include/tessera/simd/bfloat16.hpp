@@ -203,9 +203,9 @@ TESSERA_INLINE void store_values_stochastically(bfloat16* to, batch<float, Arch>
 template <class Arch, class T>
 TESSERA_INLINE batch<accumulator_t<T>, Arch> load_feature(T const* panel, std::int64_t feature, int token) {
   if constexpr (std::is_same_v<T, bfloat16>) {
-    const int odd = int(feature & 1);
+    const bool odd = (feature & 1) != 0;  // known where it matters
     const auto both = load_pairs<Arch>(panel + place_in_panel<T>(feature - odd, token));
-    return odd_feature<Arch>(both << (odd ? 0 : 16));  // without a branch
+    return odd ? odd_feature<Arch>(both) : even_feature<Arch>(both);
   } else {
     return batch<T, Arch>::load_unaligned(panel + place_in_panel<T>(feature, token));
   }
