@@ -142,8 +142,8 @@ TEST_CASE_TEMPLATE("reduction: those of one pass are the same as one by one", T,
         const auto b = named<"b">(z - r);
         const auto sum = local(sum_features(b));
         run(ctx,
-            in_one_pass(all.weighted += sum_tokens(a * b), all.plain = sum_tokens(a),
-                        all.total = sum_features(exp(a) * z), all.largest = max_features(b), sum),
+            in_one_pass(sum, all.weighted += sum_tokens(a * b), all.plain = sum_tokens(a),
+                        all.total = sum_features(exp(a) * z), all.largest = max_features(b)),
             all.offset = 2 * sum + r);
         for (std::int64_t f = 0; f < features; ++f) {
           REQUIRE(all.weighted[f] == one.weighted[f]);

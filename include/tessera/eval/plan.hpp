@@ -325,12 +325,18 @@ class plan {
     return all;
   }
 
-  /// Steps that compute in the worker's scratch, and the step that they do it for, go together: the end of
-  /// those that begin at `first`.
+  /// Steps that compute in the worker's scratch alone, and the step that they do it for, go together: the end
+  /// of those that begin at `first`.
   int carried_until(int first) const {
     int last = first;
-    while (last + 1 < steps_ && step_[last].operand[0].owner == memory::worker) ++last;
+    while (last + 1 < steps_ && computes_for_next(step_[last])) ++last;
     return last + 1;
+  }
+
+  static bool computes_for_next(step const& s) {
+    for (int r = 0; r < s.results; ++r)
+      if (s.operand[r].owner != memory::worker) return false;
+    return true;
   }
 
   step const& last_chain() const { return step_[chain_[chains_ - 1].first]; }

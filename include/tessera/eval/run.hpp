@@ -248,11 +248,11 @@ auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argumen
 template <class T>
 concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
 
-/// Reductions that are computed together; they live as long as the run.
+/// Reductions that are computed together: statements, and references to locals.
 template <class... Reduction>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
   using statement_tag = void;
-  std::tuple<Reduction const&...> reductions;
+  std::tuple<Reduction...> reductions;
   void lower(plan& p) const {
     std::apply(
         [&](auto const&... each) {
@@ -263,6 +263,12 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
         },
         reductions);
   }
+};
+
+/// In place of one that has been complained about.
+struct no_statement {
+  using statement_tag = void;
+  void lower(plan&) const {}
 };
 
 }  // namespace eval
@@ -291,13 +297,17 @@ optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make 
 }
 
 /// Reductions that read the same panels, computed in one pass over them: sums over tokens, reductions over
-/// features, and such reductions that have a name. A sum comes first if there is one.
+/// features, and such reductions that have a name.
 /// `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
-template <class... Reduction> auto in_one_pass(Reduction const&... reduction) {
-  static_assert(sizeof...(Reduction) > 0 && (eval::reduction<Reduction> && ...),
+template <class... Reduction> auto in_one_pass(Reduction&&... reduction) {
+  constexpr bool fits = sizeof...(Reduction) > 0 && (eval::reduction<std::remove_cvref_t<Reduction>> && ...);
+  static_assert(fits,
                 "in_one_pass takes `vector = sum_tokens(…)`, `vector += sum_tokens(…)`, `tokens = "
                 "sum_features(…)` or max_features(…), and local(sum_features(…)) or local(max_features(…))");
-  return eval::one_pass<Reduction...>{{reduction...}};
+  if constexpr (fits)
+    return eval::one_pass<Reduction...>{{std::forward<Reduction>(reduction)...}};
+  else
+    return eval::no_statement{};
 }
 
 /// Computes statements in the order they are written, as far as one can see: what may be carried through

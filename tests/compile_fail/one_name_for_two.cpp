@@ -1,0 +1,9 @@
+// expect: two different expressions of one statement have the same name
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+void f(context& ctx, panel_matrix<float>& y, panel_matrix<float> const& x) {
+  run(ctx, y = named<"a">(x) + named<"a">(relu(x)));
+}
