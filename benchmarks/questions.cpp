@@ -80,9 +80,11 @@ question sampled(int threads) {
           sparse_groups({"sampled"}, threads),
           small_product,
           [](workload const& what, std::string const& contestant) {
-            return !is_warm(what) && contestant == "tessera"
-                       ? goal_of({{16, .80}, {8, .70}, {4, .70}, {1, .35}}, what.block)
-                       : 0;
+            if (is_warm(what) && contestant == "tessera product only")
+              return goal_of({{16, .70}, {8, .58}, {4, .60}, {1, .25}}, what.block);
+            if (!is_warm(what) && contestant == "tessera")
+              return goal_of({{16, .80}, {8, .70}, {4, .70}, {1, .35}}, what.block);
+            return 0.0;
           },
           {}};
 }
