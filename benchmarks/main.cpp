@@ -223,7 +223,9 @@ int answer(settings const& s) {
   score goals;
   for (question const& q : asked) {
     print_heading(q);
-    if (q.groups.empty()) std::printf("left out: this process may use one core only\n");
+    if (q.groups.empty())
+      std::printf("left out: %s\n", s.only.empty() ? "this process may use one core only"
+                                                   : ("it has no operation or block size " + s.only).c_str());
     for (std::vector<workload> const& workloads : q.groups) {
       progress.show(group, q, "checking results");
       std::vector<entrant> entrants = prepare(q, workloads);

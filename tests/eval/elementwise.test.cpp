@@ -56,6 +56,21 @@ TEST_CASE_TEMPLATE("elementwise: trees of activations, vectors and numbers equal
   }
 }
 
+TEST_CASE_TEMPLATE("elementwise: a number fills an activation or a vector, and nothing beyond it", T,
+                   bfloat16, float, double) {
+  context ctx(2, oversubscribe::allowed);
+  for (const std::int64_t tokens : token_counts) {
+    INFO(tokens, " tokens");
+    panel_matrix<T> z(35, tokens);
+    feature_vector<accumulator_t<T>> b(35);
+    token_vector<accumulator_t<T>> r(tokens);
+    run(ctx, z = 1.5f, b = 2, r = 0.25);
+    CHECK(farthest(z, [](auto, auto) { return 1.5; }) == 0);
+    CHECK(farthest(b, [](auto) { return 2.0; }) == 0);
+    CHECK(farthest(r, [](auto) { return 0.25; }) == 0);
+  }
+}
+
 TEST_CASE_TEMPLATE("elementwise: += adds to what an activation holds", T, float, double) {
   context ctx(1);
   const auto x = filled(panel_matrix<T>(20, 70), 1), before = filled(panel_matrix<T>(20, 70), 2);

@@ -29,4 +29,8 @@ concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
 template <class T>
 concept expression = tensor<T> || node<T>;
 
+/// What may be assigned to an activation or a vector: a description, or a number for all of its values.
+template <class T>
+concept node_or_number = node<T> || std::is_arithmetic_v<T>;
+
 }  // namespace tessera::inline TESSERA_ISA

@@ -464,16 +464,12 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
   if constexpr (expr::is_converted<node_type>) {
     return lower_to_scratch<typename node_type::value_type>(p, tokens, node.value);
   } else if constexpr (requires { node.address->argument; }) {
-    if (auto const* known = p.find_local(node.address))
-      return {nullptr,  0, 1, known->offset, access::same_tile, memory::worker, node_type::laid_over,
-              sizeof(T)};
+    if (operand const* const known = p.find_local(node.address)) return *known;
     const operand made = lower_to_scratch<T>(p, tokens, node.address->argument);
-    p.add_local(node.address, made.offset);
+    p.add_local(node.address, made);
     return made;
   } else if constexpr (node_type::laid_over == domain::tokens) {
-    const std::size_t size = panel_tokens * sizeof(T);
-    const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
-                     domain::tokens, sizeof(T)};
+    const operand to = p.carried<T>(domain::tokens, 1);
     if constexpr (requires { node.argument; })
       lower_fold<T>(p, to, tokens, node);
     else
@@ -482,10 +478,7 @@ template <class T> operand lower_to_scratch(plan& p, std::int64_t tokens, auto c
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const std::size_t size =
-        std::size_t(round_up<std::int64_t>(features, granule)) * panel_tokens * sizeof(T);
-    const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
-                     domain::panels, sizeof(T)};
+    const operand to = p.carried<T>(domain::panels, round_up<std::int64_t>(features, granule));
     lower_panels<T, domain::panels>(p, to, features, tokens, node);
     return to;
   }

@@ -155,11 +155,17 @@ class plan {
     move_step(steps_ - 1, at);
   }
 
-  /// Room for a value that lives as long as a tile; returns its offset in the scratch of each worker.
+  /// Room for as long as a tile; returns its offset in the scratch of each worker.
   std::size_t scratch(std::size_t bytes) {
     const std::size_t offset = scratch_bytes_;
     scratch_bytes_ += round_up<std::size_t>(bytes, 64);
     return offset;
+  }
+
+  /// Room for a value of so many features of elements E that lives as long as a tile.
+  template <class E> operand carried(domain form, std::int64_t features) {
+    const std::size_t bytes = std::size_t(features) * panel_tokens * sizeof(E);
+    return {nullptr, 0, bytes, scratch(bytes), access::same_tile, memory::worker, form, sizeof(E)};
   }
 
   /// Room that all workers share for the length of a run; there is one such place, the largest asked for.
@@ -180,17 +186,17 @@ class plan {
   /// Where a local value was put, by its address; null if it has not been computed.
   struct local {
     void const* address;
-    std::size_t offset;
+    operand value;
   };
-  local const* find_local(void const* address) const {
+  operand const* find_local(void const* address) const {
     for (int i = 0; i < locals_; ++i)
-      if (local_[i].address == address) return &local_[i];
+      if (local_[i].address == address) return &local_[i].value;
     return nullptr;
   }
-  void add_local(void const* address, std::size_t offset) {
+  void add_local(void const* address, operand const& value) {
     if (locals_ == most_locals)
       throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
-    local_[locals_++] = {address, offset};
+    local_[locals_++] = {address, value};
   }
 
   int threads() const { return context_.threads(); }

@@ -238,10 +238,8 @@ feature_fold<E, Op, Argument> reduction_of(
 template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
-  const std::size_t size = panel_tokens * sizeof(T);
-  const operand to{nullptr,        0,        size, p.scratch(size), access::same_tile, memory::worker,
-                   domain::tokens, sizeof(T)};
-  p.add_local(&local, to.offset);
+  const operand to = p.carried<T>(domain::tokens, 1);
+  p.add_local(&local, to);
   return feature_fold<T, Op, Argument>{local.argument.argument, to};
 }
 

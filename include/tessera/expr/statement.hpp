@@ -55,7 +55,7 @@ auto make_statement(Destination& destination, Value value) {
   constexpr bool fits =
       to == from || from == domain::number || to == domain::panels || (of_matrix(to) && of_matrix(from));
   static_assert(
-      fits && of_matrix(to) == (of_matrix(from) || (from == domain::number && of_matrix(to))),
+      fits && of_matrix(to) == of_matrix(from),
       "the expression does not have the form of its destination: a matrix takes matrices, an activation "
       "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
   check_sizes(extent_of(by_reference<Destination>{&destination}), extent_of(value));
@@ -74,7 +74,8 @@ template <class Value> struct stochastic_value {
 }  // namespace expr
 
 // What `destination = expression` means: found by argument-dependent lookup from the tensors.
-template <tensor Destination, node Node> auto assign(Destination& destination, Node const& value) {
+template <tensor Destination, node_or_number Value>
+auto assign(Destination& destination, Value const& value) {
   return expr::make_statement<false>(destination, expr::hold(value));
 }
 

@@ -53,7 +53,7 @@ template <element Element, domain Axis> class axis_vector {
     size_ = size;
   }
 
-  template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
+  template <node_or_number Value> auto operator=(Value const& value) { return assign(*this, value); }
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
