@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 BLOCKS = ["16x16", "8x8", "4x4", "1x1"]
 COLOURS = dict(zip(BLOCKS, ["#0b4f8a", "#2a8fbd", "#5ab4ac", "#d8871f"]))
 DENSE, PEERS, INK, FAINT = "#444444", "#9a9a9a", "#222222", "#cccccc"
-SHAPES = [(1024, 1024, 1024), (3072, 768, 4096), (768, 3072, 4096)]
+SHAPES = [(1024, 1024, 1024), (3072, 768, 4096), (768, 3072, 4096), (768, 768, 4096)]
 
 plt.rcParams.update(
     {
@@ -170,7 +170,7 @@ def roofline(results):
 def share_of_peak(results):
     """By product, shape and block at 10 %; by density."""
     operations = [("forward", "W·X"), ("transposed", "Wᵀ·dY"), ("sampled", "dY·Xᵀ sampled")]
-    figure, rows = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True)
+    figure, rows = plt.subplots(1, 3, figsize=(13, 3.2), sharey=True)
     drawn = False
     for axes, (operation, title) in zip(rows, operations):
 
@@ -185,7 +185,8 @@ def share_of_peak(results):
         axes.set_ylim(0, 1)
         percent(axes.yaxis)
     rows[0].set_ylabel("share of the FMA peak")
-    rows[0].legend(title=None, ncols=4, fontsize=7.5, loc="upper left", columnspacing=0.8, handlelength=1)
+    handles, names = rows[0].get_legend_handles_labels()
+    figure.legend(handles, names, ncols=4, fontsize=8, loc="upper right", columnspacing=1, handlelength=1)
     figure.suptitle("10 % of the blocks stored, one thread", x=0.01, ha="left", fontsize=10, color=INK)
     return figure if drawn else None
 
@@ -288,7 +289,7 @@ def scaling(results):
     threads = results.find(question="scaling", contestant="tessera")
     if not tokens and not threads:
         return None
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=[1, 1.25])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), width_ratios=[1, 1.6])
     left.set_visible(bool(tokens))
     right.set_visible(bool(threads))
     for name, records in [
@@ -323,10 +324,9 @@ def scaling(results):
         grouped_bars(right, groups, BLOCKS, COLOURS, times)
         for text in list(right.texts):
             text.remove()
-        for at in (3, 6):
-            right.axvline(at - 0.5, color=FAINT, linewidth=0.8)
         for i, name in enumerate(operations.values()):
-            right.text(3 * i + 1, several * 1.07, name, ha="center", fontsize=8.5)
+            right.axvline(i * len(SHAPES) - 0.5, color=FAINT, linewidth=0.8)
+            right.text((i + 0.5) * len(SHAPES) - 0.5, several * 1.07, name, ha="center", fontsize=8.5)
         right.axhline(several, color=INK, linewidth=1, linestyle=":")
         right.set_xticklabels([f"{s[0]}\n{s[1]}\n{s[2]}" for _, s in groups], fontsize=7.5)
         right.set(ylim=(0, several * 1.15), ylabel="times as fast as one thread")
