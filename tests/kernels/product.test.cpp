@@ -88,17 +88,18 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> voi
     std::vector<Y> y(stored_rows * panel_tokens, Y(0));
     kernels::product_arguments<Types> a{};
     a.weights = w.values.data();
-    a.index = Transposed ? kernels::line_index{w.col_start.data(), w.row.data(), w.slot.data(), w.columns, 0}
-                         : kernels::line_index{w.row_start.data(), w.col.data(), nullptr, w.lines, 0};
+    using index = kernels::block_index;
+    a.index = Transposed ? index::sparse(w.columns, w.lines, w.col_start.data(), w.row.data(), w.slot.data())
+                         : index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
     std::vector<typename Types::weight> in_order(w.values.size());
     if constexpr (Transposed) {
-      kernels::transpose_blocks<Arch, Block>(a.index, a.weights, in_order.data(), 1, a.index.lines);
+      kernels::transpose_blocks<Arch, Block>(a.index, a.weights, in_order.data(), 1, a.index.lines());
       kernels::transpose_blocks<Arch, Block>(a.index, a.weights, in_order.data(), 0, 1);
       a.weights = in_order.data();
     }
     a.x = x.data();
     a.y = y.data();
-    a.last_line = a.index.lines;
+    a.last_line = a.index.lines();
     a.rows = out;
     a.depth = stored_cols;
     a.tokens = tokens;
@@ -133,7 +134,7 @@ template <class Arch, class A, class B, class Block> void check_sampled_product(
     b.insert(b.end(), more_b.begin(), more_b.end());
   }
   kernels::sampled_arguments<types> s{};
-  s.index = {g.row_start.data(), g.col.data(), nullptr, g.lines, 0};
+  s.index = kernels::block_index::sparse(g.lines, g.columns, g.row_start.data(), g.col.data());
   s.a = a.data();
   s.b = b.data();
   s.a_stride = stored_rows * panel_tokens;
@@ -189,7 +190,8 @@ void check_ordered_product(std::int64_t part_of_all, int most) {
   }
   std::reverse(slot.begin(), slot.end());
   std::reverse(values.begin(), values.end());  // so that the slots matter
-  const kernels::line_index index{start.data(), col.data(), slot.data(), many_rows, 0};
+  const auto index =
+      kernels::block_index::sparse(many_rows, many_cols, start.data(), col.data(), slot.data());
   using nonzeros = kernels::nonzeros<T>;
   std::byte nowhere{};
   std::vector<std::max_align_t> memory(

@@ -46,16 +46,18 @@ struct workload {
 
 namespace eval {
 
-inline std::int64_t blocks_of(kernels::line_index const& index, share lines) {
-  return index.start ? index.start[lines.last] - index.start[lines.first]
-                     : std::int64_t(lines.last - lines.first) * index.blocks_a_line;
+inline std::int64_t blocks_of(kernels::block_index const& index, share lines) {
+  return index.blocks(lines.first, lines.last);
 }
 
 /// Those among them in some block columns.
-inline std::int64_t blocks_in(kernels::line_index const& index, share lines, share columns) {
-  if (!index.start) return std::int64_t(lines.last - lines.first) * (columns.last - columns.first);
-  return std::count_if(index.other + index.start[lines.first], index.other + index.start[lines.last],
-                       [&](std::int32_t column) { return column >= columns.first && column < columns.last; });
+inline std::int64_t blocks_in(kernels::block_index const& index, share lines, share columns) {
+  std::int64_t count = 0;
+  for (int line = lines.first; line < lines.last; ++line) {
+    const auto all = index.line(line).all_columns();
+    count += std::ranges::lower_bound(all, columns.last) - std::ranges::lower_bound(all, columns.first);
+  }
+  return count;
 }
 
 /// Rows of `lines` lines of some height that lie among the first `rows`.
@@ -86,20 +88,13 @@ inline std::int64_t bytes_read(step const& s, int from, std::int64_t features, s
 
 /// Block rows of c = a·b.
 inline cost cost_of_matrix_product(step const& s, share lines) {
-  const auto slot = [](kernels::line_index const& m, int line) {
-    return m.start ? std::int64_t(m.start[line]) : std::int64_t(line) * m.blocks_a_line;
-  };
-  const auto columns = [](kernels::line_index const& m, int line) {
-    std::int32_t const* const first = m.other + (m.start ? m.start[line] : 0);
-    return std::span(first, std::size_t(m.start ? m.start[line + 1] - m.start[line] : m.blocks_a_line));
-  };
-  std::vector<char> read(std::size_t(slot(s.second_index, s.second_index.lines)), 0);
+  std::vector<char> read(std::size_t(s.second_index.blocks()), 0);
   std::int64_t products = 0;
   for (int line = lines.first; line < lines.last; ++line)
-    for (const int k : columns(s.index, line)) {
-      std::int64_t right = slot(s.second_index, k);
-      for (const int j : columns(s.second_index, k)) {
-        if (std::ranges::binary_search(columns(s.result_index, line), j)) {
+    for (const int k : s.index.line(line).all_columns()) {
+      std::int64_t right = s.second_index.blocks_before(k);
+      for (const int j : s.second_index.line(k).all_columns()) {
+        if (std::ranges::binary_search(s.result_index.line(line).all_columns(), j)) {
           ++products;
           read[std::size_t(right)] = 1;
         }

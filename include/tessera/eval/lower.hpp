@@ -62,12 +62,14 @@ template <class T> std::byte* bytes(T const* data) {
 }
 
 /// Where the blocks of a matrix stand, row by row, or column by column as those of its transpose.
-inline kernels::line_index index_of(pattern const& p, bool transposed = false) {
-  const bool dense = p.is_dense();
-  if (transposed)
-    return {dense ? nullptr : p.col_start().data(), p.rows().data(), p.slots().data(), p.block_cols(),
-            p.block_rows()};
-  return {dense ? nullptr : p.row_start().data(), p.cols().data(), nullptr, p.block_rows(), p.block_cols()};
+inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
+  using kernels::block_index;
+  const int rows = p.block_rows(), cols = p.block_cols();
+  if (p.is_dense())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+                      : block_index::dense(rows, cols, p.cols().data());
+  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
+                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
 }
 
 /// A tensor as an operand, seen by a step that goes over panels or over values.
@@ -261,7 +263,7 @@ struct lowering<T, over::panels, Cursor, expr::product<Matrix, Transposed, X>> {
       s.operand[1] = lower_to_scratch<T>(p, s.tokens, product.x);
     s.operand[2] = operand_of<over::panels>(matrix);
     s.index = index_of(matrix.stored(), Transposed);
-    s.lines = s.index.lines;
+    s.lines = s.index.lines();
     using block = typename Matrix::tensor_type::block;
     s.block_rows = Transposed ? block::cols : block::rows;
     s.block_cols = Transposed ? block::rows : block::cols;
@@ -309,7 +311,7 @@ struct product_step_of<Y, expr::product<Matrix, Transposed, X>, Tree> {
   static void prepare(plan& p, step& s) {
     if constexpr (block::elements == 1) {
       using ordered = ordered_product_step<simd::native, types, Tree>;
-      if (s.index.start && (Transposed || s.panels() >= ordered::fewest_panels))
+      if (s.index.is_sparse() && (Transposed || s.panels() >= ordered::fewest_panels))
         return ordered::prepare(p, s);
     }
     if constexpr (Transposed) {

@@ -88,7 +88,7 @@ struct step {
   std::int64_t tokens = 0;
   std::int64_t depth = 0;  // stored features of a product's activation
   std::int64_t inner = 0;  // the same without padding
-  kernels::line_index index{}, second_index{}, result_index{};
+  kernels::block_index index{}, second_index{}, result_index{};
   int lines = 0;
   int lines_together = 1;              // the lines of a part of a panel are a multiple of this
   int columns_together = 1;            // the block columns of a part are a multiple of this
@@ -112,7 +112,7 @@ struct step {
     return (o.base ? o.base : scratch + o.offset) + o.stride * std::size_t(position);
   }
   int line_groups() const { return ceil_div(lines, lines_together); }
-  int column_groups() const { return ceil_div(index.blocks_a_line, columns_together); }
+  int column_groups() const { return ceil_div(index.width(), columns_together); }
   std::int64_t panels() const { return ceil_div<std::int64_t>(tokens, panel_tokens); }
   int tokens_of(std::int64_t panel) const {
     return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));

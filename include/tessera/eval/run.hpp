@@ -154,7 +154,7 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::outer_product<A, 
     product.block_cols = Step::block::cols;
     product.accumulates = Accumulates;
     product.index = index_of(to.stored(), transposed);
-    product.lines = product.index.lines;
+    product.lines = product.index.lines();
     product.tokens = a.tokens();
     product.features = a.features();
     product.stored_features = a.stored_features();
@@ -199,7 +199,7 @@ struct statement_lowering<block_sparse_matrix<T, Block>, expr::matrix_product<A,
     s.index = index_of(a.stored());
     s.second_index = index_of(b.stored());
     s.result_index = index_of(to.stored());
-    s.lines = s.index.lines;
+    s.lines = s.index.lines();
     s.tiles = std::min(s.lines, 8 * p.threads());
     s.add(operand_of<over::all_panels>(to));
     s.add(operand_of<over::all_panels>(a));

@@ -51,35 +51,29 @@ struct share {
 /// The lines of a panel that fall to a part, or of a matrix that fall to a tile: whole groups of them, with
 /// about as many blocks in each part. A line by itself counts as one more.
 inline share lines_of(step const& s, int part, int parts) {
-  share lines(s.line_groups(), part, parts);
-  if (auto const* const start = s.index.start) {
-    const auto work_before = [&](int group) {
-      const int line = std::min(s.lines, group * s.lines_together);
-      return std::int64_t(start[line]) + line;
-    };
-    const auto first_of = [&](int of) {
-      const std::int64_t wanted = work_before(s.line_groups()) * of / parts;
-      int low = 0, high = s.line_groups();
-      while (low < high)
-        if (const int middle = (low + high) / 2; work_before(middle) < wanted)
-          low = middle + 1;
-        else
-          high = middle;
-      return low;
-    };
-    lines.first = first_of(part);
-    lines.last = first_of(part + 1);
-  }
-  lines.first = std::min(s.lines, lines.first * s.lines_together);
-  lines.last = std::min(s.lines, lines.last * s.lines_together);
+  const auto line_of = [&](int group) { return std::min(s.lines, group * s.lines_together); };
+  const auto work_before = [&](int line) { return s.index.blocks_before(line) + line; };
+  const auto first_of = [&](int of) {
+    const std::int64_t wanted = work_before(s.lines) * of / parts;
+    int low = 0, high = s.line_groups();
+    while (low < high)
+      if (const int middle = (low + high) / 2; work_before(line_of(middle)) < wanted)
+        low = middle + 1;
+      else
+        high = middle;
+    return line_of(low);
+  };
+  share lines(0, 0, 1);
+  lines.first = first_of(part);
+  lines.last = first_of(part + 1);
   return lines;
 }
 
 /// The block columns of a matrix that fall to a part: whole groups of them.
 inline share columns_of(step const& s, int part) {
   share columns(s.column_groups(), part, s.parts);
-  columns.first = std::min(s.index.blocks_a_line, columns.first * s.columns_together);
-  columns.last = std::min(s.index.blocks_a_line, columns.last * s.columns_together);
+  columns.first = std::min(s.index.width(), columns.first * s.columns_together);
+  columns.last = std::min(s.index.width(), columns.last * s.columns_together);
   return columns;
 }
 
@@ -99,14 +93,12 @@ inline bool overhangs(step const& s) {
 /// on.
 template <class T> void clear_overhang(step const& s, T* values, std::int64_t first, std::int64_t count) {
   if (!overhangs(s)) return;
-  kernels::line_index const& index = s.index;
   const std::int64_t elements = std::int64_t(s.block_rows) * s.block_cols;
-  const std::int64_t last_line =
-      index.start ? index.start[index.lines - 1] : std::int64_t(index.lines - 1) * index.blocks_a_line;
   for (std::int64_t slot = first / elements; slot * elements < first + count; ++slot) {
-    const std::int64_t row = slot < last_line ? 0 : std::int64_t(index.lines - 1) * s.block_rows;
-    const std::int64_t col =
-        std::int64_t(index.other[index.start ? slot : slot % index.blocks_a_line]) * s.block_cols;
+    const int line = s.index.line_of(slot);
+    const kernels::block_line blocks = s.index.line(line);
+    const std::int64_t row = std::int64_t(line) * s.block_rows,
+                       col = std::int64_t(blocks.columns[slot - blocks.first]) * s.block_cols;
     if (row + s.block_rows <= s.stored_features && col + s.block_cols <= s.depth) continue;
     std::int64_t at = slot * elements - first;
     for (std::int64_t r = row; r < row + s.block_rows; ++r)
@@ -169,7 +161,7 @@ void order_weights(plan& p, step& s, std::size_t bytes, int tiles, decltype(step
 template <class Arch, class W, class Block> struct transpose_step {
   static void prepare(plan& p, step& s) {
     order_weights<W>(p, s, s.operand[2].bytes, std::min(s.lines, 4 * p.threads()), compute);
-    s.index.slots = nullptr;
+    s.index = s.index.in_order();
   }
 
   static void compute(step const& s, tile const& t) noexcept {
@@ -394,14 +386,13 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_step {
   static void compute(step const& s, tile const& t) noexcept {
     const share lines = lines_of(s, t.index, s.tiles);
     for (int line = lines.first; line < lines.last; ++line) {
-      kernels::line_index const& c = s.result_index;
       T* const values = reinterpret_cast<T*>(s.operand[0].base);
-      const std::int64_t slot = c.start ? c.start[line] : std::int64_t(line) * c.blocks_a_line;
-      const std::int64_t count = c.start ? c.start[line + 1] - c.start[line] : c.blocks_a_line;
-      if (!s.accumulates) std::fill_n(values + slot * (Rows * Cols), count * (Rows * Cols), T(0));
+      const kernels::block_line blocks = s.result_index.line(line);
+      if (!s.accumulates)
+        std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
       kernels::matrix_product_row<T, Rows, Inner, Cols>(
           s.index, reinterpret_cast<T const*>(s.operand[1].base), s.second_index,
-          reinterpret_cast<T const*>(s.operand[2].base), c, values, line);
+          reinterpret_cast<T const*>(s.operand[2].base), s.result_index, values, line);
     }
   }
 };

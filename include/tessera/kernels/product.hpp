@@ -9,22 +9,13 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/tree.hpp>
 #include <tessera/simd/bfloat16.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
-
-/// The stored blocks of a matrix, line by line: of W lines are block rows, of Wᵀ block columns of W.
-struct line_index {
-  std::int32_t const* start;  // of each line in `other`; null if every block is stored
-  std::int32_t const* other;  // block column (or block row) of each stored block; if dense, of one line
-  std::int32_t const* slots;  // of Wᵀ: where each block stands in W; if dense, those of line 0
-  int lines, blocks_a_line;   // the latter if dense
-
-  std::int64_t blocks() const { return start ? start[lines] : std::int64_t(lines) * blocks_a_line; }
-};
 
 /// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
 /// three.
@@ -38,7 +29,7 @@ template <element W, element X, element Y> struct product_types {
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
 template <class Types> struct product_arguments {
   typename Types::weight const* weights;
-  line_index index;
+  block_index index;
   typename Types::activation const* x;  // the panel of the operand
   typename Types::result* y;            // the panel of the result
   int first_line, last_line;
@@ -117,22 +108,20 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
 
   /// Bytes of product_arguments::sums: those of one line or of all, and how far each line has been walked.
-  static std::size_t sums_bytes(line_index const& index, std::int64_t depth) {
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
     if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
-    return std::size_t(index.lines) * (line_bytes + sizeof(std::int32_t));
+    return std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t));
   }
 
   /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
   /// in the L1 what a line uses, where it passes over it several times, or most of the panel, where lines use
   /// most of it.
-  static int chunks(line_index const& index, std::int64_t depth) {
+  static int chunks(block_index const& index, std::int64_t depth) {
     const std::int64_t panel = depth * feature_bytes;
     std::int64_t kept = 0;  // in the L1
-    if (!index.start) {
-      kept = panel;
-    } else if (index.lines > 0) {
-      const std::int64_t used = std::int64_t(index.start[index.lines] / index.lines) * block_depth;
+    if (index.lines() > 0) {
+      const std::int64_t used = index.blocks() / index.lines() * block_depth;
       if (line_rows > rows)
         kept = used * feature_bytes;
       else if (used * sizes::line_bytes >= fewest_steps * together * panel)
@@ -152,19 +141,22 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
-      chunk now{.first = 0,
-                .ahead = a.index.blocks_a_line,
+      chunk now{.line = {},
+                .first = 0,
+                .ahead = 0,
                 .limit = std::int32_t((c + 1) * blocks / count),
                 .begins = c == 0,
                 .ends = c + 1 == count,
                 .fetches = weights_bytes > sizes::fitting_weights_bytes};
-      const auto first_of = [&](int line) {
-        return c > 0 ? walked[line - a.first_line] : a.index.start ? a.index.start[line] : 0;
-      };
+      const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
       T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
+        now.line = a.index.line(line);
         now.first = first_of(line);
-        if (a.index.start) now.ahead = line + 1 < a.last_line ? first_of(line + 1) - now.first : 0;
+        if (line + 1 < a.last_line)
+          now.ahead = a.index.blocks_before(line + 1) + first_of(line + 1) - now.line.first - now.first;
+        else
+          now.ahead = 0;
         std::int32_t last = now.first;
         for (int token = 0; token < a.tokens;)
           if (token + registers * lanes <= a.tokens) {
@@ -186,8 +178,9 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
  private:
   struct chunk {
-    std::int32_t first;  // block of a line in the index
-    std::int32_t ahead;  // from a block to the one fetched meanwhile
+    block_line line;     // the one that is being computed
+    std::int32_t first;  // of its blocks
+    std::int64_t ahead;  // blocks from one to that fetched meanwhile
     std::int32_t limit;  // block column or row where the chunk ends
     bool begins, ends;   // the sums
     bool fetches;        // the weights of the next line
@@ -216,26 +209,12 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static ahead fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
-    const std::int64_t tiles = block_count(a, a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
+    const std::int64_t tiles = a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
     if (!a.next || tiles == 0) return {nullptr, 0, 0};
     constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
     const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
     const std::int64_t all = bytes / 64 << ahead::fraction, before = count == 1 ? all : 0;
     return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
-  }
-
-  /// Blocks of some lines.
-  static std::int64_t block_count(arguments const& a, int first, int last) {
-    return a.index.start ? a.index.start[last] - a.index.start[first]
-                         : std::int64_t(last - first) * a.index.blocks_a_line;
-  }
-
-  TESSERA_INLINE static W const* block(arguments const& a, int line, std::int32_t b) {
-    const std::int64_t dense = a.index.start ? 0 : std::int64_t(line) * a.index.blocks_a_line;
-    return a.weights + (dense + b) * Shape::elements;
-  }
-  TESSERA_INLINE static std::int32_t end_of(arguments const& a, int line) {
-    return a.index.start ? a.index.start[line + 1] : a.index.blocks_a_line;
   }
 
   /// Returns where the line's blocks of the next chunk begin.
@@ -266,14 +245,14 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                                      : simd::load<Arch>(carried + i / C * panel_tokens + i % C * lanes);
     });
     ahead fetching = next;  // in registers
-    std::int32_t const* other = a.index.other + now.first;
-    std::int32_t const* const end = a.index.other + end_of(a, line);
-    W const* w = block(a, line, now.first) + row * Shape::cols;
+    std::int32_t const* column = now.line.columns + now.first;
+    std::int32_t const* const end = now.line.columns + now.line.count;
+    W const* w = a.weights + (now.line.first + now.first) * Shape::elements + row * Shape::cols;
     X const* const x = a.x;
-    for (; other < end && *other < now.limit; ++other, w += Shape::elements) {
+    for (; column < end && *column < now.limit; ++column, w += Shape::elements) {
       fetching.fetch();
-      if (now.fetches) fetch_rows(w + std::int64_t(now.ahead) * Shape::elements);
-      const std::int64_t feature = std::int64_t(*other) * block_depth;
+      if (now.fetches) fetch_rows(w + now.ahead * Shape::elements);
+      const std::int64_t feature = std::int64_t(*column) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
       multiply_block<C>(acc, w, x, feature, depth, token);
@@ -293,7 +272,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                                   to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
-    return std::int32_t(other - a.index.other);
+    return std::int32_t(column - now.line.columns);
   }
 
   /// The rows of a block that a tile reads.

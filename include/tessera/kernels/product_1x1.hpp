@@ -47,8 +47,8 @@ template <class T> struct nonzeros {
   std::uint16_t* features;
 
   /// Those of a matrix, at `memory`; in chunks of at most `most` features if that leaves pieces long enough.
-  nonzeros(line_index const& index, std::int64_t depth, int most, std::byte* memory)
-      : lines(index.lines), stored(index.start[index.lines]) {
+  nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
+      : lines(index.lines()), stored(index.blocks()) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
     depth = std::max<std::int64_t>(1, depth);
     chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
@@ -73,33 +73,37 @@ template <class T> struct nonzeros {
   }
 
   /// Copies those of a group: once along the lines to fetch and to count, then chunk by chunk.
-  template <class W> void order(line_index const& index, W const* weights, int first_line) const noexcept {
+  template <class W> void order(block_index const& index, W const* weights, int first_line) const noexcept {
     const int count = std::min(group, lines - first_line);
-    std::int32_t const* const start = index.start + first_line;
     piece* const all = pieces + std::int64_t(first_line) * chunks;
+    const block_line all_lines = index.line(first_line);  // those of the group stand behind each other
+    const auto first_block = std::int32_t(all_lines.first);
+    const auto all_blocks = std::int32_t(index.blocks(first_line, first_line + count));
+    std::int32_t from[group];  // within the group
     for (int l = 0; l < count; ++l) {
-      fetch(index, weights, start[l], start[l + 1]);
-      std::int32_t at = start[l];
+      const block_line line = index.line(first_line + l);
+      from[l] = std::int32_t(line.first) - first_block;
+      fetch(line, weights);
+      int at = 0;
       for (int c = 0; c < chunks; ++c) {
-        const std::int32_t first = at;
-        at = c + 1 < chunks ? first_from((c + 1) * chunk, index.other, start[l], start[l + 1]) : start[l + 1];
+        const int first = at;
+        at = c + 1 < chunks ? first_from((c + 1) * chunk, line) : line.count;
         all[c * count + l] = {std::uint16_t(l), std::uint16_t(at - first)};
       }
     }
-    std::int32_t from[group], to = start[0];
-    std::copy_n(start, count, from);
+    std::int32_t to = 0;
     for (int c = 0; c < chunks; ++c) {
-      starts[std::int64_t(first_line / group) * chunks + c] = to;
+      starts[std::int64_t(first_line / group) * chunks + c] = first_block + to;
       piece* const here = all + c * count;
       sort(here, count);
       for (int i = 0; i < count; ++i) {
         std::int32_t& first = from[here[i].line];
         // Whole steps may reach beyond a piece, where the next one is written later.
         const int length = here[i].count, whole = round_up(length, step);
-        if (std::max(first, to) + whole <= start[count])
-          for (int k = 0; k < whole; k += step) copy<step>(index, weights, first + k, to + k, c * chunk);
+        if (std::max(first, to) + whole <= all_blocks)
+          for (int k = 0; k < whole; k += step) copy<step>(all_lines, weights, first + k, to + k, c * chunk);
         else
-          for (int k = 0; k < length; ++k) copy<1>(index, weights, first + k, to + k, c * chunk);
+          for (int k = 0; k < length; ++k) copy<1>(all_lines, weights, first + k, to + k, c * chunk);
         first += length;
         to += length;
       }
@@ -112,42 +116,44 @@ template <class T> struct nonzeros {
   std::int64_t groups() const { return ceil_div(lines, group); }
   std::size_t value_bytes() const { return round_up<std::size_t>(std::size_t(stored) * sizeof(T), 64); }
 
-  /// Asks for what stands at [first, last) of the index: chunk by chunk it will be used in small pieces.
-  /// Inlined, or GCC would find it without effect and leave it out.
-  template <class W>
-  TESSERA_INLINE static void fetch(line_index const& index, W const* weights, std::int32_t first,
-                                   std::int32_t last) {
-    for (; first < last; first += step) {
-      simd::prefetch<2>(index.other + first);
-      if (index.slots)
-        for (std::int32_t at = first; at < std::min(first + step, last); ++at)
-          simd::prefetch<2>(weights + index.slots[at]);
+  /// Asks for the index and the weights of a line: chunk by chunk it will be used in small pieces. Inlined,
+  /// or GCC would find it without effect and leave it out.
+  template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
+    for (int first = 0; first < line.count; first += step) {
+      simd::prefetch<2>(line.columns + first);
+      if (line.slots)
+        for (int b = first; b < std::min(first + step, line.count); ++b)
+          simd::prefetch<2>(weights + line.slot(b));
       else
-        simd::prefetch<2>(weights + first);
+        simd::prefetch<2>(weights + line.first + first);
     }
   }
 
-  /// Where in [first, last) numbers that ascend reach a limit. A loop without a branch to mispredict.
-  static std::int32_t first_from(std::int32_t limit, std::int32_t const* numbers, std::int32_t first,
-                                 std::int32_t last) {
-    for (std::int32_t count = last - first; count > 0;) {
-      const std::int32_t half = (count + 1) / 2;
-      first += numbers[first + half - 1] < limit ? half : 0;
+  /// The first block of a line whose column reaches a limit. A loop without a branch to mispredict.
+  static int first_from(std::int32_t limit, block_line const& line) {
+    int first = 0;
+    for (int count = line.count; count > 0;) {
+      const int half = (count + 1) / 2;
+      first += line.columns[first + half - 1] < limit ? half : 0;
       count -= half;
     }
     return first;
   }
 
+  /// Elements from number `from` to number `to`, both counted from the first one of some lines.
   template <int Count, class W>
-  TESSERA_INLINE void copy(line_index const& index, W const* weights, std::int32_t from, std::int32_t to,
+  TESSERA_INLINE void copy(block_line const& lines_of, W const* weights, std::int32_t from, std::int32_t to,
                            std::int32_t first_feature) const {
-    for (int i = 0; i < Count; ++i) features[to + i] = std::uint16_t(index.other[from + i] - first_feature);
-    if (index.slots)
-      for (int i = 0; i < Count; ++i) values[to + i] = T(weights[index.slots[from + i]]);
+    T* const values_to = values + lines_of.first + to;
+    std::uint16_t* const features_to = features + lines_of.first + to;
+    for (int i = 0; i < Count; ++i)
+      features_to[i] = std::uint16_t(lines_of.columns[from + i] - first_feature);
+    if (lines_of.slots)
+      for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.slot(from + i)]);
     else if constexpr (std::is_same_v<W, T>)
-      std::memcpy(values + to, weights + from, Count * sizeof(T));
+      std::memcpy(values_to, weights + lines_of.first + from, Count * sizeof(T));
     else
-      for (int i = 0; i < Count; ++i) values[to + i] = T(weights[from + i]);
+      for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.first + from + i]);
   }
 
   static void sort(piece* to, int count) {

@@ -33,7 +33,7 @@ template <element A, element B> struct sampled_types {
 /// The stored blocks of a·bᵀ in some block rows and columns, summed over the tokens of some panels and added
 /// to `values`.
 template <class Types> struct sampled_arguments {
-  line_index index;                 // block rows
+  block_index index;                // block rows
   typename Types::left const* a;    // first panel of a (rows, tokens)
   typename Types::right const* b;   // first panel of b (columns, tokens)
   std::int64_t a_stride, b_stride;  // elements from panel to panel
@@ -163,7 +163,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   static int most_column_ranges(std::int64_t cols) { return int(std::max<std::int64_t>(1, cols / 256)); }
 
   /// Bytes of sampled_arguments::scratch for ranges of up to so many features of b.
-  static std::size_t scratch_bytes(line_index const& index, std::int64_t cols) {
+  static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
     return right_at(index) + right::bytes(cols, panels_a_chunk);
   }
 
@@ -177,13 +177,12 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   static void prepare(arguments const& a) noexcept {
     range* const found = ranges(a);
     for (int line = a.first_line; line < a.last_line; ++line) {
-      range r{a.first_col, a.last_col};
-      if (a.index.start) {
-        const auto at = [&, other = a.index.other, start = a.index.start + line](std::int32_t column) {
-          return std::int32_t(std::lower_bound(other + start[0], other + start[1], column) - other);
-        };
-        r = {at(a.first_col), at(a.last_col)};
-      }
+      const block_line blocks = a.index.line(line);
+      const auto at = [&](std::int32_t column) {
+        return std::int32_t(std::lower_bound(blocks.columns, blocks.columns + blocks.count, column) -
+                            blocks.columns);
+      };
+      const range r{at(a.first_col), at(a.last_col)};
       found[line - a.first_line] = r;
       if (!a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
     }
@@ -215,7 +214,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
           left_rows<Types>::template of<Arch>(now, std::int64_t(line) * Shape::rows,
                                               std::int64_t(line + 1) * Shape::rows, 0, now.panels),
           columns_of_b, line};
-      std::int32_t const* const cols = a.index.other + r->first;
+      std::int32_t const* const cols = a.index.line(line).columns + r->first;
       std::int64_t b = 0;
       for_each_width([&]<int Blocks>(std::integral_constant<int, Blocks>) {
         run_blocks<Blocks>(from, cols, values, b, count, next);
@@ -224,7 +223,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   }
 
  private:
-  /// Blocks of a line in its index.
+  /// Some blocks of a line.
   struct range {
     std::int32_t first, last;
   };
@@ -233,14 +232,13 @@ template <class Arch, class Types, class Shape> struct sampled_product {
 
   /// Of scratch: packed rows of a, where each line's blocks are, regrouped columns of b.
   static range* ranges(arguments const& a) { return reinterpret_cast<range*>(a.scratch + left_bytes); }
-  static std::size_t right_at(line_index const& index) {
-    return round_up<std::size_t>(left_bytes + std::size_t(index.lines) * sizeof(range), 64);
+  static std::size_t right_at(block_index const& index) {
+    return round_up<std::size_t>(left_bytes + std::size_t(index.lines()) * sizeof(range), 64);
   }
   static std::int64_t first_feature(arguments const& a) { return std::int64_t(a.first_col) * Shape::cols; }
   static int panels_from(arguments const& a, int panel) { return std::min(panels_a_chunk, a.panels - panel); }
   static T* values_at(arguments const& a, int line, std::int32_t block) {
-    const std::int64_t slot = a.index.start ? block : std::int64_t(line) * a.index.blocks_a_line + block;
-    return a.values + slot * Shape::elements;
+    return a.values + (a.index.blocks_before(line) + block) * Shape::elements;
   }
   static std::int64_t stored_bytes(arguments const& a) {
     std::int64_t blocks = 0;

@@ -34,11 +34,11 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   static constexpr int panels_together = simd::tokens_a_lane<lane>;
 
   /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
-  static std::size_t scratch_bytes(line_index const& index, std::int64_t cols) {
+  static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
     const ranges r(index, cols);
     std::int64_t all = 0, longest = 0;
-    for (int line = 0; line < index.lines; ++line) {
-      const std::int64_t groups = r.groups(stored(index, line));
+    for (int line = 0; line < index.lines(); ++line) {
+      const std::int64_t groups = r.groups(index.line(line).count);
       all += groups;
       longest = std::max(longest, groups);
     }
@@ -52,16 +52,17 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 
   static void run(arguments const& a) noexcept {
     if (!a.accumulates)
-      std::fill(a.values + slot(a.index, a.first_line), a.values + slot(a.index, a.last_line), T(0));
+      std::fill(a.values + a.index.blocks_before(a.first_line), a.values + a.index.blocks_before(a.last_line),
+                T(0));
     const ranges r(a.index, a.cols);
     std::int64_t all = 0;
-    for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(stored(a.index, line));
+    for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(a.index.line(line).count);
     if (all == 0) return;
     const std::int64_t target = ceil_div(all, ceil_div(all, groups_a_slice));  // slices of about one size
     for (int first = a.first_line, last; first < a.last_line; first = last) {
       std::int64_t groups = 0;
       for (last = first; last < a.last_line && last - first < most_rows && groups < target; ++last)
-        groups += r.groups(stored(a.index, last));
+        groups += r.groups(a.index.line(last).count);
       lists l = list(a, r, first, last, groups + r.count * together);
       int panel = 0;
       for (; panel + panels_together <= a.panels; panel += panels_together)
@@ -75,7 +76,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(lane));
   static constexpr std::int64_t groups_a_slice = 16384;  // with a's rows and the sums they should fit the L2
   static constexpr int most_rows = 4096;
-  static int rows_a_slice(line_index const& index) { return std::min(index.lines, most_rows); }
+  static int rows_a_slice(block_index const& index) { return std::min(index.lines(), most_rows); }
 
   struct group {
     std::int32_t slot;
@@ -84,18 +85,11 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     std::uint16_t column[width];  // of the range
   };
 
-  static std::int64_t slot(line_index const& index, int line) {
-    return index.start ? index.start[line] : std::int64_t(line) * index.blocks_a_line;
-  }
-  static std::int64_t stored(line_index const& index, int line) {
-    return slot(index, line + 1) - slot(index, line);
-  }
-
   /// Of scratch: packed rows of a, and regrouped columns of b behind them.
-  static std::size_t left_bytes(line_index const& index) {
+  static std::size_t left_bytes(block_index const& index) {
     return left_rows<Types>::bytes(rows_a_slice(index), panels_together);
   }
-  static std::size_t operand_bytes(line_index const& index, std::int64_t cols) {
+  static std::size_t operand_bytes(block_index const& index, std::int64_t cols) {
     return left_bytes(index) + right::bytes(cols, panels_together);
   }
 
@@ -103,10 +97,8 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   /// groups would not be full.
   struct ranges {
     int columns, count;
-    ranges(line_index const& index, std::int64_t cols) {
-      const std::int64_t all = index.start ? index.start[index.lines] - index.start[0]
-                                           : std::int64_t(index.lines) * index.blocks_a_line;
-      const std::int64_t few = 2 * width * cols * index.lines / std::max<std::int64_t>(1, all);
+    ranges(block_index const& index, std::int64_t cols) {
+      const std::int64_t few = 2 * width * cols * index.lines() / std::max<std::int64_t>(1, index.blocks());
       columns = int(std::clamp<std::int64_t>(round_up<std::int64_t>(few, granule), columns_in_l1,
                                              std::numeric_limits<std::uint16_t>::max()));
       count = int(ceil_div<std::int64_t>(cols, columns));
@@ -148,12 +140,11 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     l.start = reinterpret_cast<std::int32_t*>(l.groups + most);
     l.count = 0;
     std::int32_t* const walked = l.start + r.count + 1;
-    for (int line = first; line < last; ++line)
-      walked[line - first] = a.index.start ? a.index.start[line] : 0;
+    std::fill_n(walked, last - first, 0);
     for (int range = 0; range < r.count; ++range) {
       l.start[range] = l.count;
       for (int line = first; line < last; ++line)
-        list_row(a.index, line, range * r.columns, r.columns, std::uint16_t(line - first),
+        list_row(a.index.line(line), range * r.columns, r.columns, std::uint16_t(line - first),
                  walked[line - first], l);
       while (l.count % together != 0) l.groups[l.count++] = {};
     }
@@ -164,21 +155,21 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 
   /// The stored elements of a line in `most` columns from `from` on; the line has been walked up to `at`. How
   /// many are left for the last group, or none, decides no branch: it would be mispredicted.
-  static void list_row(line_index const& index, int line, std::int32_t from, std::int32_t most,
-                       std::uint16_t row, std::int32_t& at, lists& l) {
-    const std::int32_t end = index.start ? index.start[line + 1] : index.blocks_a_line;
-    const std::int32_t slot = index.start ? 0 : line * index.blocks_a_line;
+  static void list_row(block_line const& line, std::int32_t from, std::int32_t most, std::uint16_t row,
+                       std::int32_t& at, lists& l) {
+    const std::int32_t end = line.count;
+    const auto slot = std::int32_t(line.first);
     if (at == end) return;
     group* next = l.groups + l.count;
     std::int32_t s = at;
-    for (; s + width <= end && index.other[s + width - 1] - from < most; s += width) {
+    for (; s + width <= end && line.columns[s + width - 1] - from < most; s += width) {
       group full{slot + s, row, width, {}};
-      for (int i = 0; i < width; ++i) full.column[i] = std::uint16_t(index.other[s + i] - from);
+      for (int i = 0; i < width; ++i) full.column[i] = std::uint16_t(line.columns[s + i] - from);
       *next++ = full;
     }
     group rest{slot + s, row, 0, {}};
     for (int i = 0; i < width; ++i) {
-      const std::int32_t column = index.other[std::min(s + i, end - 1)] - from;
+      const std::int32_t column = line.columns[std::min(s + i, end - 1)] - from;
       const bool here = s + i < end && column < most;
       rest.column[i] = std::uint16_t(here ? column : 0);
       rest.count = std::uint16_t(rest.count + here);

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <tessera/core/config.hpp>
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+/// The stored blocks of one line of a matrix.
+struct block_line {
+  std::int32_t const* columns;  // block column of each, ascending
+  int count;
+  std::int64_t first;         // blocks stored by the lines before this one
+  std::int32_t const* slots;  // of Wᵀ, see slot; else null
+  std::int64_t slot_offset;
+
+  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
+  /// Where block b of a line of Wᵀ stands in W.
+  std::int64_t slot(int b) const { return slots[b] + slot_offset; }
+};
+
+/// Which blocks a matrix stores, line by line. Lines of W are its block rows. Lines of Wᵀ are the block
+/// columns of W, whose blocks have slots in W; a line's `columns` are then block rows of W. Whether a matrix
+/// is dense is asked here and nowhere else: its index has one line, which stands for all.
+class block_index {
+ public:
+  block_index() = default;
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots`.
+  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
+                                      std::int32_t const* columns, std::int32_t const* slots = nullptr) {
+    return {lines, width, starts, columns, slots};
+  }
+  /// Every line stores the blocks 0 … width - 1 of `columns`. Slots are those of line 0; block b of line i
+  /// stands i blocks further.
+  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
+                                     std::int32_t const* slots = nullptr) {
+    return {lines, width, nullptr, columns, slots};
+  }
+
+  int lines() const { return lines_; }
+  /// Block columns of the grid.
+  int width() const { return width_; }
+  block_line line(int i) const {
+    if (!starts_) return {columns_, width_, std::int64_t(i) * width_, slots_, i};
+    const std::int32_t first = starts_[i];
+    return {columns_ + first, starts_[i + 1] - first, first, slots_ ? slots_ + first : nullptr, 0};
+  }
+  /// Blocks stored by the lines before line i; i may be the number of lines.
+  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  std::int64_t blocks(int first_line, int last_line) const {
+    return blocks_before(last_line) - blocks_before(first_line);
+  }
+  std::int64_t blocks() const { return blocks_before(lines_); }
+  /// The line that stores a block, by the block's number in the order of the lines.
+  int line_of(std::int64_t block) const {
+    int low = 0, high = lines_ - 1;
+    while (low < high)
+      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
+        low = middle + 1;
+      else
+        high = middle;
+    return low;
+  }
+  /// Whether some block is absent: single elements have a product of their own for such a matrix.
+  bool is_sparse() const { return starts_ != nullptr; }
+  /// The same blocks of Wᵀ, once they have been brought into the order of its lines.
+  block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
+
+ private:
+  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
+                        std::int32_t const* slots)
+      : starts_(starts), columns_(columns), slots_(slots), lines_(lines), width_(width) {}
+
+  std::int32_t const* starts_ = nullptr;  // null if every block is stored
+  std::int32_t const* columns_ = nullptr;
+  std::int32_t const* slots_ = nullptr;
+  int lines_ = 0, width_ = 0;
+};
+
+}  // namespace tessera::inline TESSERA_ISA::kernels
