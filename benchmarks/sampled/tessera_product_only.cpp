@@ -10,7 +10,7 @@
 #include <harness/operands.hpp>
 
 #include <tessera/eval/run.hpp>
-#include <tessera/eval/steps.hpp>
+#include <tessera/eval/sampled.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
 
@@ -22,12 +22,13 @@ namespace {
 template <class T, class Block> struct product_only {
   using types = kernels::sampled_types<T, T>;
   using kernel = kernels::sampled_product<simd::native, types, Block>;
-  using step = eval::sampled_step<simd::native, types, Block>;
+  using body = eval::sampled_body<types, Block>;
   static constexpr bool regroups = Block::elements > 1;
 
   /// What one tile of the plan computes.
-  struct range {
+  struct part {
     aligned_array<std::byte> scratch;
+    eval::tile tile;
     kernels::sampled_arguments<types> a;
   };
   struct chunk {
@@ -38,9 +39,9 @@ template <class T, class Block> struct product_only {
   context ctx;
   block_sparse_matrix<float, Block> g;
   panel_matrix<T> dy, x;
-  eval::plan plan{ctx};
-  aligned_array<float> transpose_of_g;
-  std::vector<range> ranges;
+  eval::plan plan{{ctx.threads()}};
+  aligned_array<std::byte> run_memory;
+  std::vector<part> parts;
   std::map<std::int32_t, std::vector<chunk>> regrouped;  // by the first column, for all ranges of lines
 
   explicit product_only(workload const& what)
@@ -49,17 +50,16 @@ template <class T, class Block> struct product_only {
         dy(activation<T>(what.m, what.n, 5)),
         x(activation<T>(what.k, what.n, 4)) {
     eval::lower(plan, g += sampled(dy * transposed(x)));
-    transpose_of_g = aligned_array<float>(std::size_t(g.size()));
-    const std::size_t bytes = kernel::scratch_bytes(plan.at(0).index, plan.at(0).depth);
+    run_memory = aligned_array<std::byte>(g.size_bytes());
     for (int tile = 0; tile < plan.at(0).tiles; ++tile) {
-      range& r = ranges.emplace_back();
-      r.scratch = aligned_array<std::byte>(bytes);
-      r.a = step::arguments_of(plan.at(0), {tile, r.scratch.data()});
-      if (!r.a.values)
-        r.a.values = transpose_of_g.data();  // the plan's own place for it comes when it is run
+      part& r = parts.emplace_back();
+      r.scratch = aligned_array<std::byte>(product().scratch.bytes);
+      r.tile = {tile, 0, 1, std::uintptr_t(r.scratch.data()), std::uintptr_t(run_memory.data())};
+      r.a = product().arguments(r.tile);
       if constexpr (regroups) regroup(r.a);
     }
   }
+  body const& product() const { return *reinterpret_cast<body const*>(plan.at(0).body); }
 
   void regroup(auto const& a) {
     auto& chunks = regrouped[a.first_col];
@@ -72,8 +72,8 @@ template <class T, class Block> struct product_only {
   }
 
   void run() {
-    ctx.run(int(ranges.size()), [&](int tile, std::byte*) {
-      range const& r = ranges[std::size_t(tile)];
+    ctx.run(int(parts.size()), [&](int tile, std::byte*) {
+      part const& r = parts[std::size_t(tile)];
       if constexpr (regroups) {
         kernel::prepare(r.a);
         int panel = 0;
@@ -84,7 +84,7 @@ template <class T, class Block> struct product_only {
       } else {
         kernel::run(r.a);
       }
-      step::finish(plan.at(0), r.a);
+      product().finish(r.tile, r.a);
     });
   }
 };

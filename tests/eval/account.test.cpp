@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for eac
     CHECK(all.total == cost{(3 * w.size() + 33 * tokens) * size, 70 * tokens * size, w.size() * tokens});
     CHECK(all.tasks[2].bytes_written == 70 * (tokens - 128) * size);
     CHECK(all.tasks[2].multiplies == w.size() * (tokens - 128));
-    CHECK(all.tasks[2].computes == eval::work::product);
+    CHECK(all.tasks[2].kind == "product");
 
     all = account(one, x = transposed(w) * y);
     CHECK(complete(all));

@@ -227,3 +227,81 @@ TEST_CASE("run: the second run of the same statements allocates nothing" *
     CHECK(support::allocations() == before);
   }
 }
+
+TEST_CASE(
+    "run: a statement whose tensors have changed since it was written is refused, and computes nothing") {
+  using block = block_shape<8>;
+  context ctx(1);
+  auto w = random_matrix<float, block>(16, 24, 0.5, 1);
+  panel_matrix<float> x(24, 70), y(16, 70), z(16, 70);
+  const auto grown = (z = z + 1.0);
+  z.resize(700);
+  CHECK_THROWS_WITH_AS(
+      run(ctx, grown),
+      "[run] a tensor of the statement was (16, 70) when the statement was written and is (16, 700) "
+      "now: write the statement behind the change",
+      shape_error);
+  const auto product = (y = w * x);
+  x = panel_matrix<float>(8, 70);
+  CHECK_THROWS_AS(run(ctx, product), shape_error);
+  x = panel_matrix<float>(24, 70);
+  run(ctx, product);
+  w.set_pattern(pattern::dense(2, 3));
+  CHECK_THROWS_AS(run(ctx, product), shape_error);
+  const auto sampled_product = (w += sampled(y * transposed(x)));
+  y.resize(10);
+  CHECK_THROWS_AS(run(ctx, sampled_product), shape_error);
+  token_vector<float> r(y.tokens());
+  const auto sums = in_one_pass(r = sum_features(y));
+  y.resize(20);
+  CHECK_THROWS_AS(run(ctx, sums), shape_error);
+}
+
+TEST_CASE("run: an expression may have many operands") {
+  context ctx(2, oversubscribe::allowed);
+  const auto x = filled(panel_matrix<float>(33, 70), 1);
+  panel_matrix<float> y(33, 70);
+  run(ctx, y = x + x + x + x + x + x + x + x + x + x + x + x + x + x);
+  CHECK(farthest(y, [&](auto f, auto t) { return 14 * double(x(f, t)); }) <= 1e-5);
+  const feature_vector<float> v = filled(feature_vector<float>(5000), 1);
+  CHECK(total(ctx, v + v + v + v + v + v + v + v + v + v + v + v + v + v) ==
+        doctest::Approx(14 * total(ctx, v)).epsilon(1e-6));
+  CHECK(total(ctx, x + x + x + x + x + x + x + x + x + x + x + x + x + x) ==
+        doctest::Approx(14 * total(ctx, x)).epsilon(1e-6));
+}
+
+TEST_CASE_TEMPLATE("run: not-a-number beyond the last row and column of a matrix does not stay there", Block,
+                   block_shape<8>, block_shape<16>, block_shape<3, 5>, block_shape<16, 1>) {
+  // 12 is no multiple of the blocks: a token that is not a number makes 0 times it of what overhangs.
+  for (const bool wide : {false, true}) {
+    INFO("the product is ", wide ? "computed transposed" : "computed as written");
+    context ctx(wide ? 3 : 1, oversubscribe::allowed);
+    const std::int64_t rows = 12, cols = wide ? 212 : 12, tokens = wide ? 130 : 3;
+    block_sparse_matrix<float, Block> g(rows, cols);
+    if (wide)
+      g.set_pattern(random_pattern(g.stored().block_rows(), g.stored().block_cols(), 0.05,
+                                   random_stream(1, random_purpose::test)));
+    panel_matrix<float> dy(rows, tokens), x(cols, tokens), ones(cols, tokens), y(rows, tokens);
+    run(ctx, dy = 1.0, x = 1.0, ones = 1.0);
+    dy(5, 0) = std::numeric_limits<float>::quiet_NaN();
+    x(2, 1) = std::numeric_limits<float>::infinity();
+    run(ctx, g = sampled(dy * transposed(x)));
+    CHECK(support::padding_is_zero(g));
+    run(ctx, g += sampled(dy * transposed(x)), g = g * std::numeric_limits<double>::quiet_NaN());
+    CHECK(support::padding_is_zero(g));
+    g.fill(1);
+    run(ctx, y = g * ones);
+    CHECK(std::isfinite(y(5, 2)));
+  }
+  using square = block_shape<Block::cols, Block::rows>;
+  context ctx(1);
+  block_sparse_matrix<float, Block> a(12, 12);
+  block_sparse_matrix<float, square> b(12, 12);
+  block_sparse_matrix<float, block_shape<Block::rows>> c(12, 12);
+  a.fill(1);
+  b.fill(1);
+  a.data()[a.find(3, 11)] = std::numeric_limits<float>::infinity();
+  run(ctx, c = a * b);
+  CHECK(support::padding_is_zero(c));
+  CHECK(std::isinf(c(3, 3)));
+}

@@ -14,7 +14,6 @@
 // of two factors, so that no instruction set can round differently.
 
 using namespace tessera;
-using kernels::place;
 namespace tree = kernels::tree;
 
 namespace {
@@ -32,16 +31,15 @@ bool same(bfloat16 got, float exact) {
 }
 
 template <class Arch> void check_panels() {
-  using product = tree::apply<ops::multiply, tree::panel<0, bfloat16>, tree::panel<1, float>>;
+  using product = tree::apply<ops::multiply, tree::panel<bfloat16>, tree::panel<float>>;
   const std::vector<bfloat16> x = numbers(stored * panel_tokens, 1);
   const std::vector<bfloat16> some = numbers(stored * panel_tokens, 2);
   const std::vector<float> y(some.begin(), some.end());
-  void const* const operands[] = {x.data(), y.data()};
+  const product of{{tree::panel<bfloat16>(x.data()), {tree::panel<float>(y.data()), {}}}};
   for (const std::int64_t features : {1, 2, 7, 16})
     for (const int tokens : {1, 17, 64}) {
       std::vector<bfloat16> z(stored * panel_tokens, bfloat16(-77));
-      kernels::map<Arch, bfloat16, product>::run_panel(z.data(), 0, features, tokens,
-                                                       {operands, nullptr, 0, 0, 0});
+      kernels::map<Arch, bfloat16, product>::run_panel(of, z.data(), 0, features, tokens, 0);
       bool good = true;
       for (std::int64_t f = 0; f < stored; ++f)
         for (int t = 0; t < panel_tokens; ++t) {
@@ -58,14 +56,15 @@ template <class Arch> void check_panels() {
 }
 
 template <class Arch> void check_values() {
-  using product = tree::apply<ops::multiply, tree::values<0, bfloat16>, tree::values<1, bfloat16>>;
-  using factor = tree::apply<ops::multiply, tree::token<0, bfloat16>, tree::feature<1, bfloat16>>;
+  using product = tree::apply<ops::multiply, tree::values<bfloat16>, tree::values<bfloat16>>;
+  using factor = tree::apply<ops::multiply, tree::token<bfloat16>, tree::feature<bfloat16>>;
   const std::vector<bfloat16> x = numbers(128, 1), y = numbers(128, 2);
-  void const* const operands[] = {x.data(), y.data()};
+  const product products{{tree::values<bfloat16>(x.data()), {tree::values<bfloat16>(y.data()), {}}}};
+  const factor factors{{tree::token<bfloat16>(x.data()), {tree::feature<bfloat16>(y.data()), {}}}};
   for (const int count : {1, 15, 33, 64}) {
     std::vector<bfloat16> z(128, bfloat16(-77)), r = z;
-    kernels::map<Arch, bfloat16, product>::run_values(z.data(), count, {operands, nullptr, 0, 0, 0});
-    kernels::map<Arch, bfloat16, factor>::run_tokens(r.data(), count, {operands, nullptr, 0, 0, 0});
+    kernels::map<Arch, bfloat16, product>::run_values(products, z.data(), count, 0);
+    kernels::map<Arch, bfloat16, factor>::run_tokens(factors, r.data(), count, 0);
     bool good = true;
     for (int i = 0; i < count; ++i) {
       const auto at = std::size_t(i);

@@ -86,7 +86,7 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> voi
          sizeof(X), sizeof(Y));
     const auto x = panel<X>(in, stored_cols, tokens, 2);
     std::vector<Y> y(stored_rows * panel_tokens, Y(0));
-    kernels::product_arguments<Types> a{};
+    kernels::product_arguments<Types, Tree> a{};
     a.weights = w.values.data();
     using index = kernels::block_index;
     a.index = Transposed ? index::sparse(w.columns, w.lines, w.col_start.data(), w.row.data(), w.slot.data())
@@ -205,7 +205,7 @@ void check_ordered_product(std::int64_t part_of_all, int most) {
     const auto x = panel<X>(many_cols, 96, tokens, 2);
     std::vector<Y> y(160 * panel_tokens, Y(0));
     std::vector<T> sums(kernel::sums_bytes(w) / sizeof(T));
-    kernels::product_arguments<Types> a{};
+    kernels::product_arguments<Types, Tree> a{};
     a.x = x.data();
     a.y = y.data();
     a.sums = sums.data();

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
+#include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
 #include <tessera/kernels/attention_backward.hpp>
@@ -62,23 +64,15 @@ inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first
   return most;
 }
 
-/// Queries times keys in the 64 × 64 blocks that are visited.
-inline std::int64_t visited_pairs(sequences const& layout, mask seen) {
-  std::int64_t panels = 0;
-  for (std::int64_t first = 0; first < layout.tokens(); first += panel_tokens) {
-    const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
-    const std::int64_t sequence = layout.sequence_of(last);
-    std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
-    if (seen == mask::causal) end = std::min(end, last + 1);
-    const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
-    panels += std::max<std::int64_t>(0, ceil_div<std::int64_t>(end, panel_tokens) - begin);
-  }
-  return panels * panel_tokens * panel_tokens;
-}
-
-template <class T> operand all_of(panel_matrix<T> const& x) {
-  auto* const base = reinterpret_cast<std::byte*>(const_cast<T*>(x.data()));
-  return {base, 0, x.size_bytes(), 0, access::everything, memory::user, domain::panels};
+/// The panels whose keys the queries of a panel may see.
+inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+  const std::int64_t first = panel * panel_tokens;
+  const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
+  const std::int64_t sequence = layout.sequence_of(last);
+  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
+  if (seen == mask::causal) end = std::min(end, last + 1);
+  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
 }
 
 /// Of a head, whose rows stay in the L2 beside those that are in use.
@@ -138,16 +132,53 @@ template <class T> struct attention_shape {
     (add(others), ...);
     return soon;
   }
-  /// A step of which a tile is one head of what `cuts` counts, for `products` products.
-  step new_step(std::int64_t cuts, int products) const {
-    step s;
-    s.kind = cut::lines;
-    s.element_bytes = sizeof(T);
-    s.tiles = int(heads * cuts);
-    s.tokens = qkv->tokens();
-    s.features = hidden();
-    s.multiplies = products * visited_pairs(*layout, seen) * hidden();
-    return s;
+  /// Multiply-adds of so many products with the keys that a panel of queries visits, for one head.
+  std::int64_t multiplies(std::int64_t panel, int products) const {
+    const panel_range keys = visited_panels(*layout, seen, panel);
+    return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
+  }
+  /// A head's rows of one of the tensors q, k, v, y, … in some panels: those from feature `first` on.
+  template <class E>
+  void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
+             std::int64_t rows, panel_range panels) const {
+    for (std::int64_t p = panels.first; p < panels.last; ++p)
+      list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
+                                      first + rows, tokens_of(p, x.tokens())));
+  }
+};
+
+/// A tile is one head of a panel of queries.
+template <class T> struct attention_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T> shape;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
+  operand scratch;
+
+  std::int64_t tiles() const { return shape.heads * y->panels(); }
+
+  void compute(tile const& t) const noexcept {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+    // What is needed first after the panels that are in use.
+    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
+    kernels::attention_panel<simd::native, T>::run(
+        {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
+         log_sums->panel(panel) + head * panel_tokens, tokens_of(panel, y->tokens()), t.address<sum>(scratch),
+         next < tiles() ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
+                        : kernels::rows_ahead{}});
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const std::int64_t first = head * shape.head_size(), rows = shape.head_size();
+    const panel_range own{panel, panel + 1}, keys = visited_panels(*shape.layout, shape.seen, panel);
+    shape.touch(d.reads, *shape.qkv, first, rows, own);
+    shape.touch(d.reads, *shape.qkv, first + shape.hidden(), rows, keys);
+    shape.touch(d.reads, *shape.qkv, first + 2 * shape.hidden(), rows, keys);
+    shape.touch(d.writes, *y, first, rows, own);
+    shape.touch(d.writes, *log_sums, head, 1, own);
+    d.multiplies += shape.multiplies(panel, 2);
   }
 };
 
@@ -160,29 +191,99 @@ struct [[nodiscard(
   panel_matrix<T>* y;
   panel_matrix<sum>* log_sums;
 
-  void lower(plan& p) const {
-    step s = shape.new_step(y->panels(), 2);
-    s.add(all_of(*y));
-    s.add(all_of(*log_sums));
-    s.results = 2;
-    s.add(all_of(*shape.qkv));
-    s.extra = this;
-    s.sums = p.scratch(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    s.compute = compute;
-    p.add(s);
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention");
+    shape.check("attention", "y", *y, shape.hidden());
+    shape.check("attention", "log_sums", *log_sums, shape.heads);
+    if (static_cast<void const*>(y) == log_sums)
+      throw shape_error("[attention] y and log_sums are the same tensor: give two");
   }
-  static void compute(step const& s, tile const& t) noexcept {
-    auto const& [shape, y, log_sums] = *static_cast<attention_statement const*>(s.extra);
-    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
-    // What is needed first after the panels that are in use.
-    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
-    kernels::attention_panel<simd::native, T>::run(
-        {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
-         log_sums->panel(panel) + head * panel_tokens, s.tokens_of(panel),
-         reinterpret_cast<sum*>(t.scratch + s.sums),
-         next < s.tiles ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
-                        : kernels::rows_ahead{}});
+
+  void lower(plan& p) const {
+    check();
+    step_in_the_making s("attention", cut::lines);
+    s.writes(all_of(*y));
+    s.writes(all_of(*log_sums));
+    s.reads(all_of(*shape.qkv));
+    const attention_body<T> body{
+        shape, y, log_sums,
+        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum))};
+    s.tiles = int(body.tiles());
+    p.add(s, body);
+  }
+};
+
+/// A tile is one head of a group of panels: panels outside share no sequence with it, so nobody else adds to
+/// its gradients.
+template <class T> struct attention_backward_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T> shape;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
+  panel_matrix<T>* dqkv;
+  operand memory_of_tile;
+
+  panel_range group(tile const& t) const {
+    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(t.index / shape.heads), 2);
+    return {bounds[0], bounds[1]};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const int head = int(t.index % shape.heads), size = shape.head_size();
+    const panel_range panels = group(t);
+    const std::int64_t hidden = shape.hidden() * panel_tokens;
+    const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+    sum* const scratch = t.address<sum>(memory_of_tile);
+    kernels::key_sums<sum> sums[2];  // dk and dv
+    for (int part = 0; part < 2; ++part)
+      if constexpr (std::is_same_v<T, sum>) {
+        sums[part] = {dqkv->data() + row + (1 + part) * hidden, dqkv->panel_stride(), dqkv->panels()};
+      } else {
+        const std::int64_t numbers = kernels::wide_numbers<T>(size);
+        sums[part] = {scratch + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
+                      most_panels_seen(*shape.layout, panels.first, panels.last)};
+      }
+    // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
+    // sums.
+    std::int64_t begun = panels.first, complete = panels.first;
+    const auto complete_until = [&](std::int64_t panel) {
+      for (; complete < panel; ++complete)
+        for (int part = 0; part < 2; ++part)
+          simd::store_narrowed<simd::native>(sums[part].of(complete), size,
+                                             dqkv->panel(complete) + row + (1 + part) * hidden);
+    };
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
+      const panel_range seen = panels_of_sequences(*shape.layout, panel);
+      complete_until(seen.first);
+      for (; begun < seen.last; ++begun)
+        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+      // For the next head, if that does not push out of the cache what is still needed for this one.
+      kernels::rows_ahead soon;
+      if (head + 1 < shape.heads && panels.last - panels.first <= most_panels_ahead)
+        soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
+      kernels::attention_backward_panel<simd::native, T>::run(
+          {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
+           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
+           soon});
+    }
+    complete_until(panels.last);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const panel_range panels = group(t);
+    const std::int64_t head = t.index % shape.heads, rows = shape.head_size();
+    for (std::int64_t row = head * rows; row < shape.qkv->features(); row += shape.hidden()) {
+      shape.touch(d.reads, *shape.qkv, row, rows, panels);
+      shape.touch(d.writes, *dqkv, row, rows, panels);
+    }
+    shape.touch(d.reads, *y, head * rows, rows, panels);
+    shape.touch(d.reads, *dy, head * rows, rows, panels);
+    shape.touch(d.reads, *log_sums, head, 1, panels);
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
+      d.multiplies += shape.multiplies(panel, 5);
   }
 };
 
@@ -197,63 +298,30 @@ struct [[nodiscard(
   panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
 
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention_backward");
+    shape.check("attention_backward", "y", *y, shape.hidden());
+    shape.check("attention_backward", "log_sums", *log_sums, shape.heads);
+    shape.check("attention_backward", "dy", *dy, shape.hidden());
+    shape.check("attention_backward", "dqkv", *dqkv, shape.qkv->features());
+    if (dqkv == shape.qkv)
+      throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
+  }
+
   void lower(plan& p) const {
-    step s = shape.new_step(std::int64_t(shape.layout->panel_groups().size()) - 1, 5);
-    s.add(all_of(*dqkv));
-    for (auto* read : {shape.qkv, y, dy}) s.add(all_of(*read));
-    s.add(all_of(*log_sums));
-    s.extra = this;
+    check();
+    step_in_the_making s("attention backward", cut::lines);
+    s.tiles = int(shape.heads * (std::int64_t(shape.layout->panel_groups().size()) - 1));
+    s.writes(all_of(*dqkv));
+    for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
+    s.reads(all_of(*log_sums));
     // Gradients of keys and values that are summed beside dqkv: 1 MiB for head size 64 and 2048 tokens.
     const std::int64_t wide =
         2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
-    s.sums = p.scratch(std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) *
-                       sizeof(sum));
-    s.compute = compute;
-    p.add(s);
-  }
-  /// One head of a group of panels: panels outside share no sequence with it, so nobody else adds to its
-  /// gradients.
-  static void compute(step const& s, tile const& t) noexcept {
-    auto const& [shape, y, log_sums, dy, dqkv] = *static_cast<attention_backward_statement const*>(s.extra);
-    const int head = t.index % shape.heads, size = shape.head_size();
-    const auto group = shape.layout->panel_groups().subspan(std::size_t(t.index / shape.heads), 2);
-    const std::int64_t hidden = shape.hidden() * panel_tokens;
-    const std::int64_t row = std::int64_t(head) * size * panel_tokens;
-    sum* const scratch = reinterpret_cast<sum*>(t.scratch + s.sums);
-    kernels::key_sums<sum> sums[2];  // dk and dv
-    for (int part = 0; part < 2; ++part)
-      if constexpr (std::is_same_v<T, sum>) {
-        sums[part] = {dqkv->data() + row + (1 + part) * hidden, dqkv->panel_stride(), dqkv->panels()};
-      } else {
-        const std::int64_t numbers = kernels::wide_numbers<T>(size);
-        sums[part] = {scratch + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
-                      most_panels_seen(*shape.layout, group[0], group[1])};
-      }
-    // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
-    // sums.
-    std::int64_t begun = group[0], complete = group[0];
-    const auto complete_until = [&](std::int64_t panel) {
-      for (; complete < panel; ++complete)
-        for (int part = 0; part < 2; ++part)
-          simd::store_narrowed<simd::native>(sums[part].of(complete), size,
-                                             dqkv->panel(complete) + row + (1 + part) * hidden);
-    };
-    for (std::int64_t panel = group[0]; panel < group[1]; ++panel) {
-      const panel_range seen = panels_of_sequences(*shape.layout, panel);
-      complete_until(seen.first);
-      for (; begun < seen.last; ++begun)
-        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
-      // For the next head, if that does not push out of the cache what is still needed for this one.
-      kernels::rows_ahead soon;
-      if (head + 1 < shape.heads && group[1] - group[0] <= most_panels_ahead)
-        soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
-      kernels::attention_backward_panel<simd::native, T>::run(
-          {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
-           soon});
-    }
-    complete_until(group[1]);
+    const operand scratch = p.worker_memory(
+        std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
+    p.add(s, attention_backward_body<T>{shape, y, log_sums, dy, dqkv, scratch});
   }
 };
 
@@ -271,13 +339,9 @@ struct [[nodiscard(
 template <element T>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, int heads, mask seen, panel_matrix<T>& y,
                panel_matrix<accumulator_t<T>>& log_sums) {
-  const eval::attention_shape<T> shape{&qkv, &layout, heads, seen};
-  shape.check("attention");
-  shape.check("attention", "y", y, shape.hidden());
-  shape.check("attention", "log_sums", log_sums, heads);
-  if (static_cast<void const*>(&y) == &log_sums)
-    throw shape_error("[attention] y and log_sums are the same tensor: give two");
-  return eval::attention_statement<T>{shape, &y, &log_sums};
+  const eval::attention_statement<T> statement{{&qkv, &layout, heads, seen}, &y, &log_sums};
+  statement.check();
+  return statement;
 }
 
 /// dqkv (3 hidden, tokens), the gradient of a loss by qkv, from dy (hidden, tokens), its gradient by y, and
@@ -286,15 +350,10 @@ template <element T>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
                         panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
                         sequences const& layout, int heads, mask seen, panel_matrix<T>& dqkv) {
-  const eval::attention_shape<T> shape{&qkv, &layout, heads, seen};
-  shape.check("attention_backward");
-  shape.check("attention_backward", "y", y, shape.hidden());
-  shape.check("attention_backward", "log_sums", log_sums, heads);
-  shape.check("attention_backward", "dy", dy, shape.hidden());
-  shape.check("attention_backward", "dqkv", dqkv, qkv.features());
-  if (&dqkv == &qkv)
-    throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
-  return eval::attention_backward_statement<T>{shape, &y, &log_sums, &dy, &dqkv};
+  const eval::attention_backward_statement<T> statement{
+      {&qkv, &layout, heads, seen}, &y, &log_sums, &dy, &dqkv};
+  statement.check();
+  return statement;
 }
 
 }  // namespace tessera::inline TESSERA_ISA

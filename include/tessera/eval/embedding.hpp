@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/lower.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
-#include <tessera/eval/steps.hpp>
 #include <tessera/kernels/embedding.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -24,64 +25,120 @@
 namespace tessera::inline TESSERA_ISA {
 namespace eval {
 
-/// What a tile of a token-moving step does; the indices are the step's `extra`.
-template <class T, class Block> struct embedding_step {
-  using kernel = kernels::embedding<simd::native, T, Block>;
-
-  template <class Value> static void gather(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = t.index / s.parts;
-    const share lines(s.lines, t.index % s.parts, s.parts);
-    const bound b(s, panel, t.scratch);
-    kernel::gather(static_cast<Value const*>(b.address[1]), s.lines,
-                   static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens, s.tokens_of(panel),
-                   s.accumulates, b.to<T>(), s.features, lines.first, lines.last);
-  }
-
-  static void scatter(step const& s, tile const& t) noexcept {
-    for (std::int64_t panel = 0; panel < s.panels(); ++panel) {
-      const bound b(s, panel, t.scratch);
-      kernel::scatter(b.to<accumulator_t<T>>(), s.lines,
-                      static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens, s.tokens_of(panel),
-                      static_cast<T const*>(b.address[1]), s.features, t.index);
-    }
-  }
-};
-
-template <class T> struct token_choice_step {
-  static void gather(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = t.index / s.parts;
-    const share lines(s.lines, t.index % s.parts, s.parts);
-    const bound b(s, panel, t.scratch);
-    kernels::gather_tokens(static_cast<T const*>(b.address[1]), s.stored_features * panel_tokens,
-                           static_cast<std::int32_t const*>(s.extra) + panel * panel_tokens,
-                           s.tokens_of(panel), b.to<T>(), std::int64_t(lines.first) * granule,
-                           std::min<std::int64_t>(s.features, std::int64_t(lines.last) * granule));
-  }
-
-  static void scatter(step const& s, tile const& t) noexcept {
-    const std::int64_t panel = t.index / s.parts;
-    const share lines(s.lines, t.index % s.parts, s.parts);
-    const bound b(s, panel, t.scratch);
-    kernels::scatter_tokens(static_cast<T const*>(b.address[1]), s.stored_features * panel_tokens,
-                            static_cast<std::int32_t const*>(s.extra), s.depth, panel * panel_tokens,
-                            s.tokens_of(panel), b.to<T>(), std::int64_t(lines.first) * granule,
-                            std::min<std::int64_t>(s.features, std::int64_t(lines.last) * granule));
-  }
-};
-
-/// A step over the panels of y.
-template <class T> step token_step(panel_matrix<T> const& y, int lines, std::span<std::int32_t const> index) {
-  step s;
-  s.kind = cut::panels;
-  s.features = y.features();
-  s.stored_features = y.stored_features();
-  s.tokens = y.tokens();
-  s.tiles = int(s.panels());
-  s.lines = lines;
-  s.extra = index.data();
-  s.add(operand_of<over::panels>(y));
-  return s;
+/// A row of a table in some of its block columns.
+template <class Value, class Block>
+touched_bytes table_row(operand const& table, int lines, range some, std::int64_t id) {
+  const std::int64_t at =
+      (id / Block::rows * lines + some.first) * Block::elements + id % Block::rows * Block::cols;
+  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
+          Block::cols * std::int64_t(sizeof(Value)), some.size(),
+          Block::elements * std::int64_t(sizeof(Value))};
 }
+
+/// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
+template <class T, class Value, class Block> struct row_gathering_body {
+  operand y, table;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int lines;  // block columns of the table
+  bool adds;
+
+  void compute(tile const& t) const noexcept {
+    const range l = part_of(lines, t.part, t.parts);
+    kernels::embedding<simd::native, T, Block>::gather(
+        t.address<Value const>(table), lines, ids + t.index * panel_tokens, tokens_of(t.index, tokens), adds,
+        t.address<T>(y), features, l.first, l.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range l = part_of(lines, t.part, t.parts);
+    const int live = tokens_of(t.index, tokens);
+    for (int i = 0; i < live; ++i)
+      read_once(d, table_row<Value, Block>(table, lines, l, ids[t.index * panel_tokens + i]));
+    const touched_bytes panel =
+        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
+                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
+    d.writes.push_back(panel);
+    if (adds) d.reads.push_back(panel);
+  }
+};
+
+/// Rows of a table += tokens of y. A tile owns a block column of the whole table.
+template <class T, class Value, class Block> struct row_scattering_body {
+  operand table, y;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int lines;
+
+  void compute(tile const& t) const noexcept {
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      kernels::embedding<simd::native, T, Block>::scatter(
+          t.address<Value>(table), lines, ids + panel * panel_tokens, tokens_of(panel, tokens),
+          t.address<T const>(y, panel), features, t.index);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const auto line = int(t.index);
+    std::vector<std::int32_t> rows(ids, ids + tokens);
+    std::ranges::sort(rows);
+    const auto repeated = std::ranges::unique(rows);
+    rows.erase(repeated.begin(), repeated.end());
+    for (const std::int32_t id : rows) {
+      d.writes.push_back(table_row<Value, Block>(table, lines, {line, line + 1}, id));
+      d.reads.push_back(d.writes.back());
+    }
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      d.reads.push_back(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), line * Block::cols,
+                                         std::min<std::int64_t>(features, (line + 1) * Block::cols),
+                                         tokens_of(panel, tokens)));
+  }
+};
+
+/// Tokens at some positions of x to the tokens 0, 1, … of y, or back, where all others become zero. A tile is
+/// a panel of the result, or a range of its granules.
+template <class T> struct token_choice_body {
+  operand to, from;
+  std::int64_t features, tokens;  // of the result
+  std::int32_t const* positions;
+  std::int64_t count;
+  bool back;
+
+  range rows(tile const& t) const {
+    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
+    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+  }
+  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    T const* const source = t.address<T const>(from, 0);
+    if (back)
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
+                              t.address<T>(to), f.first, f.last);
+    else
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
+                             f.first, f.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr int group = element_traits<T>::features_a_lane;
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    const std::int64_t first = t.index * panel_tokens;
+    const auto read = [&](std::int64_t token) {
+      const std::int64_t at =
+          token / panel_tokens * stride() + place_in_panel<T>(f.first, token % panel_tokens);
+      d.reads.push_back({from.owner, from.at + std::uintptr_t(at) * sizeof(T),
+                         group * std::int64_t(sizeof(T)), ceil_div<std::int64_t>(f.size(), group),
+                         group * panel_tokens * std::int64_t(sizeof(T))});
+    };
+    if (back) {
+      const auto* at = std::lower_bound(positions, positions + count, first);
+      for (; at < positions + count && *at < first + live; ++at) read(at - positions);
+    } else {
+      for (int i = 0; i < live; ++i) read(positions[first + i]);
+    }
+    d.writes.push_back(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
+  }
+};
 
 /// Throws shape_error, with the place, unless every index is in 0 … end - 1.
 inline void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
@@ -110,16 +167,23 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
                 "the table and the activation have different element types: bring them to one");
   using statement_tag = void;
+  char const* operation;
   panel_matrix<T>* y;
   block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
   bool adds;
+
+  /// Throws shape_error.
+  void check() const { require_table(operation, *table, *y, ids); }
+
   void lower(plan& p) const {
-    step s = token_step(*y, table->stored().block_cols(), ids);
-    s.accumulates = adds;
-    s.add(operand_of<over::all_panels>(*table));
-    s.compute = embedding_step<T, Block>::template gather<Value>;
-    p.add(s);
+    check();
+    step_in_the_making s("gather", cut::panels);
+    s.tiles = int(y->panels());
+    s.most_parts = table->stored().block_cols();
+    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
+    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
+                                                 s.most_parts, adds});
   }
 };
 
@@ -131,35 +195,57 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   block_sparse_matrix<Value, Block>* table;
   panel_matrix<T> const* y;
   std::span<std::int32_t const> ids;
+
+  /// Throws shape_error.
+  void check() const { require_table("scatter_rows", *table, *y, ids); }
+
   void lower(plan& p) const {
-    step s;
-    s.kind = cut::lines;  // a tile owns some columns of the whole table
-    s.features = y->features();
-    s.tokens = y->tokens();
-    s.lines = s.tiles = table->stored().block_cols();
-    s.extra = ids.data();
-    s.add(operand_of<over::all_panels>(*table));
-    s.add(operand_of<over::all_panels>(*y));
-    s.compute = embedding_step<T, Block>::scatter;
-    p.add(s);
+    check();
+    step_in_the_making s("scatter", cut::lines);
+    s.tiles = table->stored().block_cols();
+    const operand to = s.writes(all_of(*table));
+    operand from = s.reads(all_of(*y));
+    from.stride = by_panel(*y).stride;
+    p.add(s, row_scattering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(), s.tiles});
   }
 };
 
 template <class T>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
   using statement_tag = void;
-  panel_matrix<T>* y;
-  panel_matrix<T> const* x;
-  std::span<std::int32_t const> positions;
+  panel_matrix<T>* to;
+  panel_matrix<T> const* from;
+  std::span<std::int32_t const> positions;  // in the one that has more tokens
   bool back;
+
+  /// Throws shape_error.
+  void check() const {
+    char const* const operation = back ? "scatter_tokens" : "gather_tokens";
+    auto const& few = back ? *from : *to;
+    auto const& many = back ? *to : *from;
+    if (to->features() != from->features() || few.tokens() != std::int64_t(positions.size()))
+      throw shape_error(message("[", operation, "] there are ", positions.size(),
+                                " positions in an activation of ", many.features(),
+                                " features, but the chosen tokens are ", few.tokens(), " of ", few.features(),
+                                " features"));
+    if (to == from)
+      throw shape_error(
+          message("[", operation, "] the destination is also the source: tokens cannot move in place"));
+    require_indices(operation, "tokens", positions, many.tokens());
+    for (std::size_t i = 1; back && i < positions.size(); ++i)
+      if (positions[i - 1] >= positions[i])
+        throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
+                                  ": positions must ascend"));
+  }
+
   void lower(plan& p) const {
-    step s = token_step(*y, int(ceil_div<std::int64_t>(y->features(), granule)), positions);
-    s.depth = std::int64_t(positions.size());
-    operand from = operand_of<over::all_panels>(*x);
-    from.stride = 0;
-    s.add(from);
-    s.compute = back ? token_choice_step<T>::scatter : token_choice_step<T>::gather;
-    p.add(s);
+    check();
+    step_in_the_making s("move tokens", cut::panels);
+    s.tiles = int(to->panels());
+    s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
+    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
+    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
+                                  std::int64_t(positions.size()), back});
   }
 };
 
@@ -169,16 +255,18 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 template <element T, element Value, class Block>
 auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
                  std::span<std::int32_t const> ids) {
-  eval::require_table("gather_rows", table, y, ids);
-  return eval::gathered_rows<T, Value, Block>{&y, &table, ids, false};
+  const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
 }
 
 /// y(:, t) += row ids[t] of a dense table (rows, features), rounded once.
 template <element T, element Value, class Block>
 auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
               std::span<std::int32_t const> ids) {
-  eval::require_table("add_rows", table, y, ids);
-  return eval::gathered_rows<T, Value, Block>{&y, &table, ids, true};
+  const eval::gathered_rows<T, Value, Block> statement{"add_rows", &y, &table, ids, true};
+  statement.check();
+  return statement;
 }
 
 /// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. A row's tokens are added in their
@@ -186,38 +274,25 @@ auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table
 template <element T, element Value, class Block>
 auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
                   std::span<std::int32_t const> ids) {
-  eval::require_table("scatter_rows", table, y, ids);
-  return eval::scattered_rows<T, Value, Block>{&table, &y, ids};
+  const eval::scattered_rows<T, Value, Block> statement{&table, &y, ids};
+  statement.check();
+  return statement;
 }
 
 /// y(:, i) = x(:, positions[i]).
 template <element T>
 auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::int32_t const> positions) {
-  if (y.features() != x.features() || y.tokens() != std::int64_t(positions.size()))
-    throw shape_error(message("[gather_tokens] ", positions.size(), " tokens of ", x.features(),
-                              " features are wanted, but the destination has ", y.tokens(), " of ",
-                              y.features()));
-  if (&x == &y)
-    throw shape_error("[gather_tokens] the destination is also the source: tokens cannot move in place");
-  eval::require_indices("gather_tokens", "tokens", positions, x.tokens());
-  return eval::chosen_tokens<T>{&y, &x, positions, false};
+  const eval::chosen_tokens<T> statement{&y, &x, positions, false};
+  statement.check();
+  return statement;
 }
 
 /// x(:, positions[i]) = y(:, i), and zero at all other tokens. Positions must ascend.
 template <element T>
 auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std::int32_t const> positions) {
-  if (y.features() != x.features() || y.tokens() != std::int64_t(positions.size()))
-    throw shape_error(message("[scatter_tokens] ", y.tokens(), " tokens of ", y.features(),
-                              " features cannot go to ", positions.size(), " positions of ", x.features(),
-                              " features"));
-  if (&x == &y)
-    throw shape_error("[scatter_tokens] the destination is also the source: tokens cannot move in place");
-  eval::require_indices("scatter_tokens", "tokens", positions, x.tokens());
-  for (std::size_t i = 1; i < positions.size(); ++i)
-    if (positions[i - 1] >= positions[i])
-      throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
-                                ": positions must ascend"));
-  return eval::chosen_tokens<T>{&x, &y, positions, true};
+  const eval::chosen_tokens<T> statement{&x, &y, positions, true};
+  statement.check();
+  return statement;
 }
 
 }  // namespace tessera::inline TESSERA_ISA

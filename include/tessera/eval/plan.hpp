@@ -5,189 +5,68 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/expression.hpp>
+#include <tessera/eval/step.hpp>
 #include <tessera/exec/context.hpp>
-#include <tessera/kernels/product.hpp>
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera::inline TESSERA_ISA {
 
-/// What a tile of a step is. Only steps that are cut alike can be carried together.
-enum class cut : std::uint8_t {
-  panels,  // a panel of tokens, or a range of its features when panels are few
-  lines,   // a range of block rows, or of features, that looks at all tokens
-  values,  // a range of stored values
+/// What the tiles of a run are made for.
+struct machine {
+  int workers = 1;  // tasks that it computes at the same time
 };
 
-/// Where in an operand a tile looks.
-enum class access : std::uint8_t { same_tile, everything };
+namespace eval {
 
-/// Whose memory an operand is: the user's, the worker's own for the length of a tile, all workers' for a
-/// stage, or all workers' to the end of a run.
-enum class memory : std::uint8_t { user, worker, shared, kept };
-
-/// Memory a step reads or writes.
-struct operand {
-  std::byte* base;     // null for scratch, until the run begins
-  std::size_t stride;  // bytes from tile to tile; 0: the same for all
-  std::size_t bytes;   // all of it
-  std::size_t offset;  // in the worker's scratch, or in what is kept
-  access touches;
-  memory owner;
-  domain form = domain::number;  // these two for the account of a tile
-  std::uint8_t element_bytes = 0;
-};
-
-/// What a step computes, for the account of its tiles.
-enum class work : std::uint8_t {
-  other,
-  product,         // W·x or Wᵀ·x and what is done to it
-  elementwise,     // over panels
-  reduction,       // over the features of each token, or over the tokens of a panel: a row for each panel
-  row_sum,         // of the rows of all panels
-  values,          // elementwise over stored values
-  order,           // a matrix brought into the order of its product
-  sampled,         // a·bᵀ at stored blocks
-  matrix_product,  // a·b of matrices
-};
-
-/// Which part of a step is to be computed.
-struct tile {
-  int index;
-  std::byte* scratch;
-};
-
-/// Whether the features of a panel may be several tiles.
-enum class division : std::uint8_t {
-  never,
-  if_uneven,  // where threads would else have unequal shares
-  freely      // costs nothing: also to even out threads of unequal speed
-};
-
-/// One kernel call for each tile: plain data. Operand 0 is what it writes.
-struct step {
-  static constexpr int most_operands = 12;
-  static constexpr int most_scalars = 8;
-
-  void (*compute)(step const&, tile const&) noexcept = nullptr;
-  cut kind = cut::panels;
-  work computes = work::other;
-  std::uint8_t element_bytes = 0;  // of what it writes
-  int tiles = 0;
-  int parts = 1;  // tiles of one panel, or of one range of lines
-  division divides = division::if_uneven;
-  bool accumulates = false;
-  int operands = 0, scalars = 0;
-  int results = 1;  // how many operands it writes: the first ones
-  eval::operand operand[most_operands];
-  double scalar[most_scalars];
-  void const* extra = nullptr;                     // what a step of its own kind needs besides
-  std::int64_t features = 0, stored_features = 0;  // of the result
-  std::int64_t tokens = 0;
-  std::int64_t depth = 0;  // stored features of a product's activation
-  std::int64_t inner = 0;  // the same without padding
-  kernels::block_index index{}, second_index{}, result_index{};
-  int lines = 0;
-  int lines_together = 1;              // the lines of a part of a panel are a multiple of this
-  int columns_together = 1;            // the block columns of a part are a multiple of this
-  int block_rows = 0, block_cols = 0;  // of a block; a line is block_rows high
-  std::size_t sums = 0;                // offset in scratch of what a kernel needs for itself
-  bool sums_in_result = false;         // it needs none: sums are kept where the result will be
-  std::int64_t multiplies = 0;         // multiply-adds of the whole step, for work::other
-
-  int add(eval::operand const& next) {
-    TESSERA_ASSERT(operands < most_operands, "lowering checks the size of an expression at compile time");
-    operand[operands] = next;
-    return operands++;
-  }
-  int add_scalar(double value) {
-    scalar[scalars] = value;
-    return scalars++;
-  }
-
-  std::byte* address(int i, std::int64_t position, std::byte* scratch) const {
-    eval::operand const& o = operand[i];
-    return (o.base ? o.base : scratch + o.offset) + o.stride * std::size_t(position);
-  }
-  int line_groups() const { return ceil_div(lines, lines_together); }
-  int column_groups() const { return ceil_div(index.width(), columns_together); }
-  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens, panel_tokens); }
-  int tokens_of(std::int64_t panel) const {
-    return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
-  }
-};
-
-/// True if the two share memory.
-inline bool overlap(operand const& a, operand const& b) {
-  if (a.owner != b.owner) return false;
-  if (a.owner == memory::shared) return true;
-  if (a.owner != memory::user) return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-  return a.base < b.base + b.bytes && b.base < a.base + a.bytes;
-}
-
-/// Steps in the order of the program, cut into stages: what may be carried together panel by panel is one
+/// Steps in the order of the program, cut into phases: what may be carried together panel by panel is one
 /// chain, chains that do not touch each other's results stand side by side in one phase, and a barrier ends a
-/// phase. Lives on the stack of `run`; ordinary code, no templates.
+/// phase. Lives on the stack of `run`.
 class plan {
  public:
-  static constexpr int most_steps = 40, most_locals = 16;
-  /// Of panels that are divided freely: the last one is a thirtieth of what a thread does.
-  static constexpr int tiles_a_thread = 32;
+  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
+  /// Of panels that are divided freely: the last one is a thirtieth of what a worker does.
+  static constexpr int tiles_a_worker = 32;
 
-  explicit plan(context& ctx) : context_(ctx) {}
+  explicit plan(machine const& on) : workers_(std::max(1, on.workers)) {}
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
-  step& add(step const& next) {
-    if (steps_ == most_steps)
-      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-    return *std::construct_at(&step_[steps_++], next);
+  /// Adds a step that body.compute(tile) computes and body.describe(tile, description) describes.
+  template <class Body> void add(step_in_the_making const& made, Body const& body) {
+    constexpr bool fits = sizeof(Body) <= step::body_bytes && alignof(Body) <= 16;
+    static_assert(fits, "this statement has too many operands: split it, or name a part of it with local(…)");
+    static_assert(std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
+    if constexpr (fits) {
+      step& s = append(made);
+      std::construct_at(reinterpret_cast<Body*>(s.body), body);
+      s.compute = [](void const* of, tile const& t) noexcept { static_cast<Body const*>(of)->compute(t); };
+      s.describe = [](void const* of, tile const& t, task_description& d) {
+        static_cast<Body const*>(of)->describe(t, d);
+      };
+      if (s.when == timing::early) move_early();
+    }
   }
 
-  /// Adds a step that makes an operand for others, right behind the last one that touches what it touches:
-  /// it does not come between statements that can be carried together.
-  TESSERA_COLD void add_early(step const& next) {
-    add(next);
-    int at = steps_ - 1;
-    while (at > 0 && relate(step_[at - 1], next) == relation::none) --at;
-    move_step(steps_ - 1, at);
+  /// Room for as long as a task: of the worker alone.
+  operand worker_memory(std::size_t bytes) {
+    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, reach::same_tile};
   }
-
-  /// Room for as long as a tile; returns its offset in the scratch of each worker.
-  std::size_t scratch(std::size_t bytes) {
-    const std::size_t offset = scratch_bytes_;
-    scratch_bytes_ += round_up<std::size_t>(bytes, 64);
-    return offset;
+  /// Room that all workers share to the end of the run: everything for each tile, or `stride` bytes of its
+  /// own.
+  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
+    return {take(run_bytes_, bytes), stride, bytes, memory::run,
+            stride > 0 ? reach::same_tile : reach::everything};
   }
-
-  /// Room for a value of so many features of elements E that lives as long as a tile.
-  template <class E> operand carried(domain form, std::int64_t features) {
-    const std::size_t bytes = std::size_t(features) * panel_tokens * sizeof(E);
-    return {nullptr, 0, bytes, scratch(bytes), access::same_tile, memory::worker, form, sizeof(E)};
-  }
-
-  /// Room that all workers share for the length of a run; there is one such place, the largest asked for.
-  operand shared(std::size_t stride, std::size_t bytes, access touches) {
-    shared_bytes_ = std::max(shared_bytes_, bytes);
-    return {nullptr, stride, bytes, 0, touches, memory::shared};
-  }
-
-  /// Room that all workers share to the end of the run, for one operand alone: everything for each tile, or
-  /// its own `stride` bytes.
-  operand keep(std::size_t bytes, std::size_t stride = 0) {
-    const std::size_t offset = kept_bytes_;
-    kept_bytes_ += round_up<std::size_t>(bytes, 64);
-    return {nullptr,     stride, bytes, offset, stride > 0 ? access::same_tile : access::everything,
-            memory::kept};
+  /// Where such room begins, once the run is over and until the context is used again.
+  template <class T> T const* result(operand const& of) const {
+    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
   }
 
   /// Where a local value was put, by its address; null if it has not been computed.
-  struct local {
-    void const* address;
-    operand value;
-  };
   operand const* find_local(void const* address) const {
     for (int i = 0; i < locals_; ++i)
       if (local_[i].address == address) return &local_[i].value;
@@ -199,7 +78,7 @@ class plan {
     local_[locals_++] = {address, value};
   }
 
-  int threads() const { return context_.threads(); }
+  int workers() const { return workers_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
@@ -207,7 +86,7 @@ class plan {
   TESSERA_COLD void schedule() {
     leave_out_empty();
     split_panels();
-    delay_row_sums();
+    delay_late_steps();
     chains_ = phases_ = 0;
     for (int first = 0, last; first < steps_; first = last) {
       last = carried_until(first);
@@ -216,20 +95,24 @@ class plan {
   }
 
   /// Computes everything. Throws before anything is computed, or not at all.
-  TESSERA_COLD void run() {
+  TESSERA_COLD void run(context& ctx) {
     schedule();
-    context_.reserve_scratch(scratch_bytes_);
-    const std::size_t kept_at = round_up<std::size_t>(shared_bytes_, 64);
-    if (kept_at + kept_bytes_ > 0) place_shared(context_.shared_scratch(kept_at + kept_bytes_), kept_at);
-    for (int p = 0; p < phases_; ++p) run_phase(phase_[p]);
+    ctx.reserve_scratch(worker_bytes_);
+    run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+    for (int p = 0; p < phases_; ++p) ctx.run(running_phase{*this, phase_[p]});
   }
 
-  /// Calls visit(phase, step, tile) for every kernel call of a scheduled plan, phase by phase.
+  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
   template <class Visit> void for_each_tile(Visit&& visit) const {
+    int number = 0;
     for (int p = 0; p < phases_; ++p)
-      for (int c = phase_[p].first; c < phase_[p].last; ++c)
-        for (int index = 0; index < step_[chain_[c].first].tiles; ++index)
-          for (int i = chain_[c].first; i < chain_[c].last; ++i) visit(p, i, tile{index, nullptr});
+      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
+        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
+  }
+  task_description describe(int step, tile const& t) const {
+    task_description d;
+    step_[step].describe(step_[step].body, t, d);
+    return d;
   }
 
  private:
@@ -242,13 +125,60 @@ class plan {
     int tiles;
   };
 
-  void place_shared(std::byte* base, std::size_t kept_at) {
-    for (int i = 0; i < steps_; ++i)
-      for (int o = 0; o < step_[i].operands; ++o) {
-        operand& it = step_[i].operand[o];
-        if (it.owner == memory::shared) it.base = base;
-        if (it.owner == memory::kept) it.base = base + kept_at + it.offset;
-      }
+  /// A task of a phase is the same tile of all steps of a chain.
+  struct running_phase {
+    plan const& of;
+    phase const& now;
+    int tasks() const { return now.tiles; }
+    void compute(int task, std::byte* scratch) const {
+      of.for_each_step_of(now, task, [&](int i, tile t) {
+        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
+        t.run_memory = of.run_base_;
+        of.step_[i].compute(of.step_[i].body, t);
+      });
+    }
+    task_description describe(int task) const {
+      task_description d;
+      of.for_each_step_of(now, task,
+                          [&](int i, tile const& t) { of.step_[i].describe(of.step_[i].body, t, d); });
+      return d;
+    }
+  };
+
+  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
+    int c = now.last - 1;
+    while (chain_[c].first_tile > task) --c;
+    const int index = task - chain_[c].first_tile;
+    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
+      const int parts = step_[i].parts;
+      visit(i, tile{index / parts, index % parts, parts});
+    }
+  }
+
+  step& append(step_in_the_making const& made) {
+    if (steps_ == most_steps)
+      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+    if (accesses_ + made.accesses > most_accesses)
+      throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+    step& s = *std::construct_at(&step_[steps_++], step_form(made));
+    s.first_access = accesses_;
+    s.accesses = made.accesses;
+    accesses_ = int(std::copy_n(made.accessed, made.accesses, access_ + accesses_) - access_);
+    return s;
+  }
+
+  /// Brings the last step right behind the last one that touches what it touches: it does not come between
+  /// statements that can be carried together.
+  TESSERA_COLD void move_early() {
+    int at = steps_ - 1;
+    while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+    move_step(steps_ - 1, at);
+  }
+
+  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
+    const std::size_t offset = used;
+    used += round_up<std::size_t>(bytes, 64);
+    return offset;
   }
 
   /// Steps without tiles compute nothing, and chains are contiguous: they would stand within one.
@@ -262,24 +192,22 @@ class plan {
     steps_ = kept;
   }
 
-  /// When panels are few, or divide badly among the threads, a panel's features are several tiles. Where that
-  /// costs nothing they are so too, until there are enough tiles to even out threads of unequal speed.
+  /// When panels are few, or divide badly among the workers, a panel's features are several tiles. Where that
+  /// costs nothing they are so too, until there are enough tiles to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
-    const int threads = context_.threads();
-    if (threads == 1) return;
-    for (int i = 0; i < steps_; ++i)
-      for (int o = 0; o < step_[i].operands; ++o)
-        if (step_[i].operand[o].owner == memory::worker) return;
+    if (workers_ == 1) return;
+    for (int a = 0; a < accesses_; ++a)
+      if (access_[a].owner == memory::worker) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
-      if (s.kind != cut::panels || s.divides == division::never) continue;
-      int most = 2 * threads;
-      const int busiest = ceil_div(s.tiles, threads) * threads;
+      if (s.by != cut::panels || s.divides == division::never) continue;
+      int most = 2 * workers_;
+      const int busiest = ceil_div(s.tiles, workers_) * workers_;
       if (busiest * 8 <= s.tiles * 9) {  // at most an eighth of the time is lost
         if (s.divides != division::freely || may_be_carried(i)) continue;
-        most = std::min(most, ceil_div(tiles_a_thread * threads, s.tiles));
+        most = std::min(most, ceil_div(tiles_a_worker * workers_, s.tiles));
       }
-      s.parts = std::max(1, std::min(most, s.line_groups()));
+      s.parts = std::max(1, std::min(most, s.most_parts));
       s.tiles *= s.parts;
     }
   }
@@ -287,17 +215,16 @@ class plan {
   /// Whether another step makes or uses the same panels: the two may be carried together, panel by panel.
   bool may_be_carried(int at) const {
     for (int i = 0; i < steps_; ++i)
-      if (i != at && step_[i].kind == cut::panels &&
-          relate(step_[std::min(i, at)], step_[std::max(i, at)]) == relation::same_tile)
+      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
         return true;
     return false;
   }
 
-  /// A sum of rows waits for the next steps that touch what it touches: it does not come between statements
+  /// Brings late steps before the next one that touches what they touch: they do not come between statements
   /// that can be carried together, and several stand behind one barrier.
-  TESSERA_COLD void delay_row_sums() {
+  TESSERA_COLD void delay_late_steps() {
     for (int at = steps_ - 1; at >= 0; --at) {
-      if (step_[at].computes != work::row_sum) continue;
+      if (step_[at].when != timing::late) continue;
       int end = at + 1;
       for (int last; end < steps_; end = last) {
         last = carried_until(end);
@@ -310,6 +237,7 @@ class plan {
   }
 
   TESSERA_COLD void move_step(int from, int to) {
+    if (from == to) return;
     const step moved = step_[from];
     for (; from < to; ++from) step_[from] = step_[from + 1];
     for (; from > to; --from) step_[from] = step_[from - 1];
@@ -318,45 +246,44 @@ class plan {
 
   /// The strictest relation of two steps: none, at the same tile, or anywhere.
   enum class relation { none, same_tile, anywhere };
-  TESSERA_COLD static relation relate(step const& a, step const& b) {
+  TESSERA_COLD relation relate(step const& a, step const& b) const {
     relation all = relation::none;
-    const auto consider = [&all](operand const& x, operand const& y) {
-      if (!overlap(x, y)) return;
-      const bool same = x.touches == access::same_tile && y.touches == access::same_tile;
-      all = std::max(all, same ? relation::same_tile : relation::anywhere);
-    };
-    for (int i = 0; i < a.operands; ++i)
-      for (int j = 0; j < b.operands; ++j)
-        if (i < a.results || j < b.results) consider(a.operand[i], b.operand[j]);
+    for (access const& x : accesses_of(a))
+      for (access const& y : accesses_of(b)) {
+        if ((!x.writes && !y.writes) || !overlap(x, y)) continue;
+        const bool same = x.touches == reach::same_tile && y.touches == reach::same_tile;
+        all = std::max(all, same ? relation::same_tile : relation::anywhere);
+      }
     return all;
   }
 
-  /// Steps that compute in the worker's scratch alone, and the step that they do it for, go together: the end
+  std::span<access const> accesses_of(step const& s) const {
+    return {access_ + s.first_access, std::size_t(s.accesses)};
+  }
+
+  /// Steps that compute in the worker's memory alone, and the step that they do it for, go together: the end
   /// of those that begin at `first`.
   int carried_until(int first) const {
     int last = first;
     while (last + 1 < steps_ && computes_for_next(step_[last])) ++last;
     return last + 1;
   }
-
-  static bool computes_for_next(step const& s) {
-    for (int r = 0; r < s.results; ++r)
-      if (s.operand[r].owner != memory::worker) return false;
-    return true;
+  bool computes_for_next(step const& s) const {
+    return std::ranges::all_of(accesses_of(s),
+                               [](access const& a) { return !a.writes || a.owner == memory::worker; });
   }
-
-  step const& last_chain() const { return step_[chain_[chains_ - 1].first]; }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
     step const& s = step_[first];
     // What makes operands for others ends before statements that may be carried together begin.
-    const bool alone = phases_ == 0 || (s.computes == work::order) != (last_chain().computes == work::order);
+    const auto is_early = [](step const& of) { return of.when == timing::early; };
+    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
     bool side_by_side = !alone, carried = false;
     for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
       step const& head = step_[chain_[c].first];
-      const bool alike = c + 1 == chains_ && s.kind != cut::lines && head.kind == s.kind &&
-                         head.tiles == s.tiles && head.parts == 1 && s.parts == 1;
+      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
+                         head.parts == 1 && s.parts == 1;
       relation worst = relation::none;
       for (int i = chain_[c].first; i < chain_[c].last; ++i)
         for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
@@ -373,46 +300,46 @@ class plan {
       now.tiles += s.tiles;
     }
     chain_[chains_ - 1].last = last;
-    require_scratch_of_own_chain(first, last);
+    require_worker_memory_of_own_chain(first, last);
   }
 
-  /// What a step reads in the worker's scratch must have been computed by its own chain.
-  TESSERA_COLD void require_scratch_of_own_chain(int first, int last) const {
+  /// What a step reads in the worker's memory must have been computed by its own chain.
+  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
     for (int i = first; i < last; ++i)
-      for (int o = step_[i].results; o < step_[i].operands; ++o) {
-        operand const& read = step_[i].operand[o];
-        if (read.owner != memory::worker) continue;
+      for (access const& read : accesses_of(step_[i])) {
+        if (read.writes || read.owner != memory::worker) continue;
         bool found = false;
         for (int c = chain_[chains_ - 1].first; c < i; ++c)
-          for (int r = 0; r < step_[c].results; ++r) found |= overlap(step_[c].operand[r], read);
+          for (access const& written : accesses_of(step_[c]))
+            found |= written.writes && overlap(written, read);
         if (!found)
           throw error(
               "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
               "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
-              "the "
-              "statements that use it one after the other");
+              "the statements that use it one after the other");
       }
   }
 
-  TESSERA_COLD void run_phase(phase const& now) {
-    context_.run(now.tiles, [&](int index, std::byte* scratch) {
-      int c = now.last - 1;
-      while (chain_[c].first_tile > index) --c;
-      for (int i = chain_[c].first; i < chain_[c].last; ++i)
-        step_[i].compute(step_[i], {index - chain_[c].first_tile, scratch});
-    });
-  }
+  struct local {
+    void const* address;
+    operand value;
+  };
 
-  context& context_;
-  int steps_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
-  std::size_t scratch_bytes_ = 0, shared_bytes_ = 0, kept_bytes_ = 0;
+  int workers_;
+  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
+  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
+  std::uintptr_t run_base_ = 0;
   // Uninitialised up to what is used: a plan is built for every run.
   union {
     step step_[most_steps];
+  };
+  union {
+    access access_[most_accesses];
   };
   chain chain_[most_steps];
   phase phase_[most_steps];
   local local_[most_locals];
 };
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}  // namespace eval
+}  // namespace tessera::inline TESSERA_ISA

@@ -14,6 +14,7 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/index_ranges.hpp>
+#include <tessera/exec/phase.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
 namespace tessera::inline TESSERA_ISA {
@@ -72,6 +73,8 @@ class context {
         threads_(checked_concurrency(executor.concurrency())),
         ranges_(threads_) {
     require_compiled_instruction_set();
+    if constexpr (exec::phase_executor<Executor>)
+      run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
   }
 
   context(context const&) = delete;
@@ -100,6 +103,17 @@ class context {
     };
     run_(executor_, ranges_.deal(count), drain);
     ranges_.rethrow_failure();
+  }
+
+  /// Calls tasks.compute(task, scratch) for all tasks of a phase. The executor gets them as an exec::phase,
+  /// if it takes these; they do not throw.
+  template <class Tasks>
+    requires requires(Tasks const& tasks) { tasks.describe(0); }
+  void run(Tasks const& tasks) {
+    if (run_tasks_)
+      if (const exec::sole_entry entry(running_); entry)
+        return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
+    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); });
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -137,6 +151,17 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
+  template <class Tasks> struct tasks_of_workers {
+    Tasks const& of;
+    context const& ctx;
+    int tasks() const { return of.tasks(); }
+    exec::task_description describe(int task) const { return of.describe(task); }
+    void compute(int task, int worker) const {
+      const exec::flush_denormals flushed;
+      of.compute(task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
+    }
+  };
+
   static int checked_concurrency(int concurrency) {
     if (concurrency < 1)
       throw option_error(message("[context] the executor's concurrency() is ", concurrency,
@@ -154,6 +179,7 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
+  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
   int threads_;
   exec::index_ranges ranges_;
   std::atomic<bool> running_{false};

@@ -26,14 +26,48 @@ struct extent {
   pattern const* stored = nullptr;
 };
 
-/// A tensor in an expression: by reference when it has a name, by value when it is temporary.
+/// The size of a tensor, and of a matrix its pattern, by which it is known that it has not changed.
+struct tensor_size {
+  std::int64_t rows, cols;
+  std::uint64_t pattern;
+
+  template <tensor Tensor> static tensor_size of(Tensor const& tensor) {
+    if constexpr (of_matrix(Tensor::laid_over))
+      return {tensor.rows(), tensor.cols(), tensor.stored().serial()};
+    else
+      return {tensor.features(), tensor.tokens(), 0};
+  }
+  friend bool operator==(tensor_size const&, tensor_size const&) = default;
+};
+
+[[noreturn]] TESSERA_COLD inline void throw_changed(tensor_size const& built, tensor_size const& now) {
+  if (built.rows == now.rows && built.cols == now.cols)
+    throw shape_error(
+        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
+                ") has changed since the statement was written: write the statement behind the change"));
+  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
+                            ") when the statement was written and is (", now.rows, ", ", now.cols,
+                            ") now: write the statement behind the change"));
+}
+inline void require_unchanged(tensor_size const& built, tensor_size const& now) {
+  if (!(built == now)) throw_changed(built, now);
+}
+
+/// A tensor in an expression: by reference when it has a name, by value when it is temporary. `tensor` throws
+/// shape_error if a referenced one has another size or pattern than when the expression was written.
 template <tensor Tensor> struct by_reference {
   using node_tag = void;
   using tensor_type = Tensor;
   using value_type = typename Tensor::value_type;
   static constexpr domain laid_over = Tensor::laid_over;
   Tensor const* address;
-  Tensor const& tensor() const { return *address; }
+  tensor_size built;
+
+  explicit by_reference(Tensor const& tensor) : address(&tensor), built(tensor_size::of(tensor)) {}
+  Tensor const& tensor() const {
+    require_unchanged(built, tensor_size::of(*address));
+    return *address;
+  }
 };
 template <tensor Tensor> struct by_value {
   using node_tag = void;
@@ -61,7 +95,7 @@ template <class T> constexpr auto hold(T&& operand) {
   if constexpr (std::is_arithmetic_v<bare>)
     return number{static_cast<double>(operand)};
   else if constexpr (tensor<bare> && std::is_lvalue_reference_v<T>)
-    return by_reference<bare>{&operand};
+    return by_reference<bare>(operand);
   else if constexpr (tensor<bare>)
     return by_value<bare>{std::forward<T>(operand)};
   else if constexpr (requires { typename bare::local_tag; })

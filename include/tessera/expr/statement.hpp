@@ -20,8 +20,15 @@ namespace expr {
 template <tensor Destination, class Value, bool Accumulates>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
   using statement_tag = void;
-  Destination* destination;
+  Destination* address;
+  tensor_size built;
   Value value;
+
+  /// Throws shape_error if it has another size or pattern than when the statement was written.
+  Destination& destination() const {
+    require_unchanged(built, tensor_size::of(*address));
+    return *address;
+  }
 };
 
 TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
@@ -58,8 +65,9 @@ auto make_statement(Destination& destination, Value value) {
       fits && of_matrix(to) == of_matrix(from),
       "the expression does not have the form of its destination: a matrix takes matrices, an activation "
       "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
-  check_sizes(extent_of(by_reference<Destination>{&destination}), extent_of(value));
-  return statement<Destination, Value, Accumulates>{&destination, std::move(value)};
+  check_sizes(extent_of(by_reference<Destination>(destination)), extent_of(value));
+  return statement<Destination, Value, Accumulates>{&destination, tensor_size::of(destination),
+                                                    std::move(value)};
 }
 
 /// What `stochastic` makes of the value of a statement. Not a node: it is no part of an expression.
@@ -99,7 +107,7 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
       "feature_vector in bfloat16: others are not rounded");
   using value = expr::stochastic_value<Value>;
-  return expr::statement<Destination, value, false>{statement.destination,
+  return expr::statement<Destination, value, false>{statement.address, statement.built,
                                                     value{std::move(statement.value), key}};
 }
 

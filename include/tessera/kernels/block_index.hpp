@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/range.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
@@ -63,6 +65,24 @@ class block_index {
       else
         high = middle;
     return low;
+  }
+  /// The lines that fall to a part: whole groups of `together` lines, with about as many blocks in each part.
+  /// A line by itself counts as one block more.
+  range lines_of_part(int part, int parts, int together = 1) const {
+    const int groups = ceil_div(lines_, together);
+    const auto line_of_group = [&](int group) { return std::min(lines_, group * together); };
+    const auto first_of = [&](int p) {
+      const auto work_before = [&](int line) { return blocks_before(line) + line; };
+      const std::int64_t wanted = work_before(lines_) * p / parts;
+      int low = 0, high = groups;
+      while (low < high)
+        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
+          low = middle + 1;
+        else
+          high = middle;
+      return line_of_group(low);
+    };
+    return {first_of(part), first_of(part + 1)};
   }
   /// Whether some block is absent: single elements have a product of their own for such a matrix.
   bool is_sparse() const { return starts_ != nullptr; }

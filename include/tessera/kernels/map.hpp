@@ -18,86 +18,84 @@ template <int Lanes, class Visit> TESSERA_INLINE void for_each_register(auto tok
   for (int token = 0; token < tokens; token += Lanes) visit(token, std::min(Lanes, tokens - token));
 }
 
-/// Computes trees in E's accumulator type and stores them as E.
+/// Computes a tree in E's accumulator type and stores it as E. Kernels take a tree by value, so that its
+/// addresses stay in registers while results are stored.
 template <class Arch, element E, class Tree> struct map {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr bool stochastic =
-      requires(place at) { Tree::template bits<Arch>(at, std::int64_t(), std::int64_t()); };
 
-  /// The tree's value at one register; zero in lanes beyond the `live` ones.
-  TESSERA_INLINE static batch value(place const& at, int live) {
-    const batch all = Tree::value(at, batch(T(0)));
-    return live < lanes ? simd::first_lanes(all, live) : all;
-  }
-
-  /// y = tree, for features [first, last) of a panel.
-  static void run_panel(E* y, std::int64_t first, std::int64_t last, int tokens, place at) noexcept {
+  /// y = tree, for features [first, last) of the panel that begins with token number `first_token`.
+  static void run_panel(Tree tree, E* y, std::int64_t first, std::int64_t last, int tokens,
+                        std::int64_t first_token) noexcept {
     // Of a known number of tokens the loop over registers is unrolled, where that is little code.
     if (!Tree::costly && tokens == panel_tokens)
-      run_features(y, first, last, std::integral_constant<int, panel_tokens>(), at);
+      run_features(tree, y, first, last, std::integral_constant<int, panel_tokens>(), first_token);
     else
-      run_features(y, first, last, tokens, at);
+      run_features(tree, y, first, last, tokens, first_token);
   }
 
   /// y = tree, for each token.
-  static void run_tokens(E* y, int tokens, place at) noexcept {
+  static void run_tokens(Tree tree, E* y, int tokens, std::int64_t first_token) noexcept {
     for_each_register<lanes>(tokens, [&](int token, int live) {
-      at.token = token;
-      simd::store_values(y + token, value(at, live));
+      simd::store_values(y + token, value(tree, {0, token, first_token}, live));
     });
   }
 
-  /// The tree at one feature, summed over a panel's tokens lane by lane.
-  TESSERA_INLINE static batch sum_feature(auto tokens, place at) {
-    batch sum(T(0));
-    for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-      at.token = token;
-      sum = sum + value(at, live);
-    });
-    return sum;
-  }
-
-  /// y = tree, for `count` values that stand one after the other.
-  static void run_values(E* y, std::int64_t count, place at) noexcept {
-    for (at.feature = 0; at.feature < count; at.feature += lanes) {
-      const batch all = value(at, int(std::min<std::int64_t>(lanes, count - at.feature)));
-      if constexpr (stochastic)
-        simd::store_values_stochastically(y + at.feature, all,
-                                          Tree::template bits<Arch>(at, 0, at.first + at.feature));
+  /// y = tree, for `count` values that stand one after the other, from number `first` on.
+  static void run_values(Tree tree, E* y, std::int64_t count, std::int64_t first) noexcept {
+    for (std::int64_t i = 0; i < count; i += lanes) {
+      const batch all = value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
+      if constexpr (tree::is_stochastic<Tree>)
+        simd::store_values_stochastically(y + i, all, tree.template bits<Arch>(0, first + i));
       else
-        simd::store_values(y + at.feature, all);
+        simd::store_values(y + i, all);
     }
   }
 
+  /// The sum of the tree over the first `features` features of a panel, and over its tokens.
+  static double sum_panel(Tree tree, std::int64_t features, int tokens, std::int64_t first_token) noexcept {
+    double total = 0;
+    for (std::int64_t f = 0; f < features; ++f) {
+      batch sum(T(0));
+      for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
+        sum = sum + value(tree, {f, token, first_token}, live);
+      });
+      total += static_cast<double>(simd::sum_lanes(sum));
+    }
+    return total;
+  }
+
   /// The sum of the tree over `count` values.
-  static double sum_values(std::int64_t count, place at) noexcept {
+  static double sum_values(Tree tree, std::int64_t count, std::int64_t first) noexcept {
     batch sum(T(0));
-    for (at.feature = 0; at.feature < count; at.feature += lanes)
-      sum = sum + value(at, int(std::min<std::int64_t>(lanes, count - at.feature)));
+    for (std::int64_t i = 0; i < count; i += lanes)
+      sum = sum + value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
     return static_cast<double>(simd::sum_lanes(sum));
   }
 
  private:
+  /// The tree's value at one register; zero in lanes beyond the `live` ones.
+  TESSERA_INLINE static batch value(Tree const& tree, position const& at, int live) {
+    const batch all = tree::evaluate(tree, at, batch(T(0)));
+    return live < lanes ? simd::first_lanes(all, live) : all;
+  }
+
   /// Those that share a lane side by side; the first one begins a lane.
-  static void run_features(E* y, std::int64_t first, std::int64_t last, auto tokens, place at) {
+  TESSERA_INLINE static void run_features(Tree const& tree, E* y, std::int64_t first, std::int64_t last,
+                                          auto tokens, std::int64_t first_token) {
     if constexpr (element_traits<E>::features_a_lane == 2)
       for (std::int64_t pair = first / 2; 2 * pair < last; ++pair)
         for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-          at.token = token;
-          at.feature = 2 * pair;
-          const batch even = value(at, live);
-          at.feature = 2 * pair + 1;
-          const batch odd = value(at, at.feature < last ? live : 0);
-          E* const to = y + place_in_panel<E>(2 * pair, token);
-          store_pair<Tree, numbers::any>(to, even, odd, at, pair, token);
+          const batch even = value(tree, {2 * pair, token, first_token}, live);
+          const batch odd = value(tree, {2 * pair + 1, token, first_token}, 2 * pair + 1 < last ? live : 0);
+          store_pair<numbers::any>(y + place_in_panel<E>(2 * pair, token), tree, even, odd, pair,
+                                   first_token + token);
         });
     else
-      for (at.feature = first; at.feature < last; ++at.feature)
+      for (std::int64_t f = first; f < last; ++f)
         for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-          at.token = token;
-          value(at, live).store_unaligned(y + place_in_panel<E>(at.feature, token));
+          value(tree, {f, token, first_token}, live).store_unaligned(y + place_in_panel<E>(f, token));
         });
   }
 };

@@ -27,7 +27,7 @@ template <element W, element X, element Y> struct product_types {
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
-template <class Types> struct product_arguments {
+template <class Types, class Tree> struct product_arguments {
   typename Types::weight const* weights;
   block_index index;
   typename Types::activation const* x;  // the panel of the operand
@@ -38,18 +38,17 @@ template <class Types> struct product_arguments {
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // what the next panel will read, to be fetched ahead, or null
   std::size_t next_bytes;
-  place at;                           // for the tree; feature and token are set here
+  Tree tree;
+  std::int64_t first_token;           // number of the panel's first token in the batch
   typename Types::accumulator* sums;  // scratch
 };
 
 /// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
 /// lanes beyond the last token become zero.
-template <class Tree, bool Partial, class Types, class Batch>
-TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std::int64_t feature, int token) {
-  place at = a.at;
-  at.feature = feature;
-  at.token = token;
-  Batch value = Tree::value(at, sum);
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE Batch finished(product_arguments<Types, Tree> const& a, Batch sum, std::int64_t feature,
+                              int token) {
+  Batch value = tree::evaluate(a.tree, {feature, token, a.first_token}, sum);
   if constexpr (Partial)
     if (token + int(Batch::size) > a.tokens) value = simd::first_lanes(value, a.tokens - token);
   return value;
@@ -57,26 +56,25 @@ TESSERA_INLINE Batch finished(product_arguments<Types> const& a, Batch sum, std:
 
 /// Finishes the features of one lane and stores them at `to`, where they stand in the panel: `sums` are a
 /// register of each. The last feature may be alone.
-template <class Tree, bool Partial, class Types, class Batch>
-TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
-                                int token, typename Types::result* to, bool alone) {
-  const Batch first = finished<Tree, Partial>(a, sums[0], feature, token);
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                std::int64_t feature, int token, typename Types::result* to, bool alone) {
+  const Batch first = finished<Partial>(a, sums[0], feature, token);
   if constexpr (element_traits<typename Types::result>::features_a_lane == 1) {
     first.store_unaligned(to);
   } else {
     Batch second(0);
-    if (!alone) second = finished<Tree, Partial>(a, sums[1], feature + 1, token);
-    store_pair<Tree, numbers::computed>(to, first, second, a.at, feature / 2, token);
+    if (!alone) second = finished<Partial>(a, sums[1], feature + 1, token);
+    store_pair<numbers::computed>(to, a.tree, first, second, feature / 2, a.first_token + token);
   }
 }
 
 /// The same for any feature, wherever it stands.
-template <class Tree, bool Partial, class Types, class Batch>
-TESSERA_INLINE void finish_lane(product_arguments<Types> const& a, Batch const* sums, std::int64_t feature,
-                                int token) {
-  finish_lane<Tree, Partial>(a, sums, feature, token,
-                             a.y + place_in_panel<typename Types::result>(feature, token),
-                             feature + 1 == a.rows);
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                std::int64_t feature, int token) {
+  finish_lane<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
+                       feature + 1 == a.rows);
 }
 
 /// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
@@ -87,7 +85,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   using X = typename Types::activation;
   using Y = typename Types::result;
   using T = typename Types::accumulator;
-  using arguments = product_arguments<Types>;
+  using arguments = product_arguments<Types, Tree>;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   using sizes = register_block<T, Arch>;
@@ -268,8 +266,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       unroll<rows / stored_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int r = i / C * stored_at_once, c = i % C;
         const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
-        finish_lane<Tree, C == 1>(a, sum, feature + r, token + c * lanes,
-                                  to + r * panel_tokens + c * lanes * stored_at_once, false);
+        finish_lane<C == 1>(a, sum, feature + r, token + c * lanes,
+                            to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
     return std::int32_t(column - now.line.columns);
@@ -348,7 +346,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
         T const* from = sums + row * panel_tokens + token + c * lanes;
         const batch sum[2] = {batch::load_unaligned(from),
                               row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
-        finish_lane<Tree, C == 1>(a, sum, first + row, token + c * lanes);
+        finish_lane<C == 1>(a, sum, first + row, token + c * lanes);
       }
   }
 };

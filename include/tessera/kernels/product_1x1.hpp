@@ -169,7 +169,7 @@ template <class T> struct nonzeros {
 };
 
 /// One chunk of features of the product of ordered nonzeros.
-template <class Arch, class Types> struct chunk_of_nonzeros {
+template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   using X = typename Types::activation;
   using T = typename Types::accumulator;
   using reg = simd::reg<T, Arch>;
@@ -179,8 +179,8 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
 
   /// Adds the chunk to the sums of all lines; finish(sums, line, register, total) gets them.
   template <bool First, class Finish>
-  TESSERA_INLINE static void walk(product_arguments<Types> const& a, nonzeros<T> const& w, int c, int token,
-                                  Finish const& finish) {
+  TESSERA_INLINE static void walk(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
+                                  int token, Finish const& finish) {
     const std::int64_t first = std::int64_t(c) * w.chunk;
     T const* x;
     if constexpr (std::is_same_v<X, T>)
@@ -198,7 +198,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   }
 
   template <bool First>
-  [[gnu::noinline]] static void store(product_arguments<Types> const& a, nonzeros<T> const& w, int c,
+  [[gnu::noinline]] static void store(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
                                       int token) {
     walk<First>(a, w, c, token,
                 [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
@@ -215,7 +215,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   };
 
   /// Some tokens of the features of a chunk as sums are kept.
-  [[gnu::noinline]] static T const* widened(product_arguments<Types> const& a, nonzeros<T> const& w,
+  [[gnu::noinline]] static T const* widened(product_arguments<Types, Tree> const& a, nonzeros<T> const& w,
                                             std::int64_t first, int token) {
     T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
     const std::int64_t last = std::min(a.depth, first + w.chunk);
@@ -280,7 +280,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
 /// chunk. Loads are what limits it: features and values are loaded four at a time. Elements narrower than
 /// their sums are widened once, and results that share a lane rounded when all sums are there.
 template <class Arch, class Types, class Tree> struct ordered_product {
-  using chunk = chunk_of_nonzeros<Arch, Types>;
+  using chunk = chunk_of_nonzeros<Arch, Types, Tree>;
   using T = typename Types::accumulator;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -294,7 +294,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
 
   /// For whole groups of lines. a.sums may be y if they are of one type and nothing is widened, unless the
   /// tree reads y.
-  static void run(product_arguments<Types> const& a, nonzeros<T> const& w) noexcept {
+  static void run(product_arguments<Types, Tree> const& a, nonzeros<T> const& w) noexcept {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
       for (int c = 1; c + 1 < w.chunks; ++c) chunk::template store<false>(a, w, c, token);
@@ -305,7 +305,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
           total.store_unaligned(sum);
           if (r + 1 == chunk::registers) finish_line(a, sum - r * lanes, line, token);
         } else {
-          finish_lane<Tree, true>(a, &total, line, token + r * lanes);
+          finish_lane<true>(a, &total, line, token + r * lanes);
         }
       };
       if (w.chunks > 1)
@@ -319,16 +319,16 @@ template <class Arch, class Types, class Tree> struct ordered_product {
   }
 
  private:
-  [[gnu::noinline]] static void finish_line(product_arguments<Types> const& a, T const* sums, int line,
+  [[gnu::noinline]] static void finish_line(product_arguments<Types, Tree> const& a, T const* sums, int line,
                                             int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       const batch total = batch::load_unaligned(sums + r * lanes);
-      finish_lane<Tree, true>(a, &total, line, token + r * lanes);
+      finish_lane<true>(a, &total, line, token + r * lanes);
     }
   }
 
   /// The lines that share lanes of y with this one.
-  [[gnu::noinline]] static void finish_lanes(product_arguments<Types> const& a, int line, int token) {
+  [[gnu::noinline]] static void finish_lanes(product_arguments<Types, Tree> const& a, int line, int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       batch sums[stored_together];
       for (int i = 0; i < stored_together; ++i)
@@ -336,7 +336,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
             line + i < a.last_line
                 ? batch::load_unaligned(a.sums + std::int64_t(line + i) * panel_tokens + token + r * lanes)
                 : batch(T(0));
-      finish_lane<Tree, true>(a, sums, line, token + r * lanes);
+      finish_lane<true>(a, sums, line, token + r * lanes);
     }
   }
 };

@@ -17,38 +17,41 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// Op folded over the features of each token; stored as E.
+/// Op folded over the features of each token of a panel; stored as E.
 template <element E, class Op, class Tree> struct feature_fold {
-  using element_type = E;
   using op = Op;
-  using tree = Tree;
   static constexpr bool over_features = true;
+  Tree tree;
+  E* to;
 };
 
 /// A sum over the tokens of a panel for each feature, in the accumulator type.
-template <element E, class Tree> struct token_sum {
-  using element_type = E;
-  using tree = Tree;
+template <class T, class Tree> struct token_sum {
   static constexpr bool over_features = false;
+  Tree tree;
+  T* to;
 };
 
-/// Several reductions of one panel in one pass over it: what their trees share is loaded and computed once.
-/// Reduction r goes to operand r of the place.
+/// Several reductions of one panel in one pass over it: values that have a name are computed once for all.
 template <class Arch, class T, class... Reduction> struct reductions {
+  using all_reductions = tree::operands<Reduction...>;
+
   /// Of features [first, last), first a multiple of the granule; folds need all features, and at least one.
   /// Behind the last feature, up to the granule, sums are zero.
-  static void run(std::int64_t first, std::int64_t last, int tokens, place at) noexcept {
+  static void run(all_reductions of, std::int64_t first, std::int64_t last, int tokens,
+                  std::int64_t first_token) noexcept {
     constexpr std::integral_constant<int, lanes> all_live;
     int token = 0;
     if constexpr (together * lanes == panel_tokens) {
       // Where the token is known, addresses take fewer instructions, and more loads are under way at a time.
       if (tokens == panel_tokens)
-        return reduce<together>(first, last, std::integral_constant<int, 0>(), all_live, at);
+        return reduce<together>(of, first, last, std::integral_constant<int, 0>(), all_live, first_token);
     } else {
       for (; token + together * lanes <= tokens; token += together * lanes)
-        reduce<together>(first, last, token, all_live, at);
+        reduce<together>(of, first, last, token, all_live, first_token);
     }
-    for (; token < tokens; token += lanes) reduce<1>(first, last, token, std::min(lanes, tokens - token), at);
+    for (; token < tokens; token += lanes)
+      reduce<1>(of, first, last, token, std::min(lanes, tokens - token), first_token);
   }
 
  private:
@@ -56,72 +59,72 @@ template <class Arch, class T, class... Reduction> struct reductions {
   static constexpr int lanes = simd::lanes<T, Arch>, count = sizeof...(Reduction);
   static constexpr int together = 4;  // registers: one alone would wait for each sum
 
-  template <class Visit> TESSERA_INLINE static void for_each_reduction(Visit&& visit) {
-    [&]<int... r>(std::integer_sequence<int, r...>) TESSERA_INLINE_LAMBDA {
-      (visit(std::type_identity<Reduction>(), std::integral_constant<int, r>()), ...);
-    }(std::make_integer_sequence<int, count>());
+  template <class Visit>
+  TESSERA_INLINE static void for_each_reduction(all_reductions const& of, Visit&& visit) {
+    tree::with(of, [&](auto const&... each) TESSERA_INLINE_LAMBDA {
+      [&]<int... r>(std::integer_sequence<int, r...>) TESSERA_INLINE_LAMBDA {
+        (visit(each, std::integral_constant<int, r>()), ...);
+      }(std::make_integer_sequence<int, count>());
+    });
   }
 
   template <int R>
-  static void reduce(std::int64_t first, std::int64_t last, auto token, auto live, place at) {
+  TESSERA_INLINE static void reduce(all_reductions const& of, std::int64_t first, std::int64_t last,
+                                    auto token, auto live, std::int64_t first_token) {
     batch folded[count][R];                           // so far
     simd::reg<T, Arch> sums[count][unsigned(lanes)];  // of features that fill a register
-    for_each_reduction([&]<class Each>(std::type_identity<Each>, auto r) TESSERA_INLINE_LAMBDA {
+    for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (Each::over_features)
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA { folded[r][c] = Each::op::template neutral<batch>(); });
     });
     for (std::int64_t f = first; f < last; f += lanes) {
       const int height = int(std::min<std::int64_t>(lanes, last - f));
-      const auto add_feature = [&](int i) TESSERA_INLINE_LAMBDA {
+      const auto add_feature = [&](std::int64_t feature, int i) TESSERA_INLINE_LAMBDA {
         batch sum[count];
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA {
-          at.token = token + c * lanes;
-          for_each_reduction([&]<class Each>(std::type_identity<Each>, auto r) TESSERA_INLINE_LAMBDA {
-            const batch value = Each::tree::value(at, batch(T(0)));
-            if constexpr (Each::over_features)
-              folded[r][c] = typename Each::op{}(folded[r][c], value);
-            else if constexpr (c == 0)
-              sum[r] = first_of(value, live);
-            else
-              sum[r] = sum[r] + first_of(value, live);
-          });
+          const position at{feature, token + c * lanes, first_token};
+          tree::known_for<batch, decltype(Reduction::tree)...> known;
+          for_each_reduction(
+              of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                const batch value = each.tree.value(at, batch(T(0)), known);
+                if constexpr (Each::over_features)
+                  folded[r][c] = typename Each::op{}(folded[r][c], value);
+                else if constexpr (c == 0)
+                  sum[r] = first_of(value, live);
+                else
+                  sum[r] = sum[r] + first_of(value, live);
+              });
         });
-        for_each_reduction([&]<class Each>(std::type_identity<Each>, auto r) TESSERA_INLINE_LAMBDA {
-          if constexpr (!Each::over_features) sums[r][i] = sum[r].data;
-        });
+        for_each_reduction(of,
+                           [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                             if constexpr (!Each::over_features) sums[r][i] = sum[r].data;
+                           });
       };
-      if constexpr ((tree::reads_pairs<typename Reduction::tree> || ...)) {
+      if constexpr ((tree::reads_pairs<decltype(Reduction::tree)> || ...)) {
         int i = 0;
         for (; i + 2 <= height; i += 2) {  // those that share a lane are loaded once
-          at.feature = (f + i) & ~std::int64_t(1);
-          add_feature(i);
-          ++at.feature;
-          add_feature(i + 1);
+          const std::int64_t even = (f + i) & ~std::int64_t(1);
+          add_feature(even, i);
+          add_feature(even + 1, i + 1);
         }
-        if (i < height) {
-          at.feature = (f + i) & ~std::int64_t(1);
-          add_feature(i);
-        }
+        if (i < height) add_feature((f + i) & ~std::int64_t(1), i);
       } else {
-        for (int i = 0; i < height; ++i) {
-          at.feature = f + i;
-          add_feature(i);
-        }
+        for (int i = 0; i < height; ++i) add_feature(f + i, i);
       }
-      for_each_reduction([&]<class Each>(std::type_identity<Each>, auto r) TESSERA_INLINE_LAMBDA {
-        if constexpr (!Each::over_features) {
-          for (int i = height; i < lanes; ++i) sums[r][i] = simd::zero<Arch, T>();
-          T* const to = result<T>(at, r) + f;
-          const batch sum = simd::sum_groups<lanes, T, Arch>(sums[r]);
-          simd::store<Arch>(to, token == 0 ? sum.data : (batch::load_unaligned(to) + sum).data);
-        }
-      });
+      for_each_reduction(
+          of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+            if constexpr (!Each::over_features) {
+              for (int i = height; i < lanes; ++i) sums[r][i] = simd::zero<Arch, T>();
+              T* const to = each.to + f;
+              const batch sum = simd::sum_groups<lanes, T, Arch>(sums[r]);
+              simd::store<Arch>(to, token == 0 ? sum.data : (batch::load_unaligned(to) + sum).data);
+            }
+          });
     }
-    for_each_reduction([&]<class Each>(std::type_identity<Each>, auto r) TESSERA_INLINE_LAMBDA {
+    for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (Each::over_features)
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA {
-          simd::store_values(result<typename Each::element_type>(at, r) + token + c * lanes,
-                             first_of(folded[r][c], live));
+          simd::store_values(each.to + token + c * lanes, first_of(folded[r][c], live));
         });
     });
   }
@@ -130,10 +133,6 @@ template <class Arch, class T, class... Reduction> struct reductions {
   TESSERA_INLINE static batch first_of(batch value, std::integral_constant<int, lanes>) { return value; }
   TESSERA_INLINE static batch first_of(batch value, int live) {
     return live < lanes ? simd::first_lanes(value, live) : value;
-  }
-
-  template <class E> static E* result(place const& at, int r) {
-    return static_cast<E*>(const_cast<void*>(at.operands[r]));
   }
 };
 

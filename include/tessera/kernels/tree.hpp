@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -12,99 +12,108 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// One register's worth of an elementwise computation: where it stands, and where the operands are.
-struct place {
-  void const* const*
-      operands;           // address of each operand: of this panel, of a vector's first element, of values
-  double const* scalars;  // numbers the expression carries by value
-  std::int64_t feature;   // row of the panel; for values, the index of the first of them
-  int token;              // first token of the register, within the panel
-  std::int64_t first;     // number of the panel's first token in the batch, or of the first of the values
+/// Which register of an elementwise computation is computed.
+struct position {
+  std::int64_t feature = 0;  // row of the panel; for values, the index of the first of them
+  int token = 0;             // first token of the register, within the panel
+  std::int64_t first = 0;    // number of the panel's first token in the batch, or of the first of the values
 };
 
-/// What a kernel computes from its operands, by operand number: the tree of an expression without its
-/// tensors, so that expressions of one form share one kernel. `value` computes one register, in the
-/// accumulator type of all its elements E, which are widened where they are loaded; `sum` is the product's.
+/// What a kernel computes elementwise: an expression whose leaves hold addresses instead of tensors, so that
+/// expressions of one form share one kernel. `value(at, sum, known)` computes one register in the accumulator
+/// type of all elements E, which are widened where they are loaded.
+///   sum     the finished sums of the product that the tree is the epilogue of
+///   known   the named values of the same register, see known_values
+/// `evaluate` is how a kernel asks for a value.
 namespace tree {
 
-/// The finished sums of the product that the tree is the epilogue of.
-struct sum {
+/// The names that a tree does not have.
+struct nameless {
+  template <class Names> using names = Names;
+};
+
+/// The finished sums of the product.
+struct sum : nameless {
   static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const&, Batch sum) { return sum; }
+  template <class V> TESSERA_INLINE V value(position const&, V sums, auto&) const { return sums; }
+};
+
+/// A leaf: an operand of elements E.
+template <class E> struct leaf : nameless {
+  using element_type = E;
+  static constexpr bool costly = false;
+  E const* from;
+  explicit leaf(E const* address) : from(address) {}
 };
 
 /// An activation, at its own feature and tokens.
-template <int I, class E> struct panel {
-  static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return simd::load_feature<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]), at.feature,
-                                                         at.token);
+template <class E> struct panel : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_feature<typename V::arch_type>(this->from, at.feature, at.token);
   }
 };
 
-/// True if the tree reads an activation whose lanes hold two features.
-template <class Tree> inline constexpr bool reads_pairs = false;
-template <int I> inline constexpr bool reads_pairs<panel<I, bfloat16>> = true;
-
 /// A number for each feature, the same for all tokens.
-template <int I, class E> struct feature {
-  static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return Batch(accumulator_t<E>(static_cast<E const*>(at.operands[I])[at.feature]));
+template <class E> struct feature : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return V(accumulator_t<E>(this->from[at.feature]));
   }
 };
 
 /// A number for each token, the same for all features.
-template <int I, class E> struct token {
-  static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.token);
+template <class E> struct token : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_values<typename V::arch_type>(this->from + at.token);
   }
 };
 
 /// Values of a matrix or vector, one after the other.
-template <int I, class E> struct values {
-  static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return simd::load_values<typename Batch::arch_type>(static_cast<E const*>(at.operands[I]) + at.feature);
+template <class E> struct values : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_values<typename V::arch_type>(this->from + at.feature);
   }
 };
 
 /// A number carried by the expression itself.
-template <int S> struct scalar {
+struct number : nameless {
   static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return Batch(static_cast<typename Batch::value_type>(at.scalars[S]));
+  double of;
+  explicit number(double x) : of(x) {}
+  template <class V> TESSERA_INLINE V value(position const&, V, auto&) const {
+    return V(static_cast<typename V::value_type>(of));
   }
 };
 
 /// The number of the feature: 0, 1, 2, …
-struct feature_number {
+struct feature_number : nameless {
   static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    return Batch(static_cast<typename Batch::value_type>(at.feature));
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return V(static_cast<typename V::value_type>(at.feature));
   }
 };
 
 /// The number of the value among all values: 0, 1, 2, …
-struct value_number {
+struct value_number : nameless {
   static constexpr bool costly = false;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    using T = typename Batch::value_type;
-    alignas(64) T lane[Batch::size];
-    for (std::size_t i = 0; i < Batch::size; ++i) lane[i] = T(at.first + at.feature) + T(i);
-    return Batch::load_unaligned(lane);
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(at.first + at.feature) + T(i);
+    return V::load_unaligned(lane);
   }
 };
 
-/// 32 random bits for each column of a row, a function of a key, the row and the column alone. The key's bits
-/// stand in a scalar. Finaliser: C. Wellons, "lowbias32".
+/// 32 random bits for each column of a row, a function of a key, the row and the column alone. Finaliser:
+/// C. Wellons, "lowbias32".
 struct random_row {
   std::uint32_t bits;
-  random_row(double scalar, std::int64_t row) {
-    const auto key =
-        std::bit_cast<std::uint64_t>(scalar) + static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15u;
-    bits = static_cast<std::uint32_t>((key ^ (key >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
+  random_row(std::uint64_t key, std::int64_t row) {
+    const std::uint64_t mixed = key + static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15u;
+    bits = static_cast<std::uint32_t>((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
   }
   /// Of one column, or of a register of them.
   template <class Columns> TESSERA_INLINE Columns operator()(Columns column) const {
@@ -120,63 +129,150 @@ struct random_row {
   }
 };
 
-/// A random number in [0, 1), in steps of 2^-24, for each feature and token. Scalar S is the key.
-template <int S> struct uniform {
+/// A random number in [0, 1), in steps of 2^-24, for each feature and token.
+struct uniform : nameless {
   static constexpr bool costly = true;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch) {
-    using T = typename Batch::value_type;
-    const random_row row(at.scalars[S], at.feature);
+  std::uint64_t key;
+  explicit uniform(std::uint64_t k) : key(k) {}
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    const random_row row(key, at.feature);
     const auto first = static_cast<std::uint32_t>(at.first + at.token);
     if constexpr (sizeof(T) == sizeof(first)) {
-      const auto bits = row.template from<typename Batch::arch_type>(first) >> 8;
-      return to_float(bitwise_cast<std::int32_t>(bits)) * Batch(T(0x1p-24));
+      const auto bits = row.template from<typename V::arch_type>(first) >> 8;
+      return to_float(bitwise_cast<std::int32_t>(bits)) * V(T(0x1p-24));
     } else {
-      alignas(64) T lane[Batch::size];
-      for (std::uint32_t i = 0; i < Batch::size; ++i)
+      alignas(64) T lane[V::size];
+      for (std::uint32_t i = 0; i < V::size; ++i)
         lane[i] = static_cast<T>(static_cast<std::int32_t>(row(first + i) >> 8)) * T(0x1p-24);
-      return Batch::load_unaligned(lane);
+      return V::load_unaligned(lane);
     }
   }
 };
 
-/// A tree, and the random bits by which it is rounded where it is stored: scalar S is their key.
-template <int S, class Tree> struct stochastic {
-  static constexpr bool costly = true;
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch sum) {
-    return Tree::value(at, sum);
-  }
-  template <class Arch>
-  static simd::pairs<Arch> bits(place const& at, std::int64_t number, std::int64_t first) {
-    const random_row row(at.scalars[S], number);
-    return row.template from<Arch>(static_cast<std::uint32_t>(first));
-  }
+/// The operands of an op: an aggregate, which std::tuple is not, so that trees are copied as bytes.
+template <class... Operands> struct operands {};
+template <class First, class... Rest> struct operands<First, Rest...> {
+  First first;
+  [[no_unique_address]] operands<Rest...> rest;
+};
+
+/// Calls visit(operand…).
+template <class Visit, class... Known>
+TESSERA_INLINE constexpr decltype(auto) with(operands<> const&, Visit&& visit, Known const&... known) {
+  return visit(known...);
+}
+template <class First, class... Rest, class Visit, class... Known>
+TESSERA_INLINE constexpr decltype(auto) with(operands<First, Rest...> const& all, Visit&& visit,
+                                             Known const&... known) {
+  return with(all.rest, static_cast<Visit&&>(visit), known..., all.first);
+}
+
+/// The names of several trees, after those known before.
+template <class Names, class... Trees> struct names_of_all {
+  using type = Names;
+};
+template <class Names, class First, class... Rest> struct names_of_all<Names, First, Rest...> {
+  using type = typename names_of_all<typename First::template names<Names>, Rest...>::type;
 };
 
 /// Op applied to the values of other trees.
-template <class Op, class... Arguments> struct apply {
-  static constexpr bool costly = Op::costly || (Arguments::costly || ...);
-  template <class Batch> TESSERA_INLINE static Batch value(place const& at, Batch sum) {
-    return Op{}(Arguments::value(at, sum)...);
+template <class Op, class... Operands> struct apply {
+  static constexpr bool costly = Op::costly || (Operands::costly || ...);
+  template <class Names> using names = typename names_of_all<Names, Operands...>::type;
+  operands<Operands...> of;
+
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    return with(of, [&](auto const&... operand)
+                        TESSERA_INLINE_LAMBDA { return Op{}(operand.value(at, sums, known)...); });
   }
 };
 
-template <class Op, class... Arguments>
-inline constexpr bool reads_pairs<apply<Op, Arguments...>> = (reads_pairs<Arguments> || ...);
+/// A tree that stands in several places and is computed at the first. Name is a type of its own for each
+/// name.
+template <class Name, class Tree> struct named;
+
+/// The named trees of an expression, each once.
+template <class... Named> struct name_list {};
+template <class Names, class Named> struct with_name;
+template <class... Known, class Named> struct with_name<name_list<Known...>, Named> {
+  static constexpr bool known = (std::is_same_v<Known, Named> || ...);
+  static_assert(known || !(std::is_same_v<typename Known::name, typename Named::name> || ...),
+                "two different expressions of one statement have the same name");
+  using type = std::conditional_t<known, name_list<Known...>, name_list<Known..., Named>>;
+};
+
+template <class Name, class Tree> struct named {
+  using name = Name;
+  static constexpr bool costly = Tree::costly;
+  template <class Names> using names = typename with_name<typename Tree::template names<Names>, named>::type;
+  Tree of;
+
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    auto& slot = known.of(*this);
+    if (!slot.computed) {  // known where this is compiled
+      slot.value = of.value(at, sums, known);
+      slot.computed = true;
+    }
+    return slot.value;
+  }
+};
+
+/// The named values of one register that have been computed so far.
+template <class V, class Names> struct known_values;
+template <class V, class Named> struct known_value {
+  V value{};
+  bool computed = false;
+};
+template <class V, class... Named>
+struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
+  template <class Which> TESSERA_INLINE known_value<V, Which>& of(Which const&) { return *this; }
+};
+template <class V, class... Trees>
+using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;
+
+/// A tree, and the random bits by which it is rounded where it is stored.
+template <class Tree> struct stochastic {
+  static constexpr bool costly = true;
+  template <class Names> using names = typename Tree::template names<Names>;
+  std::uint64_t key;
+  Tree of;
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    return of.value(at, sums, known);
+  }
+  template <class Arch> simd::pairs<Arch> bits(std::int64_t number, std::int64_t first) const {
+    return random_row(key, number).template from<Arch>(static_cast<std::uint32_t>(first));
+  }
+};
+template <class Tree> inline constexpr bool is_stochastic = false;
+template <class Tree> inline constexpr bool is_stochastic<stochastic<Tree>> = true;
+
+/// One register of a tree.
+template <class V, class Tree> TESSERA_INLINE V evaluate(Tree const& tree, position const& at, V sums) {
+  known_for<V, Tree> known;
+  return tree.value(at, sums, known);
+}
+
+/// True if the tree reads an activation whose lanes hold two features.
+template <class Tree> inline constexpr bool reads_pairs = false;
+template <class E> inline constexpr bool reads_pairs<panel<E>> = element_traits<E>::features_a_lane == 2;
+template <class Op, class... Operands>
+inline constexpr bool reads_pairs<apply<Op, Operands...>> = (reads_pairs<Operands> || ...);
+template <class Name, class Tree> inline constexpr bool reads_pairs<named<Name, Tree>> = reads_pairs<Tree>;
 
 }  // namespace tree
 
-/// What is rounded: any numbers, or those that arithmetic on our threads has computed, which are not
-/// subnormal.
+/// Whether numbers that are rounded may be subnormal: what arithmetic on our threads has computed is not, as
+/// they flush such results to zero.
 enum class numbers : bool { any, computed };
 
 /// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits.
-template <class Tree, numbers Are, class Batch>
-TESSERA_INLINE void store_pair(bfloat16* to, Batch even, Batch odd, place const& at, std::int64_t pair,
-                               int token) {
+template <numbers Are, class Tree, class Batch>
+TESSERA_INLINE void store_pair(bfloat16* to, Tree const& tree, Batch even, Batch odd, std::int64_t pair,
+                               std::int64_t token) {
   using Arch = typename Batch::arch_type;
-  if constexpr (requires { Tree::template bits<Arch>(at, pair, pair); })
-    simd::store_pairs(
-        to, simd::pack_stochastically(even, odd, Tree::template bits<Arch>(at, pair, at.first + token)));
+  if constexpr (tree::is_stochastic<Tree>)
+    simd::store_pairs(to, simd::pack_stochastically(even, odd, tree.template bits<Arch>(pair, token)));
   else if constexpr (Are == numbers::computed)
     simd::store_pairs(to, simd::pack_computed(even, odd));
   else

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/operands.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/eval/source_tree.hpp>
+#include <tessera/expr/statement.hpp>
+
+// From expressions to trees.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+/// Whether an expression contains a product that can end in the accumulators of a kernel.
+template <class Node> inline constexpr bool has_product = false;
+template <class Matrix, bool Transposed, class X>
+inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
+template <class Value> inline constexpr bool has_product<expr::stochastic_value<Value>> = has_product<Value>;
+template <class Op, class... A>
+inline constexpr bool has_product<expr::map<Op, A...>> = (has_product<A> || ...);
+
+/// The first operand of a map that contains a product.
+template <class... A> constexpr std::size_t first_with_product() {
+  std::size_t at = 0;
+  const bool done = ((has_product<A> ? true : (++at, false)) || ...);
+  return done ? at : sizeof...(A);
+}
+
+/// The first product of an expression.
+template <class Matrix, bool Transposed, class X>
+auto const& first_product(expr::product<Matrix, Transposed, X> const& product) {
+  return product;
+}
+template <class Value> auto const& first_product(expr::stochastic_value<Value> const& rounded) {
+  return first_product(rounded.value);
+}
+template <class Op, class... A> auto const& first_product(expr::map<Op, A...> const& map) {
+  return first_product(std::get<first_with_product<A...>()>(map.arguments));
+}
+
+/// What the leaves of a tree are.
+enum class over {
+  panels,  // one panel at a time, which may also hold values in the worker's memory
+  values,  // stored values
+};
+
+/// Builds the trees of a step that computes in T, and notes what the step reads. Values that need a step of
+/// their own get one before it.
+template <class T, over Over> class binder {
+  struct computed_in_accumulator {
+    using value_type = T;
+  };
+
+ public:
+  binder(plan& p, step_in_the_making& s, std::int64_t tokens) : plan_(p), step_(s), tokens_(tokens) {}
+
+  template <expr::leaf Leaf> auto operator()(Leaf const& leaf) {
+    using E = typename Leaf::value_type;
+    static_assert(
+        std::is_same_v<T, accumulator_t<E>>,
+        "the operands and the destination of a statement have different element types: bring them to one");
+    if constexpr (Over == over::values)
+      return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
+    else
+      return panel_leaf<E, Leaf::laid_over>(by_panel(leaf.tensor()));
+  }
+  auto operator()(expr::number const& n) { return tree::number(n.value); }
+  auto operator()(expr::uniform_random const& n) { return tree::uniform(n.key); }
+  auto operator()(expr::number_of_feature const&) {
+    if constexpr (Over == over::values)
+      return tree::value_number();
+    else
+      return tree::feature_number();
+  }
+  template <class Op, class... A> auto operator()(expr::map<Op, A...> const& map) {
+    return std::apply([&](auto const&... a) { return applied<Op>(all(a...)); }, map.arguments);
+  }
+  template <class Value> auto operator()(expr::stochastic_value<Value> const& rounded) {
+    auto of = (*this)(rounded.value);
+    return tree::stochastic<decltype(of)>{rounded.key, of};
+  }
+  template <expr::value_name Name, class Value> auto operator()(expr::named_value<Name, Value> const& named) {
+    const int steps = plan_.steps();
+    auto of = (*this)(named.value);
+    if (plan_.steps() > steps)
+      throw error(message("[named] \"", Name.text,
+                          "\" contains a product, a reduction or a converted value, which is computed apart: "
+                          "name that with local(…)"));
+    return tree::named<name_type<Name>, decltype(of)>{of};
+  }
+
+  /// A value that is computed before, in the worker's memory.
+  template <class Node>
+    requires requires { typename Node::node_tag; } && (!expr::leaf<Node>)
+  auto operator()(Node const& node) {
+    static_assert(Over == over::panels,
+                  "statements on vectors or matrices take elementwise expressions of tensors: "
+                  "store a product or a sum in a tensor of its own first");
+    static_assert(Node::laid_over == domain::panels || Node::laid_over == domain::tokens,
+                  "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
+    if constexpr (Over == over::panels &&
+                  (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)) {
+      using E = element_of<Node>;
+      return panel_leaf<E, Node::laid_over>(compute_before<E>(plan_, tokens_, node));
+    } else {
+      return tree::number(0);
+    }
+  }
+
+  /// The tree of an expression whose first product ends in the kernel's accumulators.
+  template <class Node> auto around_product(Node const& node) {
+    if constexpr (requires { node.arguments; })
+      return std::apply([&](auto const&... a) { return map_around_product(node, a...); }, node.arguments);
+    else if constexpr (requires { node.key; }) {
+      auto of = around_product(node.value);
+      return tree::stochastic<decltype(of)>{node.key, of};
+    } else {
+      return tree::sum();
+    }
+  }
+
+  /// The elements of a tensor, or of a value that is computed before.
+  template <class Node>
+  using element_of = typename std::conditional_t<expr::leaf<Node> || expr::is_converted<Node>, Node,
+                                                 computed_in_accumulator>::value_type;
+
+ private:
+  template <class E, domain LaidOver> auto panel_leaf(operand const& o) {
+    step_.reads(o);
+    if constexpr (LaidOver == domain::panels)
+      return source<tree::panel<E>>(o);
+    else if constexpr (LaidOver == domain::tokens)
+      return source<tree::token<E>>(o);
+    else
+      return source<tree::feature<E>>(o);
+  }
+
+  /// Operands one after the other: compilers differ in the order of a call's arguments.
+  tree::operands<> all() { return {}; }
+  template <class First, class... Rest> auto all(First const& first, Rest const&... rest) {
+    auto head = (*this)(first);
+    return prepend(head, all(rest...));
+  }
+
+  template <class Op, class... A> auto map_around_product(expr::map<Op, A...> const&, A const&... arguments) {
+    return applied<Op>(all_around<first_with_product<A...>()>(arguments...));
+  }
+  template <std::size_t Product> tree::operands<> all_around() { return {}; }
+  template <std::size_t Product, class First, class... Rest>
+  auto all_around(First const& first, Rest const&... rest) {
+    if constexpr (Product == 0) {
+      auto head = around_product(first);
+      return prepend(head, all(rest...));
+    } else {
+      auto head = (*this)(first);
+      return prepend(head, all_around<Product - 1>(rest...));
+    }
+  }
+
+  plan& plan_;
+  step_in_the_making& step_;
+  std::int64_t tokens_;
+};
+
+// ---- values in the worker's memory ----
+
+/// Computes a value once for each tile, in elements E, and says where. What kind of step does it is found by
+/// overloading lower_to(plan, destination, expression).
+template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
+  if constexpr (requires { node.address->argument; }) {
+    if (operand const* const known = p.find_local(node.address)) return *known;
+    const operand made = compute_before<E>(p, tokens, node.address->argument);
+    p.add_local(node.address, made);
+    return made;
+  } else if constexpr (expr::is_converted<Node>) {
+    return compute_before<E>(p, tokens, node.value);
+  } else if constexpr (Node::laid_over == domain::tokens) {
+    const tokens_to<E> to{p.worker_memory(panel_tokens * sizeof(E)), tokens};
+    lower_to(p, to, node);
+    return to.at;
+  } else {
+    const std::int64_t features = expr::extent_of(node).features;
+    if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
+    const std::size_t bytes =
+        std::size_t(round_up<std::int64_t>(features, granule)) * panel_tokens * sizeof(E);
+    const panels_to<E> to{p.worker_memory(bytes), features, tokens};
+    lower_to(p, to, node);
+    return to.at;
+  }
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/map.hpp>
+#include <tessera/kernels/overhang.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+// activation, vector or matrix = an elementwise expression, and the total of one.
+
+namespace tessera::inline TESSERA_ISA {
+namespace eval {
+
+// ---- over panels ----
+
+/// y = tree, over the features of a panel. A part of a panel is a range of granules.
+template <class E, class Tree> struct panels_body {
+  operand to;
+  std::int64_t features, tokens;
+  Tree tree;
+
+  range rows(tile const& t) const {
+    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
+    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    E* const y = t.address<E>(to);
+    const auto on_panel = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
+        on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
+    clear_padding(to, features, y);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    describe_reads(tree, t, f.first, f.last, live, d);
+    d.writes.push_back(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+  }
+};
+
+/// y = tree, a number for each token.
+template <class E, class Tree> struct tokens_body {
+  operand to;
+  std::int64_t tokens;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_panel = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_tokens(
+        on_panel, t.address<E>(to), tokens_of(t.index, tokens), t.index * panel_tokens);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    describe_reads(tree, t, 0, 1, live, d);
+    d.writes.push_back({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+  }
+};
+
+template <class E, class Node>
+  requires(!has_product<Node>)
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  step_in_the_making s("elementwise", cut::panels);
+  s.writes(to.at);
+  const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
+  require_same_names(tree);
+  s.tiles = to.panels();
+  s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
+  p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to.at, to.features, to.tokens, tree});
+}
+
+template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> const& to, Node const& node) {
+  step_in_the_making s("elementwise", cut::panels);
+  s.writes(to.at);
+  const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
+  require_same_names(tree);
+  s.tiles = to.panels();
+  p.add(s, tokens_body<E, std::remove_const_t<decltype(tree)>>{to.at, to.tokens, tree});
+}
+
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
+
+// ---- over stored values ----
+
+/// What overhangs a matrix of some size; a vector has no such thing.
+inline kernels::overhang overhang_of(expr::extent const& size) {
+  if (!size.stored) return {};
+  return {index_of(*size.stored), size.rows, size.cols, int(size.block_rows), int(size.block_cols)};
+}
+
+/// y = tree, over a range of values of a vector or matrix.
+template <class E, class Tree> struct values_body {
+  operand to;
+  std::int64_t count;
+  kernels::overhang beyond;
+  Tree tree;
+
+  std::int64_t first(tile const& t) const { return t.index * values_a_tile; }
+  std::int64_t size(tile const& t) const { return std::min(values_a_tile, count - first(t)); }
+
+  void compute(tile const& t) const noexcept {
+    E* const y = t.address<E>(to);
+    const auto on_values = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(on_values, y, size(t),
+                                                                                        first(t));
+    beyond.clear(y, first(t), size(t));
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(tree, t, 0, size(t), 0, d);
+    d.writes.push_back({to.owner, place_of(to, t), size(t) * std::int64_t(sizeof(E))});
+  }
+};
+
+template <class Tensor, class Value> TESSERA_COLD void lower_values(plan& p, Tensor& to, Value const& value) {
+  using E = typename Tensor::value_type;
+  step_in_the_making s("values", cut::values);
+  const operand at = s.writes(by_values(to));
+  const auto tree = binder<accumulator_t<E>, over::values>(p, s, 0)(value);
+  require_same_names(tree);
+  s.tiles = int(ceil_div(to.size(), values_a_tile));
+  p.add(s, values_body<E, std::remove_const_t<decltype(tree)>>{
+               at, to.size(), overhang_of(expr::extent_of(expr::by_reference<Tensor>(to))), tree});
+}
+
+template <class T, class Value>
+  requires(!expr::sums_by_itself<Value>)
+void lower(plan& p, expr::statement<feature_vector<T>, Value, false> const& s) {
+  lower_values(p, s.destination(), s.value);
+}
+template <class T, class Block, class Value>
+  requires(!expr::sums_by_itself<Value>)
+void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false> const& s) {
+  lower_values(p, s.destination(), s.value);
+}
+
+// ---- totals ----
+
+/// A number for each panel: the sum of a tree over it.
+template <class T, class Tree> struct panel_totals_body {
+  operand to;
+  std::int64_t features, tokens;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_panel = on(tree, t);
+    *t.address<double>(to) =
+        kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
+            on_panel, features, tokens_of(t.index, tokens), t.index * panel_tokens);
+  }
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(tree, t, 0, features, tokens_of(t.index, tokens), d);
+    d.writes.push_back({to.owner, place_of(to, t), sizeof(double)});
+  }
+};
+
+/// A number for each range of values: the sum of a tree over it.
+template <class T, class Tree> struct value_totals_body {
+  values_body<T, Tree> of;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_values = on(of.tree, t);
+    using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
+    double& total = *t.address<double>(of.to);
+    if (!of.beyond.exists()) {
+      total = kernel::sum_values(on_values, of.size(t), of.first(t));
+      return;
+    }
+    alignas(64) T value[values_a_tile];
+    kernel::run_values(on_values, value, of.size(t), of.first(t));
+    of.beyond.clear(value, of.first(t), of.size(t));
+    total = 0;
+    for (std::int64_t i = 0; i < of.size(t); ++i) total += static_cast<double>(value[i]);
+  }
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(of.tree, t, 0, of.size(t), 0, d);
+    d.writes.push_back({of.to.owner, place_of(of.to, t), sizeof(double)});
+  }
+};
+
+/// The sum of an expression over activations, which has a total of its own for each panel.
+template <class T, class Node>
+operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
+  if (size.tokens < 0 || (Node::laid_over == domain::panels && size.features < 0))
+    throw shape_error("[total] the expression has no size of its own: it needs an activation");
+  step_in_the_making s("total", cut::panels);
+  s.divides = division::never;
+  s.tiles = int(ceil_div<std::int64_t>(size.tokens, panel_tokens));
+  const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
+  const auto tree = binder<T, over::panels>(p, s, size.tokens)(node);
+  require_same_names(tree);
+  p.add(s, panel_totals_body<T, std::remove_const_t<decltype(tree)>>{
+               to, Node::laid_over == domain::tokens ? 1 : size.features, size.tokens, tree});
+  return to;
+}
+
+/// The sum of an expression over matrices or vectors, which has a total of its own for each range of values.
+template <class T, class Node>
+operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
+  const std::int64_t count = expr::values_in(node);
+  step_in_the_making s("total", cut::values);
+  s.tiles = int(ceil_div(count, values_a_tile));
+  const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
+  const auto tree = binder<T, over::values>(p, s, 0)(node);
+  require_same_names(tree);
+  p.add(s, value_totals_body<T, std::remove_const_t<decltype(tree)>>{{to, count, overhang_of(size), tree}});
+  return to;
+}
+
+}  // namespace eval
+
+/// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
+/// or vector: in fixed pieces, added in double in a fixed order.
+template <expression Expression> double total(context& ctx, Expression const& expression) {
+  const auto node = expr::hold(expression);
+  const expr::extent size = expr::extent_of(node);
+  using Node = std::remove_const_t<decltype(node)>;
+  static_assert(expr::has_total<Node>,
+                "total adds up activations, matrices, vectors and what is computed from them element by "
+                "element: the total of sum_tokens(x) is that of x");
+  using T = accumulator_t<typename Node::value_type>;
+  eval::plan p({ctx.threads()});
+  eval::operand pieces;
+  if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
+    pieces = eval::lower_panel_totals<T>(p, size, node);
+  else
+    pieces = eval::lower_value_totals<T>(p, size, node);
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(pieces);
+  for (std::size_t i = 0; i < pieces.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/matrix_product.hpp>
+#include <tessera/kernels/overhang.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+
+// matrix = a·b of matrices, at the blocks that the matrix stores.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+/// Whether the pattern `c` stores all blocks of a·b.
+inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  for (int i = 0; i < a.block_rows(); ++i)
+    for (const int k : a.row(i))
+      if (const auto all = c.row(i), some = b.row(k);
+          !std::includes(all.begin(), all.end(), some.begin(), some.end()))
+        return false;
+  return true;
+}
+
+/// How many it does not store.
+TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // the row that has or has lost the column
+  for (int i = 0; i < a.block_rows(); ++i) {
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
+  }
+  return lost;
+}
+
+/// c = a·b, or c += a·b. A tile is a range of block rows.
+template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
+  operand to, a, b;
+  kernels::block_index a_index, b_index;
+  kernels::overhang beyond;  // of c, with its index
+  int tiles;
+  bool accumulates;
+
+  range lines(tile const& t) const { return a_index.lines_of_part(int(t.index), tiles); }
+
+  void compute(tile const& t) const noexcept {
+    const range l = lines(t);
+    T* const values = t.address<T>(to);
+    for (int line = l.first; line < l.last; ++line) {
+      const kernels::block_line blocks = beyond.index.line(line);
+      if (!accumulates)
+        std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
+      kernels::matrix_product_row<T, Rows, Inner, Cols>(a_index, t.address<T const>(a), b_index,
+                                                        t.address<T const>(b), beyond.index, values, line);
+    }
+    beyond.clear(values, l, {0, beyond.index.width()});
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range l = lines(t);
+    const auto blocks_of = [](operand const& o, kernels::block_index const& index, range some, int elements) {
+      const auto bytes = std::int64_t(elements * sizeof(T));
+      return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
+                           index.blocks(some.first, some.last) * bytes};
+    };
+    const touched_bytes result = blocks_of(to, beyond.index, l, Rows * Cols);
+    d.reads.push_back(blocks_of(a, a_index, l, Rows * Inner));
+    d.writes.push_back(result);
+    if (accumulates) d.reads.push_back(result);
+    std::vector<char> read(std::size_t(b_index.blocks()), 0);
+    for (int line = l.first; line < l.last; ++line) {
+      const auto stored = beyond.index.line(line).all_columns();
+      for (const int k : a_index.line(line).all_columns()) {
+        const kernels::block_line right = b_index.line(k);
+        for (int i = 0; i < right.count; ++i)
+          if (std::ranges::binary_search(stored, right.columns[i])) {
+            d.multiplies += Rows * Inner * Cols;
+            read[std::size_t(right.first + i)] = 1;
+          }
+      }
+    }
+    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(T);
+    for (std::size_t slot = 0; slot < read.size(); ++slot)
+      if (read[slot]) d.reads.push_back({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+  }
+};
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+  using a_block = typename A::tensor_type::block;
+  using b_block = typename B::tensor_type::block;
+  static_assert(
+      a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
+      "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
+  static_assert(
+      std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  auto const& a = s.value.a.tensor();
+  auto const& b = s.value.b.tensor();
+  if (!s.value.sampled && !to.stored().is_dense() && !stores_product(a.stored(), b.stored(), to.stored()))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored(), b.stored(), to.stored()),
+                              " blocks of the product are not stored by c and would be lost: give c "
+                              "product_pattern(a, b), or write c = sampled(a * b)"));
+  step_in_the_making made("matrix product", cut::lines);
+  made.tiles = std::min(to.stored().block_rows(), 8 * p.workers());
+  matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
+      .to = made.writes(all_of(to)),
+      .a = made.reads(all_of(a)),
+      .b = made.reads(all_of(b)),
+      .a_index = index_of(a.stored()),
+      .b_index = index_of(b.stored()),
+      .beyond = {index_of(to.stored()), to.rows(), to.cols(), Block::rows, Block::cols},
+      .tiles = made.tiles,
+      .accumulates = Accumulates};
+  if (overlap(body.to, body.a) || overlap(body.to, body.b))
+    throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+  p.add(made, body);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

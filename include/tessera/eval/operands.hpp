@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/eval/step.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/tensor/pattern.hpp>
+
+// Tensors as operands of steps, and what a tile touches of them.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+/// Values of one tile of a statement on stored values.
+inline constexpr std::int64_t values_a_tile = 1024;
+
+/// A tensor of which a tile may look at all.
+template <class Tensor> operand all_of(Tensor const& tensor) {
+  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
+          reach::everything};
+}
+/// A tensor of which a tile looks at one panel, if it has tokens.
+template <class Tensor> operand by_panel(Tensor const& tensor) {
+  using E = typename Tensor::value_type;
+  operand o = all_of(tensor);
+  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
+    o.touches = reach::same_tile;
+    if constexpr (Tensor::laid_over == domain::panels)
+      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
+    else
+      o.stride = panel_tokens * sizeof(E);
+  }
+  return o;
+}
+/// A tensor of which a tile looks at a range of stored values.
+template <class Tensor> operand by_values(Tensor const& tensor) {
+  operand o = all_of(tensor);
+  o.touches = reach::same_tile;
+  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
+  return o;
+}
+
+/// Which blocks a matrix stores, row by row, or column by column as its transpose does.
+inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
+  using kernels::block_index;
+  const int rows = p.block_rows(), cols = p.block_cols();
+  if (p.is_dense())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+                      : block_index::dense(rows, cols, p.cols().data());
+  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
+                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+}
+
+/// Tokens of a panel.
+inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
+  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
+}
+
+/// Where a step over panels writes: `features` of each, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// Features of a panel in the worker's memory beyond the last one are zero, as those of a tensor are; those
+/// that share its lane were written with it.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
+  if (to.owner != memory::worker) return;
+  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
+            T(0));
+}
+
+/// Some features and the first tokens of a panel that begins at `panel`; those that share a lane together.
+template <class E>
+touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first, std::int64_t last,
+                            int tokens) {
+  constexpr int group = element_traits<E>::features_a_lane;
+  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
+  const std::int64_t lane = group * std::int64_t(sizeof(E));
+  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
+          lane * panel_tokens};
+}
+inline touched_bytes bytes_at(memory owner, std::uintptr_t at, std::int64_t bytes) {
+  return {owner, at, bytes};
+}
+/// Where the tile's share of an operand begins, as touched_bytes has it.
+inline std::uintptr_t place_of(operand const& o, tile const& t) {
+  return o.at + o.stride * std::size_t(t.index);
+}
+inline void read_once(task_description& d, touched_bytes const& bytes) {
+  if (bytes.all() > 0 && std::find(d.reads.begin(), d.reads.end(), bytes) == d.reads.end())
+    d.reads.push_back(bytes);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

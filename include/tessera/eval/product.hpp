@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/transposition.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+
+// activation = an expression that contains W·x or Wᵀ·x. The first product ends in the kernel's accumulators,
+// and what is done to it is done there. Wᵀ, and matrices of single elements, are brought into the order of
+// their product by a step before it.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+// ---- the order of weights ----
+
+/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
+template <class W, class Block> struct transposition_body {
+  operand to, weights;
+  kernels::block_index index;  // of Wᵀ
+  int tiles;
+
+  void compute(tile const& t) const noexcept {
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
+                                                   lines.first, lines.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    for (int line = lines.first; line < lines.last; ++line) {
+      const kernels::block_line blocks = index.line(line);
+      for (int b = 0; b < blocks.count; ++b)
+        d.reads.push_back(
+            {weights.owner, weights.at + std::uintptr_t(blocks.slot(b) * block_bytes), block_bytes});
+    }
+    d.writes.push_back({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+                        index.blocks(lines.first, lines.last) * block_bytes});
+  }
+};
+
+/// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
+template <class T, class W> struct nonzeros_body {
+  static constexpr int group = kernels::nonzeros<T>::group;
+  operand to, weights;
+  kernels::block_index index;
+  std::int64_t depth;
+
+  range lines(tile const& t) const {
+    return {int(t.index) * group, std::min(index.lines(), int(t.index + 1) * group)};
+  }
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {index, depth, kernels::register_block<T, simd::native>::chunk_features, t.address<std::byte>(to)};
+  }
+  void compute(tile const& t) const noexcept {
+    nonzeros(t).order(index, t.address<W const>(weights), lines(t).first);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range now = lines(t);
+    const auto first = std::uintptr_t(index.blocks_before(now.first));
+    const std::int64_t count = index.blocks(now.first, now.last);
+    for (int line = now.first; line < now.last; ++line) {
+      const kernels::block_line blocks = index.line(line);
+      if (!blocks.slots)
+        d.reads.push_back({weights.owner, weights.at + std::uintptr_t(blocks.first) * sizeof(W),
+                           blocks.count * std::int64_t(sizeof(W))});
+      for (int b = 0; blocks.slots && b < blocks.count; ++b)
+        d.reads.push_back(
+            {weights.owner, weights.at + std::uintptr_t(blocks.slot(b)) * sizeof(W), sizeof(W)});
+    }
+    d.writes.push_back({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+  }
+};
+
+// ---- the product ----
+
+/// What products of all kinds have in common.
+template <class Types, class Tree> struct product_operands {
+  using T = typename Types::accumulator;
+  operand to, x, weights;
+  kernels::block_index index;
+  std::int64_t features, tokens;
+  std::int64_t inner;  // features of x
+  operand sums;        // the kernel's own memory
+  int lines_together = 1;
+  bool shares_fetching = false;  // parts of a panel fetch the next one together
+  Tree tree;
+
+  std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
+
+  auto arguments(tile const& t) const {
+    using X = typename Types::activation;
+    using Y = typename Types::result;
+    const auto on_panel = on(tree, t);
+    const range lines = index.lines_of_part(t.part, t.parts, lines_together);
+    kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
+        .weights = t.address<typename Types::weight const>(weights),
+        .index = index,
+        .x = t.address<X const>(x),
+        .y = t.address<Y>(to),
+        .first_line = lines.first,
+        .last_line = lines.last,
+        .rows = features,
+        .depth = depth(),
+        .tokens = tokens_of(t.index, tokens),
+        .next = nullptr,
+        .next_bytes = 0,
+        .tree = on_panel,
+        .first_token = t.index * panel_tokens,
+        .sums = t.address<T>(sums)};
+    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
+      const range fetched =
+          part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
+      a.next = t.address<std::byte const>(x, t.index + 1) + std::size_t(fetched.first) * 64;
+      a.next_bytes = std::size_t(fetched.size()) * 64;
+    }
+    return a;
+  }
+
+  /// Of blocks of this shape, whose weights stand in `memory_of_weights` one after the other.
+  template <class Block> void describe(tile const& t, std::int64_t weight_bytes, task_description& d) const {
+    const range lines = index.lines_of_part(t.part, t.parts, lines_together);
+    const std::int64_t first = std::min<std::int64_t>(features, std::int64_t(lines.first) * Block::rows),
+                       last = std::min<std::int64_t>(features, std::int64_t(lines.last) * Block::rows);
+    const std::int64_t stored = index.blocks(lines.first, lines.last) * Block::elements;
+    const int live = tokens_of(t.index, tokens);
+    const auto before = std::uintptr_t(index.blocks_before(lines.first) * Block::elements * weight_bytes);
+    read_once(d, {weights.owner, weights.at + before, stored * weight_bytes});
+    read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
+    describe_reads(tree, t, first, last, live, d);
+    d.writes.push_back(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
+    d.multiplies += stored * live;
+  }
+};
+
+/// y = tree(W·x), with the blocks of W in the order of its lines.
+template <class Types, class Block, class Tree> struct product_body {
+  using kernel = kernels::product_panel<simd::native, Types, Block, on_tile<Tree>>;
+  product_operands<Types, Tree> of;
+
+  void compute(tile const& t) const noexcept {
+    const auto a = of.arguments(t);
+    kernel::run(a);
+    clear_padding(of.to, of.features, a.y);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<Block>(t, sizeof(typename Types::weight), d);
+  }
+};
+
+/// The same for single elements that another step has ordered. Sums are kept where the result will be, if
+/// they can be.
+template <class Types, class Tree> struct ordered_product_body {
+  using T = typename Types::accumulator;
+  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  product_operands<Types, Tree> of;
+  bool sums_in_result;
+
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
+            t.address<std::byte>(of.weights)};
+  }
+  void compute(tile const& t) const noexcept {
+    auto a = of.arguments(t);
+    if constexpr (std::is_same_v<T, typename Types::result>)
+      if (sums_in_result) a.sums = a.y;
+    kernel::run(a, nonzeros(t));
+    clear_padding(of.to, of.features, a.y);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<block_shape<1>>(t, sizeof(T), d);
+  }
+};
+
+// ---- lowering ----
+
+/// Panels of fewer weights than this take less than ten microseconds: they are not divided.
+inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
+/// Single elements are ordered for at least so many panels: fewer cost less than the copy.
+inline constexpr int fewest_panels_ordered = 4;
+
+/// Adds a step before the product that brings the blocks of W into the order of Wᵀ.
+template <class W, class Block>
+void transpose_weights(plan& p, step_in_the_making& s, operand& weights, kernels::block_index& index) {
+  step_in_the_making order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = std::min(index.lines(), 4 * p.workers());
+  const operand to = order.writes(p.run_memory(weights.bytes));
+  order.reads(weights);
+  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  index = index.in_order();
+  weights = s.reads(to);
+}
+
+/// Adds a step before the product that orders single elements.
+template <class T, class W>
+void order_weights(plan& p, step_in_the_making& s, operand& weights, kernels::block_index const& index,
+                   std::int64_t depth) {
+  using nonzeros = kernels::nonzeros<T>;
+  step_in_the_making order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = ceil_div(index.lines(), nonzeros::group);
+  nonzeros_body<T, W> body{{}, weights, index, depth};
+  body.to = order.writes(p.run_memory(body.nonzeros({}).bytes()));
+  order.reads(weights);
+  p.add(order, body);
+  weights = s.reads(body.to);
+}
+
+template <class E, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& node,
+                                expr::product<Matrix, Transposed, X> const& product) {
+  using T = accumulator_t<E>;
+  using W = typename Matrix::value_type;
+  using block = typename Matrix::tensor_type::block;
+  using line_block = std::conditional_t<Transposed, block_shape<block::cols, block::rows>,
+                                        block_shape<block::rows, block::cols>>;
+  static_assert(
+      std::is_same_v<T, accumulator_t<W>>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  using bind = binder<T, over::panels>;
+  step_in_the_making s("product", cut::panels);
+  s.writes(to.at);
+
+  using x_element = typename bind::template element_of<X>;
+  using types = kernels::product_types<W, x_element, E>;
+  operand x;
+  if constexpr (expr::leaf<X>)
+    x = s.reads(by_panel(product.x.tensor()));
+  else
+    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
+  if (overlap(to.at, x)) throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  using tree_type = std::remove_const_t<decltype(tree)>;
+  auto const& matrix = product.matrix.tensor();
+  product_operands<types, tree_type> of{.to = to.at,
+                                        .x = x,
+                                        .weights = by_panel(matrix),
+                                        .index = index_of(matrix.stored(), Transposed),
+                                        .features = to.features,
+                                        .tokens = to.tokens,
+                                        .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                        .sums = {},
+                                        .tree = tree};
+  s.tiles = to.panels();
+
+  if constexpr (block::elements == 1)
+    if (of.index.is_sparse() && (Transposed || s.tiles >= fewest_panels_ordered)) {
+      using body = ordered_product_body<types, tree_type>;
+      const bool reads_result =
+          std::ranges::any_of(s.all(), [&](access const& a) { return !a.writes && overlap(a, to.at); });
+      order_weights<T, W>(p, s, of.weights, of.index, of.inner);
+      body ordered{of, std::is_same_v<types, kernels::product_types<T, T, T>> && !reads_result};
+      ordered.of.lines_together = kernels::nonzeros<T>::group;
+      if (!ordered.sums_in_result)
+        ordered.of.sums = p.worker_memory(body::kernel::sums_bytes(ordered.nonzeros({})));
+      s.most_parts = ceil_div(of.index.lines(), ordered.of.lines_together);
+      return p.add(s, ordered);
+    }
+
+  if constexpr (Transposed)
+    transpose_weights<W, block>(p, s, of.weights, of.index);
+  else
+    s.reads(of.weights);
+  using body = product_body<types, line_block, tree_type>;
+  using kernel = typename body::kernel;
+  of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
+  const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
+  s.divides = kernel::shares_lanes                                       ? division::never
+              : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
+                                                                         : division::if_uneven;
+  of.shares_fetching = s.divides == division::freely;
+  s.most_parts = of.index.lines();
+  p.add(s, body{of});
+}
+
+template <class E, class Node>
+  requires has_product<Node>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  lower_product(p, to, node, first_product(node));
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

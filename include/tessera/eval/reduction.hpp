@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/reductions.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+// token_vector = a reduction over the features, feature_vector = a sum over the tokens, and several of them
+// in one pass over the same panels. Of a sum over tokens each panel leaves a row, which a step behind all
+// panels adds up.
+
+namespace tessera::inline TESSERA_ISA {
+namespace eval {
+
+// ---- one pass over a panel ----
+
+/// A reduction over the features of each token: of a tree to an operand of elements E.
+template <class E, class Op, class Tree> struct fold_of {
+  static constexpr bool over_features = true;
+  operand to;
+  Tree tree;
+
+  kernels::feature_fold<E, Op, on_tile<Tree>> on_panel(tile const& t) const {
+    return {on(tree, t), t.address<E>(to)};
+  }
+  touched_bytes written(tile const& t, range, int tokens) const {
+    return {to.owner, place_of(to, t), tokens * std::int64_t(sizeof(E))};
+  }
+};
+/// A sum over the tokens of a panel, in the accumulator: a row for each panel.
+template <class T, class Tree> struct row_of {
+  static constexpr bool over_features = false;
+  operand to;
+  Tree tree;
+
+  kernels::token_sum<T, on_tile<Tree>> on_panel(tile const& t) const {
+    return {on(tree, t), t.address<T>(to)};
+  }
+  touched_bytes written(tile const& t, range features, int) const {
+    return {to.owner, place_of(to, t) + std::uintptr_t(features.first) * sizeof(T),
+            features.size() * std::int64_t(sizeof(T))};
+  }
+};
+
+/// Reductions of one panel, or of a range of its features if none of them needs them all.
+template <class T, class... Reduction> struct reductions_body {
+  std::int64_t features, tokens;
+  tree::operands<Reduction...> of;
+
+  range rows(tile const& t) const {
+    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
+    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+  }
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    tree::with(of, [&](auto const&... each) {
+      using kernel = kernels::reductions<simd::native, T, decltype(each.on_panel(t))...>;
+      kernel::run(all_on_panel(t, each...), f.first, f.last, tokens_of(t.index, tokens),
+                  t.index * panel_tokens);
+    });
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    tree::with(of, [&](auto const&... each) {
+      (describe_reads(each.tree, t, f.first, f.last, live, d), ...);
+      (d.writes.push_back(each.written(t, f, live)), ...);
+    });
+  }
+
+ private:
+  static tree::operands<> all_on_panel(tile const&) { return {}; }
+  template <class First, class... Rest>
+  static auto all_on_panel(tile const& t, First const& first, Rest const&... rest) {
+    return prepend(first.on_panel(t), all_on_panel(t, rest...));
+  }
+};
+
+// ---- the sum of rows ----
+
+/// Features of one tile that adds the rows of a sum over tokens.
+inline constexpr int features_a_tile = 16 * granule;
+
+/// A vector from the rows that its panels left, added in double in the order of the panels: of many panels a
+/// float would lose more than their own sums did.
+template <class E> struct row_sum_body {
+  using T = accumulator_t<E>;
+  operand to, rows;
+  std::int64_t features;
+  int panels;
+  bool accumulates;
+
+  std::int64_t first(tile const& t) const { return t.index * features_a_tile; }
+  std::int64_t size(tile const& t) const {
+    return std::min<std::int64_t>(features_a_tile, features - first(t));
+  }
+  void compute(tile const& t) const noexcept {
+    alignas(64) double sums[features_a_tile] = {};
+    for (int panel = 0; panel < panels; ++panel) {
+      T const* const row = t.address<T const>(rows, panel) + first(t);
+      for (std::int64_t f = 0; f < size(t); ++f) sums[f] += static_cast<double>(row[f]);
+    }
+    E* const y = t.address<E>(to, 0) + first(t);
+    for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
+  }
+  void describe(tile const& t, task_description& d) const {
+    d.reads.push_back({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T),
+                       size(t) * std::int64_t(sizeof(T)), panels, std::int64_t(rows.stride)});
+    const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
+                                size(t) * std::int64_t(sizeof(E))};
+    d.writes.push_back(written);
+    if (accumulates) d.reads.push_back(written);
+  }
+};
+
+// ---- lowering ----
+
+/// What one reduction of a pass is made from: its argument, where its result goes, and what follows the pass.
+template <class E, class Op, class Argument> struct fold_to {
+  using accumulator = accumulator_t<E>;
+  static constexpr bool over_features = true;
+  Argument const& argument;
+  operand to;
+
+  template <class Tree> auto of(Tree const& tree) const { return fold_of<E, Op, Tree>{to, tree}; }
+  void follow(plan&) const {}
+};
+template <class E, class Argument> struct token_sum_to {
+  using accumulator = accumulator_t<E>;
+  static constexpr bool over_features = false;
+  Argument const& argument;
+  operand to;  // rows
+  operand sum;
+  std::int64_t features, tokens;
+  bool accumulates;
+
+  template <class Tree> auto of(Tree const& tree) const { return row_of<accumulator, Tree>{to, tree}; }
+  void follow(plan& p) const {
+    step_in_the_making s("sum of rows", cut::lines);
+    s.when = timing::late;
+    s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
+    s.writes(sum);
+    operand rows = to;
+    rows.touches = reach::everything;
+    s.reads(rows);
+    p.add(s, row_sum_body<E>{sum, rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)),
+                             accumulates});
+  }
+};
+
+template <class E, class Argument>
+token_sum_to<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Argument const& argument,
+                                         bool accumulates) {
+  const std::size_t row =
+      std::size_t(round_up<std::int64_t>(to.features(), granule)) * sizeof(accumulator_t<E>);
+  const std::int64_t tokens = expr::extent_of(argument).tokens;
+  const auto panels = std::size_t(ceil_div<std::int64_t>(tokens, panel_tokens));
+  return {argument, p.run_memory(row * panels, row), all_of(to), to.features(), tokens, accumulates};
+}
+
+template <class Binder> tree::operands<> bind_reductions(Binder&) { return {}; }
+template <class Binder, class First, class... Rest>
+auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
+  auto head = first.of(bind(first.argument));
+  return prepend(head, bind_reductions(bind, rest...));
+}
+template <class T, class... Each>
+void add_reductions(plan& p, step_in_the_making const& s, std::int64_t features, std::int64_t tokens,
+                    tree::operands<Each...> const& all) {
+  p.add(s, reductions_body<T, Each...>{features, tokens, all});
+}
+
+/// A step that computes reductions of so many tokens in one pass.
+template <class First, class... Rest>
+TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
+  using T = typename First::accumulator;
+  static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
+                "[in_one_pass] the reductions have different element types: bring them to one");
+  const expr::extent size = expr::extent_of(first.argument);
+  step_in_the_making s("reduction", cut::panels);
+  s.writes(first.to);
+  (s.writes(rest.to), ...);
+  if (((expr::extent_of(rest.argument).features != size.features ||
+        expr::extent_of(rest.argument).tokens != tokens) ||
+       ...))
+    throw shape_error("[in_one_pass] the reductions are over different numbers of features or tokens");
+  if constexpr ((First::over_features || ... || Rest::over_features)) {
+    if (size.features < 1) throw shape_error("[reduction over features] there must be at least one feature");
+    s.divides = division::never;  // needs all features of a panel
+  }
+  binder<T, over::panels> bind(p, s, tokens);
+  const auto all = bind_reductions(bind, first, rest...);
+  tree::with(all, [](auto const&... each) { require_same_names(each.tree...); });
+  s.tiles = int(ceil_div<std::int64_t>(tokens, panel_tokens));
+  s.most_parts = int(ceil_div<std::int64_t>(size.features, granule));
+  add_reductions<T>(p, s, size.features, tokens, all);
+  first.follow(p);
+  (rest.follow(p), ...);
+}
+
+template <class E, class Op, class Argument>
+void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argument> const& node) {
+  lower_reductions(p, to.tokens, fold_to<E, Op, Argument>{node.argument, to.at});
+}
+
+/// A reduction among those of one pass: a sum over tokens, …
+template <class E, class Argument, bool Accumulates>
+auto reduction_of(plan& p,
+                  expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {
+  return make_token_sum(p, s.destination(), s.value.argument, Accumulates);
+}
+/// … one over features, …
+template <class E, class Op, class Argument>
+auto reduction_of(plan&,
+                  expr::statement<token_vector<E>, expr::feature_reduction<Op, Argument>, false> const& s) {
+  return fold_to<E, Op, Argument>{s.value.argument, by_panel(s.destination())};
+}
+/// … or one that has a name.
+template <class Op, class Argument>
+auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
+  using T = accumulator_t<typename Argument::value_type>;
+  const operand to = p.worker_memory(panel_tokens * sizeof(T));
+  p.add_local(&local, to);
+  return fold_to<T, Op, Argument>{local.argument.argument, to};
+}
+
+template <class T, class Argument, bool Accumulates>
+void lower(plan& p, expr::statement<feature_vector<T>, expr::token_sum<Argument>, Accumulates> const& s) {
+  lower_reductions(p, expr::extent_of(s.value.argument).tokens, reduction_of(p, s));
+}
+
+template <class T>
+concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
+
+/// Reductions that are computed together: statements, and references to locals.
+template <class... Reduction>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+  using statement_tag = void;
+  std::tuple<Reduction...> reductions;
+  void lower(plan& p) const {
+    std::apply(
+        [&](auto const&... each) {
+          const auto lower_all = [&](auto const& first, auto const&... rest) {
+            lower_reductions(p, expr::extent_of(first.argument).tokens, first, rest...);
+          };
+          lower_all(reduction_of(p, each)...);
+        },
+        reductions);
+  }
+};
+
+/// In place of one that has been complained about.
+struct no_statement {
+  using statement_tag = void;
+  void lower(plan&) const {}
+};
+
+}  // namespace eval
+
+/// Reductions that read the same panels, computed in one pass over them: sums over tokens, reductions over
+/// features, and such reductions that have a name.
+/// `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
+template <class... Reduction> auto in_one_pass(Reduction&&... reduction) {
+  constexpr bool fits = sizeof...(Reduction) > 0 && (eval::reduction<std::remove_cvref_t<Reduction>> && ...);
+  static_assert(fits,
+                "in_one_pass takes `vector = sum_tokens(…)`, `vector += sum_tokens(…)`, `tokens = "
+                "sum_features(…)` or max_features(…), and local(sum_features(…)) or local(max_features(…))");
+  if constexpr (fits)
+    return eval::one_pass<Reduction...>{{std::forward<Reduction>(reduction)...}};
+  else
+    return eval::no_statement{};
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+
+#include <tessera/core/block_shape.hpp>
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/overhang.hpp>
+#include <tessera/kernels/sampled_product.hpp>
+#include <tessera/kernels/sampled_product_1x1.hpp>
+#include <tessera/kernels/transposition.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+
+// matrix = a·bᵀ of activations, at the blocks that the matrix stores (SDDMM). The kernel makes a regrouped
+// copy of its second operand. If that is much the larger one, the product is computed transposed, b·aᵀ, in
+// memory of its own, and brought back tile by tile.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+/// Tiles are ranges of block rows times ranges of block columns. Each regroups its columns of b for itself:
+/// what another core has just written is slower to come by.
+template <class Types, class Block> struct sampled_body {
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using T = typename Types::accumulator;
+  using kernel = kernels::sampled_product<simd::native, Types, Block>;
+
+  operand to, a, b;
+  operand transposed_to;            // where the product is computed if it is computed transposed
+  kernels::overhang beyond;         // of the product that is computed, with its index
+  std::int64_t a_stride, b_stride;  // elements from panel to panel
+  std::int64_t tokens;
+  operand scratch;
+  int line_ranges, column_ranges, columns_together;
+  bool accumulates, transposes;
+
+  range lines(tile const& t) const {
+    return beyond.index.lines_of_part(int(t.index) / column_ranges, line_ranges);
+  }
+  range columns(tile const& t) const {
+    const int width = beyond.index.width();
+    const range groups =
+        part_of(ceil_div(width, columns_together), int(t.index) % column_ranges, column_ranges);
+    return {std::min(width, groups.first * columns_together),
+            std::min(width, groups.last * columns_together)};
+  }
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  kernels::sampled_arguments<Types> arguments(tile const& t) const {
+    const range l = lines(t), c = columns(t);
+    return {.index = beyond.index,
+            .a = t.address<A const>(a),
+            .b = t.address<B const>(b),
+            .a_stride = a_stride,
+            .b_stride = b_stride,
+            .rows = round_up<std::int64_t>(beyond.rows, granule),
+            .cols = round_up<std::int64_t>(beyond.cols, granule),
+            .values = t.address<T>(transposes ? transposed_to : to),
+            .first_line = l.first,
+            .last_line = l.last,
+            .first_col = c.first,
+            .last_col = c.last,
+            .panels = panels(),
+            .accumulates = accumulates && !transposes,
+            .scratch = t.address<std::byte>(scratch)};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const auto now = arguments(t);
+    kernel::run(now);
+    finish(t, now);
+  }
+  /// What follows the kernel.
+  void finish(tile const& t, kernels::sampled_arguments<Types> const& now) const noexcept {
+    beyond.clear(now.values, lines(t), columns(t));
+    if (transposes)
+      kernels::transpose_blocks_back<simd::native, Block>(now.index, now.values, t.address<T>(to),
+                                                          now.first_line, now.last_line, now.first_col,
+                                                          now.last_col, accumulates);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range l = lines(t), c = columns(t);
+    for (int panel = 0; panel < panels(); ++panel) {
+      const int live = tokens_of(panel, tokens);
+      const auto rows_of = [&]<class E>(E const*, operand const& x, std::int64_t stride, range r, int height,
+                                        std::int64_t size) {
+        const std::int64_t first = std::min<std::int64_t>(size, std::int64_t(r.first) * height),
+                           last = std::min<std::int64_t>(size, std::int64_t(r.last) * height);
+        const std::uintptr_t at = x.at + std::uintptr_t(panel * stride) * sizeof(E);
+        if (first < last) d.reads.push_back(part_of_panel<E>(x.owner, at, first, last, live));
+      };
+      rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, beyond.rows);
+      rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, beyond.cols);
+    }
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
+    for (int line = l.first; line < l.last; ++line) {
+      const kernels::block_line blocks = beyond.index.line(line);
+      for (int k = 0; k < blocks.count; ++k) {
+        if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
+        const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
+        const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
+        d.writes.push_back(block);
+        if (accumulates) d.reads.push_back(block);
+        d.multiplies += Block::elements * tokens;
+      }
+    }
+  }
+};
+
+/// to = a·bᵀ, or to = (a·bᵀ)ᵀ.
+template <class Types, class Block, class Matrix>
+TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types::left> const& a,
+                                panel_matrix<typename Types::right> const& b, bool accumulates,
+                                bool transposes) {
+  using body = sampled_body<Types, Block>;
+  using kernel = typename body::kernel;
+  if (to.size() == 0) return;
+  step_in_the_making s("sampled product", cut::lines);
+  body of{.to = s.writes(all_of(to)),
+          .a = s.reads(all_of(a)),
+          .b = s.reads(all_of(b)),
+          .transposed_to = {},
+          .beyond = {index_of(to.stored(), transposes), a.features(), b.features(), Block::rows, Block::cols},
+          .a_stride = a.panel_stride(),
+          .b_stride = b.panel_stride(),
+          .tokens = a.tokens(),
+          .scratch = {},
+          .line_ranges = 1,
+          .column_ranges = 1,
+          .columns_together = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+          .accumulates = accumulates,
+          .transposes = transposes};
+  kernels::block_index const& index = of.beyond.index;
+  if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
+
+  // A tile for each worker: of lines, which regroup all of b, and of columns where few lines would be left.
+  const std::int64_t rows = a.stored_features(), cols = b.stored_features();
+  const int column_groups = ceil_div(index.width(), of.columns_together);
+  const int most = std::min(kernel::most_column_ranges(cols), column_groups);
+  const int few_rows = most > 1 ? 256 : 1;
+  of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
+  of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
+                                std::min(most, kernel::fewest_column_ranges(cols)), most);
+  s.tiles = of.line_ranges * of.column_ranges;
+  const std::int64_t widest =
+      std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.columns_together * Block::cols;
+  of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
+  p.add(s, of);
+}
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> const& s) {
+  using left = typename A::value_type;
+  using right = typename B::value_type;
+  using types = kernels::sampled_types<left, right>;
+  using exchanged_types = kernels::sampled_types<right, left>;
+  using exchanged_block = block_shape<Block::cols, Block::rows>;
+  static_assert(
+      std::is_same_v<accumulator_t<T>, typename types::accumulator>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<T>>,
+                "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  if (!s.value.sampled && !to.stored().is_dense())
+    throw shape_error(message("[c = a * transposed(b)] c stores ", to.stored().stored(), " of ",
+                              std::int64_t(to.stored().block_rows()) * to.stored().block_cols(),
+                              " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
+  auto const& a = s.value.a.tensor();
+  auto const& b = s.value.b.tensor();
+  // The second operand is regrouped: better the smaller one, if that saves more than it costs to transpose.
+  if (sampled_body<types, Block>::kernel::right::regroups &&
+      (b.features() - a.features()) * a.tokens() > 4 * to.size())
+    lower_sampled<exchanged_types, exchanged_block>(p, to, b, a, Accumulates, true);
+  else
+    lower_sampled<types, Block>(p, to, a, b, Accumulates, false);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

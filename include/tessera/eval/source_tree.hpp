@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/operands.hpp>
+#include <tessera/eval/step.hpp>
+#include <tessera/expr/reduction.hpp>
+#include <tessera/kernels/tree.hpp>
+
+// The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
+// tile)` is what a kernel gets.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+namespace tree = kernels::tree;
+
+/// A leaf of a tree before its address is known: Leaf is what it becomes.
+template <class Leaf> struct source : tree::nameless {
+  static constexpr bool costly = false;
+  operand from;
+  explicit source(operand const& o) : from(o) {}
+};
+
+// Declared first, as they call each other.
+template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
+template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
+template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
+template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
+template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
+
+/// The tree that a kernel gets.
+template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
+
+template <class First, class... Rest>
+tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest...> const& rest) {
+  return {first, rest};
+}
+template <class Op, class... A> tree::apply<Op, A...> applied(tree::operands<A...> const& operands) {
+  return {operands};
+}
+inline tree::operands<> on_all(tree::operands<> const&, tile const&) { return {}; }
+template <class First, class... Rest> auto on_all(tree::operands<First, Rest...> const& all, tile const& t) {
+  return prepend<on_tile<First>>(on(all.first, t), on_all(all.rest, t));
+}
+
+template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
+  return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
+}
+template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
+  return applied<Op>(on_all(map.of, t));
+}
+template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t) {
+  return tree::named<Name, on_tile<Tree>>{on(value.of, t)};
+}
+template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t) {
+  return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
+}
+
+/// Calls visit(part) for a tree and all its parts, operands before the op.
+template <class Tree, class Visit> void for_each_part(Tree const& leaf, Visit&& visit) { visit(leaf); }
+template <class Op, class... A, class Visit>
+void for_each_part(tree::apply<Op, A...> const& map, Visit&& visit);
+template <class Name, class Tree, class Visit>
+void for_each_part(tree::named<Name, Tree> const& value, Visit&& visit);
+template <class Tree, class Visit> void for_each_part(tree::stochastic<Tree> const& value, Visit&& visit) {
+  for_each_part(value.of, visit);
+}
+template <class Op, class... A, class Visit>
+void for_each_part(tree::apply<Op, A...> const& map, Visit&& visit) {
+  tree::with(map.of, [&](auto const&... operand) { (for_each_part(operand, visit), ...); });
+}
+template <class Name, class Tree, class Visit>
+void for_each_part(tree::named<Name, Tree> const& value, Visit&& visit) {
+  for_each_part(value.of, visit);
+  visit(value);
+}
+
+/// What a leaf reads at features [first, last) and so many tokens of a panel, or at so many values.
+template <class Part>
+void describe_leaf(Part const&, tile const&, std::int64_t, std::int64_t, int, task_description&) {}
+template <class Leaf>
+void describe_leaf(source<Leaf> const& leaf, tile const& t, std::int64_t first, std::int64_t last, int tokens,
+                   task_description& d) {
+  using E = typename Leaf::element_type;
+  operand const& o = leaf.from;
+  const std::uintptr_t at = place_of(o, t);
+  if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
+    read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+  else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
+    read_once(d, {o.owner, at, tokens * std::int64_t(sizeof(E))});
+  else
+    read_once(d, {o.owner, at + std::uintptr_t(first) * sizeof(E), (last - first) * std::int64_t(sizeof(E))});
+}
+template <class Tree>
+void describe_reads(Tree const& of, tile const& t, std::int64_t first, std::int64_t last, int tokens,
+                    task_description& d) {
+  for_each_part(of, [&](auto const& part) { describe_leaf(part, t, first, last, tokens, d); });
+}
+
+/// A type for a name.
+template <expr::value_name Name> struct name_type {};
+
+/// Whether two trees of one form read the same operands and numbers.
+template <class Tree> bool same(Tree const& a, Tree const& b) {
+  if constexpr (requires { a.from; })
+    return a.from == b.from;
+  else if constexpr (requires { a.key; })
+    return a.key == b.key;
+  else if constexpr (std::is_same_v<Tree, tree::number>)
+    return a.of == b.of;
+  else if constexpr (requires { a.rest; })
+    return same(a.first, b.first) && same(a.rest, b.rest);
+  else if constexpr (requires { a.of; })
+    return same(a.of, b.of);
+  else
+    return true;
+}
+
+/// The first value of each name.
+template <class Names> struct first_of_names;
+template <class Named> struct first_of_name {
+  Named const* first = nullptr;
+};
+template <class... Named> struct first_of_names<tree::name_list<Named...>> : first_of_name<Named>... {
+  void check(auto const&) {}
+  template <expr::value_name Name, class Tree> void check(tree::named<name_type<Name>, Tree> const& value) {
+    auto const*& before = first_of_name<tree::named<name_type<Name>, Tree>>::first;
+    if (!before)
+      before = &value;
+    else if (!same(*before, value))
+      throw error(message("[named] two different values of one statement have the name \"", Name.text, "\""));
+  }
+};
+/// Throws error unless all values of one name, in these trees, are the same.
+template <class... Tree> void require_same_names(Tree const&... of) {
+  first_of_names<typename tree::names_of_all<tree::name_list<>, Tree...>::type> first;
+  (for_each_part(of, [&](auto const& part) { first.check(part); }), ...);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::eval

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <tessera/core/config.hpp>
+#include <tessera/exec/phase.hpp>
+
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, what it reads and writes, and a
+// body of a type of its own that computes a tile and describes it.
+
+namespace tessera::inline TESSERA_ISA::eval {
+
+using exec::memory;
+using exec::task_description;
+using exec::touched_bytes;
+
+/// What a tile of a step is. Only steps that are cut alike can be carried together.
+enum class cut : std::uint8_t {
+  panels,  // a panel of tokens, or a range of its features when panels are few
+  lines,   // a range of block rows, or of features, that looks at all tokens
+  values,  // a range of stored values
+};
+
+/// Where in an operand a tile looks.
+enum class reach : std::uint8_t { same_tile, everything };
+
+/// Memory that a step reads or writes.
+struct operand {
+  std::uintptr_t at;   // an address, or the offset in memory that is not the user's
+  std::size_t stride;  // bytes from tile to tile; 0: the same for all
+  std::size_t bytes;   // all of it
+  memory owner;
+  reach touches;
+
+  friend bool operator==(operand const&, operand const&) = default;
+};
+
+/// True if the two share memory.
+inline bool overlap(operand const& a, operand const& b) {
+  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+/// Which part of a step is to be computed, and where its memory is.
+struct tile {
+  std::int64_t index;       // of the panel, or of the range of lines or values
+  int part = 0, parts = 1;  // of the features of a panel
+  std::uintptr_t worker_memory = 0, run_memory = 0;
+
+  /// Where the tile's share of an operand begins.
+  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
+  template <class T> T* address(operand const& of, std::int64_t position) const {
+    const std::uintptr_t base = of.owner == memory::user     ? 0
+                                : of.owner == memory::worker ? worker_memory
+                                                             : run_memory;
+    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
+  }
+};
+
+/// Whether the features of a panel may be several tiles.
+enum class division : std::uint8_t {
+  never,
+  if_uneven,  // where threads would else have unequal shares
+  freely      // costs nothing: also to even out threads of unequal speed
+};
+
+/// When a step is computed among others that it does not depend on.
+enum class timing : std::uint8_t {
+  in_order,
+  early,  // it makes an operand for others: before statements that can be carried together begin
+  late,   // it waits for the next step that touches what it touches
+};
+
+/// How a step is cut, and when it is computed.
+struct step_form {
+  char const* kind;  // for accounts
+  cut by;
+  timing when = timing::in_order;
+  division divides = division::if_uneven;
+  int tiles = 0;
+  int most_parts = 1;  // into which a panel can be divided
+};
+
+/// What scheduling knows of a step, and a body that knows all else: of a type of its own for each kind.
+struct step : step_form {
+  static constexpr std::size_t body_bytes = 640;
+
+  int parts = 1;                       // into which a panel is divided
+  int first_access = 0, accesses = 0;  // of the plan's
+  void (*compute)(void const* body, tile const&) noexcept = nullptr;
+  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
+  alignas(16) std::byte body[body_bytes];
+
+  explicit step(step_form const& form) : step_form(form) {}
+};
+
+/// An operand, and what a step does with it.
+struct access : operand {
+  bool writes;
+};
+
+/// A step while it is made.
+struct step_in_the_making : step_form {
+  // Each is an operand of the body.
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_in_the_making(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  std::span<access const> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written) {
+    TESSERA_ASSERT(accesses < most_accesses, "the body of the step would not fit either");
+    return accessed[accesses++] = {o, is_written};
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::eval

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+
+namespace tessera::inline TESSERA_ISA::exec {
+
+/// Whose memory it is: the user's, the worker's own for the length of a task, or that of all workers to the
+/// end of a run.
+enum class memory : std::uint8_t { user, worker, run };
+
+/// Bytes that a task reads or writes: `count` pieces of `bytes` each, `stride` bytes apart.
+struct touched_bytes {
+  memory owner;
+  std::uintptr_t at;  // an address, or the offset in memory that is not the user's
+  std::int64_t bytes, count = 1, stride = 0;
+
+  std::int64_t all() const { return bytes * count; }
+  friend bool operator==(touched_bytes const&, touched_bytes const&) = default;
+};
+
+/// What one task does.
+///   reads, writes   bytes of live features and tokens, and of whole blocks, each once, however often the
+///                   kernel comes back to them; indices are not counted
+///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
+struct task_description {
+  std::vector<touched_bytes> reads, writes;
+  std::int64_t multiplies = 0;
+};
+
+/// The tasks between two barriers of a run: none of them waits for another.
+class phase {
+ public:
+  /// Of an object with tasks(), describe(task) and compute(task, worker).
+  template <class Of>
+  explicit phase(Of const& of)
+      : of_(&of),
+        tasks_(of.tasks()),
+        describe_(
+            [](void const* object, int task) { return static_cast<Of const*>(object)->describe(task); }),
+        compute_([](void const* object, int task, int worker) {
+          static_cast<Of const*>(object)->compute(task, worker);
+        }) {}
+
+  int tasks() const { return tasks_; }
+  task_description describe(int task) const { return describe_(of_, task); }
+  /// To be called once for each task. Workers are 0 … concurrency() - 1; each has memory for one task at a
+  /// time.
+  void compute(int task, int worker) const { compute_(of_, task, worker); }
+
+ private:
+  void const* of_;
+  int tasks_;
+  task_description (*describe_)(void const*, int);
+  void (*compute_)(void const*, int, int);
+};
+
+/// An executor that looks at the tasks of a phase before it runs them: it gets them all, calls compute for
+/// each, and returns when all are done.
+template <class E>
+concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
+
+}  // namespace tessera::inline TESSERA_ISA::exec
