@@ -90,7 +90,7 @@ TEST_CASE("bfloat16: infinities are kept, too large values become infinite, not-
     CHECK(std::isnan(float(of_code(code))));
     CHECK((code & 0x40) != 0);
     CHECK((code >= 0x8000) == (bits >= 0x80000000u));
-    CHECK(code_of(round_stochastically(of_bits(bits), 0xffff)) == code);
+    CHECK(code_of(round_stochastically<bfloat16>(of_bits(bits), 0xffff)) == code);
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("bfloat16: stochastic rounding goes up for as many random numbers as t
     if ((code & 0x7fff) >= 0x7f80) continue;
     std::uint32_t up = 0, other = 0;
     for (std::uint32_t r = 0; r < 0x10000; ++r) {
-      const std::uint32_t got = code_of(round_stochastically(of_bits(bits), r | (r << 20)));
+      const std::uint32_t got = code_of(round_stochastically<bfloat16>(of_bits(bits), r | (r << 20)));
       up += got == code + 1;
       other += got != code && got != code + 1;
     }
@@ -148,5 +148,6 @@ TEST_CASE("bfloat16: stochastic rounding goes up for as many random numbers as t
 
 TEST_CASE("bfloat16: stochastic rounding does not move what is exact or infinite") {
   for (std::uint32_t code = 0; code < codes; ++code)
-    if (!std::isnan(float(of_code(code)))) REQUIRE(code_of(round_stochastically(of_code(code), ~0u)) == code);
+    if (!std::isnan(float(of_code(code))))
+      REQUIRE(code_of(round_stochastically<bfloat16>(of_code(code), ~0u)) == code);
 }

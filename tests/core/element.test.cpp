@@ -10,23 +10,27 @@
 
 using namespace tessera;
 
-TEST_CASE_TEMPLATE("element: a lane holds four bytes or one double", Element, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("element: a lane holds four bytes or one double", Element, float, double, bfloat16,
+                   float16) {
   CHECK(sizeof(Element) * element_traits<Element>::features_a_lane == (sizeof(Element) == 8 ? 8 : 4));
 }
 
-TEST_CASE("element: float and double add up in their own type, bfloat16 in float") {
+TEST_CASE("element: float and double add up in their own type, narrower ones in float") {
   CHECK(std::is_same_v<accumulator_t<float>, float>);
   CHECK(std::is_same_v<accumulator_t<double>, double>);
   CHECK(std::is_same_v<accumulator_t<bfloat16>, float>);
+  CHECK(std::is_same_v<accumulator_t<float16>, float>);
 }
 
 TEST_CASE("element: the unit roundoff is half a unit of the last digit of one") {
   CHECK(unit_roundoff<float> == 0x1p-24);
   CHECK(unit_roundoff<double> == 0x1p-53);
   CHECK(unit_roundoff<bfloat16> == 0x1p-8);
+  CHECK(unit_roundoff<float16> == 0x1p-11);
 }
 
-TEST_CASE_TEMPLATE("element: features and tokens fill a panel, each place once", Element, float, bfloat16) {
+TEST_CASE_TEMPLATE("element: features and tokens fill a panel, each place once", Element, float, bfloat16,
+                   float16) {
   std::array<int, 4 * panel_tokens> seen{};
   for (int feature = 0; feature < 4; ++feature)
     for (int token = 0; token < panel_tokens; ++token)
@@ -34,16 +38,18 @@ TEST_CASE_TEMPLATE("element: features and tokens fill a panel, each place once",
   for (const int times : seen) REQUIRE(times == 1);
 }
 
-TEST_CASE("element: two features of a token share a lane in bfloat16") {
+TEST_CASE("element: two features of a token share a lane in bfloat16 and float16") {
   CHECK(place_in_panel<float>(5, 7) == 5 * 64 + 7);
   CHECK(place_in_panel<bfloat16>(4, 7) == 2 * 128 + 14);
   CHECK(place_in_panel<bfloat16>(5, 7) == 2 * 128 + 15);
+  CHECK(place_in_panel<float16>(5, 7) == 2 * 128 + 15);
 }
 
 TEST_CASE("element: names are those of safetensors") {
   CHECK(std::string_view(element_traits<float>::name) == "F32");
   CHECK(std::string_view(element_traits<double>::name) == "F64");
   CHECK(std::string_view(element_traits<bfloat16>::name) == "BF16");
+  CHECK(std::string_view(element_traits<float16>::name) == "F16");
 }
 
 TEST_CASE("element: a type without traits is not one") {

@@ -7,8 +7,11 @@
 #include <limits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/rounding.hpp>
 
 namespace tessera::inline TESSERA_ISA {
+
+template <class T> struct element_traits;
 
 /// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
 /// comparisons are a float's, which it becomes without being asked; the way back rounds and must be said.
@@ -20,7 +23,7 @@ class bfloat16 {
  public:
   bfloat16() = default;
   explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
-  explicit constexpr bfloat16(double value) : bits_(nearest(float_to_odd(value))) {}
+  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
 
@@ -32,27 +35,21 @@ class bfloat16 {
     if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
     return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
-  /// A float on the same side of every bfloat16, and of every middle between two, as the double: inexact
-  /// ones end in a one (Boldo, Melquiond 2008, "round to odd").
-  static constexpr float float_to_odd(double value) {
-    const auto rounded = static_cast<float>(value);
-    const double back = static_cast<double>(rounded);
-    if (back == value || value != value) return rounded;
-    const bool away_from_zero = value < 0 ? back < value : back > value;
-    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
-  }
 
   std::uint16_t bits_;
 };
 
-/// One of the two neighbours of a value, by the lower 16 of some random bits: the one above it in absolute
-/// value as often as the value is nearer to it, so that the mean is the value itself. What is exact,
-/// infinite or not a number is not moved.
-constexpr bfloat16 round_stochastically(float value, std::uint32_t random) {
+template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
   if (value != value) return bfloat16(value);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
   return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
 }
+
+template <> struct element_traits<bfloat16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "BF16";
+};
 
 }  // namespace tessera::inline TESSERA_ISA
 

@@ -13,7 +13,7 @@
 #define TESSERA_ISA avx512
 #define TESSERA_ISA_NAME "avx512"
 #endif
-#elif defined(__AVX2__) && defined(__FMA__)
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define TESSERA_ISA avx2
 #define TESSERA_ISA_NAME "avx2"
 #else

@@ -7,10 +7,11 @@
 
 #include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/float16.hpp>
 
 namespace tessera::inline TESSERA_ISA {
 
-/// What the library needs to know about a number it stores.
+/// What the library needs to know about a number it stores; how it stands in registers is simd::lane's.
 ///   accumulator      the type its sums are kept in
 ///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
 ///                    or one double)
@@ -29,19 +30,14 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
-template <> struct element_traits<bfloat16> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 2;
-  static constexpr const char* name = "BF16";
-};
-
 /// A number that tensors can hold.
 template <class T>
 concept element = requires { typename element_traits<T>::accumulator; };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
 
-static_assert(element<float> && element<double> && element<bfloat16> && !element<std::int32_t>);
+static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
+              !element<std::int32_t>);
 
 /// The largest relative error of a number rounded to T.
 template <element T>
