@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include <tessera/core/element.hpp>
@@ -27,12 +25,10 @@ inline double now_ns() {
       .count();
 }
 
-/// A number in all lanes, in bfloat16 twice in each.
+/// A number in all lanes, as often as one holds it.
 template <class T> auto in_all_lanes(T value) {
-  if constexpr (std::is_same_v<T, bfloat16>)
-    return simd::broadcast<simd::native>(std::bit_cast<std::uint32_t>(std::array{value, value}));
-  else
-    return simd::broadcast<simd::native>(value);
+  const T lane[] = {value, value};
+  return simd::broadcast_lane<simd::native>(lane);
 }
 
 /// The rate of multiply-adds on registers alone, in GFLOP/s: what the core can do at this moment, the median
@@ -41,7 +37,7 @@ template <class T> auto in_all_lanes(T value) {
 template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   using arch = simd::native;
   using sums = accumulator_t<T>;
-  using lane = std::conditional_t<std::is_same_v<T, bfloat16>, std::uint32_t, T>;
+  using lane = simd::stored_lane<T>;
   constexpr int chains = 24, pieces = 64, steps = 10000;
   simd::reg<sums, arch> sum[chains];
   unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = simd::broadcast<arch>(sums(i)); });
@@ -62,7 +58,7 @@ template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { total += simd::batch<sums>(sum[i]); });
   [[maybe_unused]] volatile sums used = simd::sum_lanes(total);  // or the compiler would leave it all out
   std::ranges::nth_element(elapsed, elapsed.begin() + pieces / 2);
-  constexpr int terms = simd::lanes<lane, arch> * simd::tokens_a_lane<lane>;
+  constexpr int terms = simd::lanes<lane, arch> * simd::elements_a_lane<lane>;
   return 2.0 * chains * terms * steps / elapsed[pieces / 2];
 }
 
@@ -86,11 +82,7 @@ template <class T> double peak_of(int threads) {
 inline double peak_gflops(std::string const& element, int threads) {
   if (element == "float") return peak_of<float>(threads);
   if (element == "double") return peak_of<double>(threads);
-#ifdef __AVX512BF16__
-  if (element == "bfloat16") return peak_of<bfloat16>(threads);
-#else
-  if (element == "bfloat16") return peak_of<float>(threads);  // as which it is multiplied
-#endif
+  if (element == "bfloat16") return peak_of<simd::factor<bfloat16, simd::native>>(threads);
   throw option_error("[peak] no peak is known for " + element + ", but for float, double and bfloat16");
 }
 

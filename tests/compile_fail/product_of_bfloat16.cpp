@@ -1,4 +1,4 @@
-// expect: products of two matrices in bfloat16 come later
+// expect: products of two matrices of elements narrower than their sums come later
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -10,6 +10,7 @@
 #include <eval/evaluation.hpp>
 #include <support/larger.hpp>
 #include <support/reference.hpp>
+#include <support/types.hpp>
 
 #include <tessera/eval/account.hpp>
 #include <tessera/eval/attention.hpp>
@@ -63,23 +64,25 @@ struct bounded {
 };
 
 /// One attention in double. u is the unit roundoff of the type that sums are kept in, `narrowing` that of the
-/// type that y and dqkv are rounded to in the end, or 0 if it is the same; `rounding` that of the type in
-/// which probabilities and the gradients of scores are multiplied, likewise.
+/// type that y and dqkv are rounded to in the end, or 0 if it is the same, and `smallest` what rounding may
+/// take from values too small for its precision; `rounding` the unit roundoff of the type in which
+/// probabilities and the gradients of scores are multiplied, or 0.
 struct oracle {
   std::int64_t heads, hidden, tokens, size;
-  double u, narrowing, rounding;
+  double u, narrowing, smallest, rounding;
   bounded y, log_sums, dqkv;
 
   double gamma(std::int64_t n) const { return double(n) * u / (1 - double(n) * u); }
 
   oracle(reference const& qkv, reference const& dy, sequences const& rows, int head_count, mask seen,
-         double unit, double unit_of_results, double unit_of_factors)
+         double unit, double unit_of_results, double smallest_result, double unit_of_factors)
       : heads(head_count),
         hidden(qkv.rows / 3),
         tokens(qkv.cols),
         size(hidden / heads),
         u(unit),
         narrowing(unit_of_results),
+        smallest(smallest_result),
         rounding(unit_of_factors),
         y(hidden, tokens),
         log_sums(heads, tokens),
@@ -88,7 +91,7 @@ struct oracle {
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t t = 0; t < tokens; ++t) query(qkv, dy, rows, seen, h, t);
     for (std::size_t i = 0; i < dqkv.value.values.size(); ++i)
-      dqkv.bound.values[i] += narrowing * (std::abs(dqkv.value.values[i]) + dqkv.bound.values[i]);
+      dqkv.bound.values[i] += smallest + narrowing * (std::abs(dqkv.value.values[i]) + dqkv.bound.values[i]);
   }
 
   void query(reference const& qkv, reference const& dy, sequences const& rows, mask seen, std::int64_t h,
@@ -132,7 +135,7 @@ struct oracle {
       y.value(q0 + f, t) = sum;
       y.bound(q0 + f, t) = ((1 + p_error) * (1 + rounding) - 1 + gamma(count + 8)) * magnitude +
                            std::numeric_limits<float>::min();
-      y.bound(q0 + f, t) += narrowing * (std::abs(sum) + y.bound(q0 + f, t));
+      y.bound(q0 + f, t) += smallest + narrowing * (std::abs(sum) + y.bound(q0 + f, t));
       const double g = dy(q0 + f, t);
       d += g * sum;
       d_bound += std::abs(g) * (gamma(size + 2) * std::abs(sum) + y.bound(q0 + f, t));
@@ -189,8 +192,9 @@ template <class T> struct problem {
   }
   oracle exact() const {
     constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
-    return exact(narrow && simd::adds_dots<simd::native> ? unit_roundoff<T> : 0);
+    return exact(narrow && std::is_same_v<T, simd::factor<T, simd::native>> ? unit_roundoff<T> : 0);
   }
+  static constexpr double smallest_half = double(std::numeric_limits<T>::denorm_min()) / 2;
   oracle exact(double rounding) const {
     constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
     return {to_reference(qkv),
@@ -200,6 +204,7 @@ template <class T> struct problem {
             seen,
             unit_roundoff<accumulator_t<T>>,
             narrow ? unit_roundoff<T> : 0,
+            narrow ? smallest_half : 0,
             rounding};
   }
 };
@@ -211,7 +216,7 @@ struct size {
 }  // namespace
 
 TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T, float, double,
-                   bfloat16) {
+                   bfloat16, float16) {
   context ctx(2, oversubscribe::allowed);
   for (auto const& [name, rows] : layouts())
     for (const size s : {size{1, 16}, {2, 4}, {3, 20}, {2, 32}, {1, 64}, {1, 128}, {5, 2}, {1, 3}})
@@ -230,12 +235,14 @@ TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over querie
       }
 }
 
-TEST_CASE(
-    "attention: the gradient in bfloat16 is that in float, but for the roundings of factors and results") {
+TEST_CASE_TEMPLATE_DEFINE(
+    "attention: the gradient of narrow elements is that in float, but for the roundings of factors and "
+    "results",
+    E, narrow_gradient) {
   context ctx(1);
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
-    problem<bfloat16> narrow(rows, 2, 32, mask::causal);
+    problem<E> narrow(rows, 2, 32, mask::causal);
     narrow.compute(ctx);
     problem<float> wide(rows, 2, 32, mask::causal);
     run(ctx, wide.qkv = converted(narrow.qkv), wide.y = converted(narrow.y), wide.dy = converted(narrow.dy),
@@ -248,13 +255,14 @@ TEST_CASE(
       for (std::int64_t t = 0; t < rows.tokens(); ++t) {
         const double in_float = double(wide.dqkv(f, t)), error = double(narrow.dqkv(f, t)) - in_float;
         const double bound =
-            exact.bound(f, t) + narrowed.bound(f, t) +
-            unit_roundoff<bfloat16> * (std::abs(in_float) + exact.bound(f, t) + narrowed.bound(f, t));
+            exact.bound(f, t) + narrowed.bound(f, t) + narrow.smallest_half +
+            unit_roundoff<E> * (std::abs(in_float) + exact.bound(f, t) + narrowed.bound(f, t));
         worst = support::larger(worst, support::multiple(std::abs(error), bound));
       }
     CHECK(worst <= 1);
   }
 }
+TEST_CASE_TEMPLATE_APPLY(narrow_gradient, support::narrow_elements);
 
 TEST_CASE("attention: a query that sees no key gives zero and the log of zero") {
   context ctx(1);
@@ -312,7 +320,8 @@ TEST_CASE("attention: the gradient is that of finite differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, float, double, bfloat16,
+                   float16) {
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
     problem<T> one(rows, 3, 20, mask::causal);
@@ -329,7 +338,7 @@ TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, fl
   }
 }
 
-TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16) {
+TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16, float16) {
   context ctx(1);
   problem<T> a(sequences(), 2, 16, mask::causal);
   a.compute(ctx);
@@ -337,7 +346,7 @@ TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16) {
 }
 
 TEST_CASE_TEMPLATE("attention: the account has the bytes of all tensors and the pairs of the blocks visited",
-                   T, float, bfloat16) {
+                   T, float, bfloat16, float16) {
   context ctx(1);
   problem<T> a(sequences::from_lengths(numbers{150}), 2, 16, mask::causal);
   const auto bytes = [](auto const&... tensor) { return (std::int64_t(tensor.size_bytes()) + ...); };

@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("elementwise: trees of activations, vectors and numbers equal
 }
 
 TEST_CASE_TEMPLATE("elementwise: a number fills an activation or a vector, and nothing beyond it", T,
-                   bfloat16, float, double) {
+                   bfloat16, float16, float, double) {
   context ctx(2, oversubscribe::allowed);
   for (const std::int64_t tokens : token_counts) {
     INFO(tokens, " tokens");

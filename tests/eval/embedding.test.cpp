@@ -61,30 +61,31 @@ TEST_CASE_TEMPLATE_DEFINE("embedding: scattered tokens are summed into their row
 TEST_CASE_TEMPLATE_APPLY(scatter, support::element_and_block);
 
 namespace {
-template <class Value, class Block> void check_rows_in_bfloat16(std::int64_t tokens, context& ctx) {
+template <class E, class Value, class Block> void check_narrow_rows(std::int64_t tokens, context& ctx) {
   const auto table = support::filled(block_sparse_matrix<Value, Block>(45, 37), 1);
-  const auto before = support::filled(panel_matrix<bfloat16>(37, tokens), 2);
+  const auto before = support::filled(panel_matrix<E>(37, tokens), 2);
   const auto ids = some_ids(tokens, 45);
   auto gathered = before, added = before;
   run(ctx, gather_rows(gathered, table, ids), add_rows(added, table, ids));
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t f = 0; f < 37; ++f) {
       const float row = table(ids[std::size_t(t)], f);
-      REQUIRE(gathered(f, t) == bfloat16(row));
-      REQUIRE(added(f, t) == bfloat16(before(f, t) + row));
+      REQUIRE(gathered(f, t) == E(row));
+      REQUIRE(added(f, t) == E(before(f, t) + row));
     }
   CHECK(support::padding_is_zero(gathered));
   CHECK(support::padding_is_zero(added));
 }
 }  // namespace
 
-TEST_CASE_TEMPLATE("embedding: rows go to tokens in bfloat16 rounded once, and back as sums in float", Block,
-                   block_shape<16>, block_shape<5, 3>) {
+TEST_CASE_TEMPLATE("embedding: rows go to tokens of narrow elements rounded once, and back as sums in float",
+                   Block, block_shape<16>, block_shape<5, 3>) {
   for (const int threads : {1, 3}) {
     context ctx(threads, oversubscribe::allowed);
     for (const std::int64_t tokens : {1, 64, 150}) {
-      check_rows_in_bfloat16<bfloat16, Block>(tokens, ctx);
-      check_rows_in_bfloat16<float, Block>(tokens, ctx);
+      check_narrow_rows<bfloat16, bfloat16, Block>(tokens, ctx);
+      check_narrow_rows<bfloat16, float, Block>(tokens, ctx);
+      check_narrow_rows<float16, float16, Block>(tokens, ctx);
     }
     auto table = support::filled(block_sparse_matrix<float, Block>(9, 37), 1);
     auto expected = table;
@@ -98,7 +99,7 @@ TEST_CASE_TEMPLATE("embedding: rows go to tokens in bfloat16 rounded once, and b
 }
 
 TEST_CASE_TEMPLATE("embedding: chosen tokens are gathered, and scattered back between zeros", T, float,
-                   bfloat16) {
+                   bfloat16, float16) {
   context ctx(2, oversubscribe::allowed);
   panel_matrix<T> x(37, 200), back(37, 200);
   support::fill(x, 1);

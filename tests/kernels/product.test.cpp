@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <simd/archs.hpp>
+#include <support/types.hpp>
 
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/sampled_product.hpp>
@@ -258,28 +259,37 @@ TEST_CASE_TEMPLATE_DEFINE("kernels: ordered products are exact on integers, in o
   check_ordered_product<Arch, product_types<bfloat16, bfloat16, bfloat16>, kernels::tree::sum>(2, 20);
   check_ordered_product<Arch, product_types<bfloat16, float, bfloat16>, costly_sum>(3, 64);
   check_ordered_product<Arch, product_types<float, bfloat16, float>, kernels::tree::sum>(11, 200);
+  check_ordered_product<Arch, product_types<float16, float16, float16>, kernels::tree::sum>(2, 20);
 }
 TEST_CASE_TEMPLATE_APPLY(exact_ordered, support::archs);
 
-TEST_CASE_TEMPLATE_DEFINE("kernels: sampled products of bfloat16 are exact on integers", Arch, exact_pairs) {
-  check_sampled_product<Arch, bfloat16, bfloat16, block_shape<4>>();
-  check_sampled_product<Arch, bfloat16, bfloat16, block_shape<1>>();
+TEST_CASE_TEMPLATE_DEFINE("kernels: products of narrow elements are exact on integers", Arch, exact_narrow) {
+  const auto all = []<class E>(E) {
+    check_product<Arch, kernels::product_types<E, E, E>, block_shape<4>, false, kernels::tree::sum>();
+    check_product<Arch, kernels::product_types<E, E, float>, block_shape<6, 10>, true, costly_sum>();
+    check_sampled_product<Arch, E, E, block_shape<4>>();
+    check_sampled_product<Arch, E, E, block_shape<1>>();
+  };
+  all(bfloat16{});
+  all(float16{});
 }
-TEST_CASE_TEMPLATE_APPLY(exact_pairs, support::archs);
+TEST_CASE_TEMPLATE_APPLY(exact_narrow, support::archs);
 
 // In registers of one width, for compile time is dear: other flags bring others.
-TEST_CASE("kernels: products of bfloat16 and of mixed elements are exact on integers") {
+TEST_CASE_TEMPLATE_DEFINE("kernels: products of narrow and of mixed elements are exact on integers", E,
+                          exact_mixed) {
   using Arch = simd::native;
   using kernels::product_types;
-  using half = product_types<bfloat16, bfloat16, bfloat16>;
-  using half_to_float = product_types<bfloat16, bfloat16, float>;
-  using half_weights = product_types<bfloat16, float, bfloat16>;
-  using half_activations = product_types<float, bfloat16, float>;
-  check_products<Arch, half, block_shape<16>>();
-  check_products<Arch, half, block_shape<4>>();
-  check_products<Arch, half, block_shape<1>>();
-  check_products<Arch, half, block_shape<6, 10>>();
-  check_products<Arch, half_to_float, block_shape<5, 3>>();
-  check_products<Arch, half_weights, block_shape<3, 4>>();
-  check_products<Arch, half_activations, block_shape<8>>();
+  using narrow = product_types<E, E, E>;
+  using narrow_to_float = product_types<E, E, float>;
+  using narrow_weights = product_types<E, float, E>;
+  using narrow_activations = product_types<float, E, float>;
+  check_products<Arch, narrow, block_shape<16>>();
+  check_products<Arch, narrow, block_shape<4>>();
+  check_products<Arch, narrow, block_shape<1>>();
+  check_products<Arch, narrow, block_shape<6, 10>>();
+  check_products<Arch, narrow_to_float, block_shape<5, 3>>();
+  check_products<Arch, narrow_weights, block_shape<3, 4>>();
+  check_products<Arch, narrow_activations, block_shape<8>>();
 }
+TEST_CASE_TEMPLATE_APPLY(exact_mixed, support::narrow_elements);

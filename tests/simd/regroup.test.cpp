@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -52,29 +53,26 @@ template <class Arch, class T, int Columns> void check_grouped_form() {
   }
 }
 
-/// A panel in bfloat16 whose tokens are brought together two by two, or widened.
-template <class Arch, class Lane, int Columns> void check_grouped_pairs() {
+/// A panel of E whose tokens are brought together two by two, or widened.
+template <class Arch, class E, class Lane, int Columns> void check_grouped_pairs() {
   constexpr int lanes = simd::lanes<Lane, Arch>;
   if constexpr (Columns <= lanes) {
     constexpr int run = lanes / Columns, row = simd::lanes_a_panel<Lane>, features = std::max(Columns, 2);
     INFO(lanes, " lanes, ", Columns, " columns, ", row, " lanes a panel");
-    std::vector<bfloat16> panel(features * panel_tokens);
-    for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = std::bit_cast<bfloat16>(std::uint16_t(i + 1));
+    std::vector<E> panel(features * panel_tokens);
+    for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = std::bit_cast<E>(std::uint16_t(i + 1));
     std::vector<Lane> grouped(features * row);
     simd::regroup<Columns, Arch>(panel.data(), grouped.data());
     for (int f = 0; f < features; ++f)
       for (int l = 0; l < row; ++l) {
-        const auto code = [&](int token) {
-          return std::uint32_t(
-              std::bit_cast<std::uint16_t>(panel[std::size_t(place_in_panel<bfloat16>(f, token))]));
-        };
+        const auto at = [&](int token) { return panel[std::size_t(place_in_panel<E>(f, token))]; };
         const int group = f / Columns, column = f % Columns;
         const Lane got =
             grouped[std::size_t(group * Columns * row + l / run * lanes + column * run + l % run)];
-        if constexpr (simd::tokens_a_lane<Lane> == 2)
-          REQUIRE(got == (code(2 * l) | code(2 * l + 1) << 16));
+        if constexpr (std::is_same_v<Lane, simd::pair<E>>)
+          REQUIRE((got.first == at(2 * l) && got.second == at(2 * l + 1)));
         else
-          REQUIRE(std::bit_cast<std::uint32_t>(got) == code(l) << 16);
+          REQUIRE(got == at(l));
       }
   }
 }
@@ -117,13 +115,17 @@ TEST_CASE_TEMPLATE_DEFINE("regroup: registers of columns times tokens have the o
 }
 TEST_CASE_TEMPLATE_APPLY(grouped, support::archs);
 
-TEST_CASE_TEMPLATE_DEFINE("regroup: tokens in bfloat16 stand two in a lane, or are widened", Arch,
+TEST_CASE_TEMPLATE_DEFINE("regroup: tokens of narrow elements stand two in a lane, or are widened", Arch,
                           grouped_pairs) {
-  check_grouped_pairs<Arch, std::uint32_t, 1>();
-  check_grouped_pairs<Arch, std::uint32_t, 4>();
-  check_grouped_pairs<Arch, std::uint32_t, 16>();
-  check_grouped_pairs<Arch, float, 1>();
-  check_grouped_pairs<Arch, float, 8>();
+  const auto all = []<class E>(E) {
+    check_grouped_pairs<Arch, E, simd::pair<E>, 1>();
+    check_grouped_pairs<Arch, E, simd::pair<E>, 4>();
+    check_grouped_pairs<Arch, E, simd::pair<E>, 16>();
+    check_grouped_pairs<Arch, E, float, 1>();
+    check_grouped_pairs<Arch, E, float, 8>();
+  };
+  all(bfloat16{});
+  all(float16{});
 }
 TEST_CASE_TEMPLATE_APPLY(grouped_pairs, support::archs);
 
@@ -132,6 +134,8 @@ TEST_CASE_TEMPLATE_DEFINE("regroup: features of a panel stand one by one, as the
   check_one_by_one<Arch, float, float>();
   check_one_by_one<Arch, bfloat16, bfloat16>();
   check_one_by_one<Arch, bfloat16, float>();
+  check_one_by_one<Arch, float16, float16>();
+  check_one_by_one<Arch, float16, float>();
 }
 TEST_CASE_TEMPLATE_APPLY(one_by_one, support::archs);
 

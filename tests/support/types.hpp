@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tessera/core/block_shape.hpp>
+#include <tessera/core/element.hpp>
 
 // The types every typed test runs over. TESSERA_REDUCED_TYPES, set by the sanitizer builds, keeps one of each
 // kind.
@@ -36,5 +37,8 @@ using element_and_block =
 #else
     joined<shapes_of<float>, shapes_of<double>>;
 #endif
+
+/// Those that are narrower than their sums.
+using narrow_elements = std::tuple<tessera::bfloat16, tessera::float16>;
 
 }  // namespace support

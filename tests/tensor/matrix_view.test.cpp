@@ -46,7 +46,8 @@ template <class T> std::vector<T> numbers_in(layout const& l) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("matrix_view: activations go in and out of memory of any strides", T, float, bfloat16) {
+TEST_CASE_TEMPLATE("matrix_view: activations go in and out of memory of any strides", T, float, bfloat16,
+                   float16) {
   for (layout const& l : layouts) {
     INFO(l.name);
     std::vector<double> memory = numbers_in<double>(l);
@@ -64,7 +65,8 @@ TEST_CASE_TEMPLATE("matrix_view: activations go in and out of memory of any stri
   }
 }
 
-TEST_CASE_TEMPLATE("matrix_view: matrices go in and out of memory of any strides", T, float, bfloat16) {
+TEST_CASE_TEMPLATE("matrix_view: matrices go in and out of memory of any strides", T, float, bfloat16,
+                   float16) {
   using block = block_shape<8, 4>;
   for (layout const& l : layouts) {
     INFO(l.name);

@@ -61,7 +61,7 @@ TEST_CASE("panel_matrix: a new one is zero, a copy is its own") {
 }
 
 TEST_CASE_TEMPLATE("panel_matrix: another number of tokens keeps memory and clears padding", T, float,
-                   bfloat16) {
+                   bfloat16, float16) {
   panel_matrix<T> x(33, 300);
   support::fill(x, 1);
   T const* const memory = x.data();

@@ -16,7 +16,7 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
 #include <tessera/kernels/attention_backward.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
@@ -332,7 +332,7 @@ struct [[nodiscard(
 ///                             h d … (h + 1) d - 1 with d = hidden / heads
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
-/// Scores and sums are in the accumulator type. Where bfloat16 has a dot-product instruction, probabilities,
+/// Scores and sums are in the accumulator type. Where an instruction multiplies pairs of T, probabilities,
 /// and backwards the gradients of scores, are rounded for the sums over tokens: each product has a relative
 /// error of unit_roundoff<T>, log_sums none of it. Throws shape_error, also if heads would share lanes. All
 /// are held by reference until run.

@@ -189,8 +189,9 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
 template <class T, class Value, class Block>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
-  static_assert(std::is_same_v<Value, accumulator_t<T>>,
-                "the table that tokens are summed into has the accumulator type: float for bfloat16");
+  static_assert(
+      std::is_same_v<Value, accumulator_t<T>>,
+      "the table that tokens are summed into has the accumulator type: float for those of two bytes");
   using statement_tag = void;
   block_sparse_matrix<Value, Block>* table;
   panel_matrix<T> const* y;

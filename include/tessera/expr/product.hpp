@@ -51,6 +51,10 @@ template <leaf A, leaf B> struct matrix_product {
   extent size() const { return {-1, -1, a.tensor().rows(), b.tensor().cols()}; }
 };
 
+template <class Tensor>
+inline constexpr bool is_narrow =
+    !std::is_same_v<typename held<Tensor>::value_type, accumulator_t<typename held<Tensor>::value_type>>;
+
 template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
@@ -137,9 +141,8 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
   static_assert(expr::one_type<expr::held<A>, expr::held<B>>,
                 "the two matrices have different element types: bring them to one");
-  static_assert(!std::is_same_v<typename expr::held<A>::value_type, bfloat16> &&
-                    !std::is_same_v<typename expr::held<B>::value_type, bfloat16>,
-                "products of two matrices in bfloat16 come later: store a float");
+  static_assert(!expr::is_narrow<A> && !expr::is_narrow<B>,
+                "products of two matrices of elements narrower than their sums come later: store a float");
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),

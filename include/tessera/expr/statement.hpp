@@ -105,7 +105,7 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
   static_assert(
       fits,
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
-      "feature_vector in bfloat16: others are not rounded");
+      "feature_vector of elements narrower than their sums: others are not rounded");
   using value = expr::stochastic_value<Value>;
   return expr::statement<Destination, value, false>{statement.address, statement.built,
                                                     value{std::move(statement.value), key}};

@@ -11,7 +11,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/exp2.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
@@ -19,10 +19,11 @@
 // Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
 // (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of the same form: elements
 // of the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
-// 2022). Sums over features take elements as they are stored, two bfloat16 at once. For sums over tokens, two
-// tokens of a feature are brought together, a block of keys at a time, and what is made of scores is rounded,
-// as flash attention on GPUs does; the sums of e^score are those before rounding, so that log sums are as in
-// float. Where no instruction multiplies two, operands are widened instead, and only results are rounded.
+// 2022). Where an instruction multiplies pairs of elements, sums over features take them as they are stored;
+// for sums over tokens, two tokens of a feature are brought together, a block of keys at a time, and what is
+// made of scores is rounded, as flash attention on GPUs does; the sums of e^score are those before rounding,
+// so that log sums are as in float. For other narrow elements operands are widened, a block of keys at a
+// time, and only results are rounded.
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
@@ -157,7 +158,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
 
   template <int R, int First, int Last>
   TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
-    simd::stored_reg<E, Arch> column[Last - First];
+    simd::reg<simd::stored_lane<E>, Arch> column[Last - First];
     unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
       column[j] = simd::load_lanes<Arch>(b + (First + j) * b_register);
       simd::pin(column[j]);
@@ -166,7 +167,8 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
       auto element = simd::broadcast_lane<Arch>(a + i * row_step);
       simd::pin(element);
       unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][First + j] = simd::add_products<Arch, E>(element, column[j], acc[i][First + j]);
+        acc[i][First + j] =
+            simd::multiply_add<simd::stored_lane<E>, Arch>(element, column[j], acc[i][First + j]);
       });
     });
     a += depth_step;
@@ -254,8 +256,14 @@ template <class E> struct attention_operands {
 template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
   return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
 }
-/// What sums over tokens multiply: elements two by two if there is an instruction for it, else one by one.
-template <class Arch, class E> using summand = std::conditional_t<simd::adds_dots<Arch>, E, accumulator_t<E>>;
+/// An operand as what is multiplied: where it stands, or else widened, in `room`.
+template <class Arch, class P, class E>
+TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P* room) {
+  if constexpr (std::is_same_v<P, E>)
+    return panel;
+  else
+    return simd::one_by_one<Arch>(panel, features, room);
+}
 /// Where sums that are stored at `to` in the end are kept: there, or else in `room`.
 template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
   if constexpr (std::is_same_v<E, accumulator_t<E>>)
@@ -269,11 +277,11 @@ template <class E> struct attention_arguments : attention_operands<E> {
   E* y;         // (head size, 64)
   T* log_sums;  // 64
   int tokens;   // of this panel, 1 … 64
-  T* scores;    // scratch: 64 × 64, then y and a block of V if they are not stored as T
+  T* scores;    // scratch: 64 × 64, then y, q and a block of K or V if they are not stored as T
   rows_ahead soon;
 };
 template <class E> constexpr std::int64_t attention_scratch(int head_size) {
-  return panel_tokens * panel_tokens + 2 * wide_numbers<E>(head_size);
+  return panel_tokens * panel_tokens + 3 * wide_numbers<E>(head_size);
 }
 
 /// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
@@ -284,14 +292,16 @@ template <class Arch, class E> struct attention_panel {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
-  using P = summand<Arch, E>;
+  using P = simd::factor<E, Arch>;
+  using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
   using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E> const& a) noexcept {
     T* const wide = a.scores + panel_tokens * panel_tokens;
     T* const y = sums_of(a.y, wide);
     P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
+    P const* const q =
+        factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
     P const* const p = reinterpret_cast<P const*>(a.scores);
     state now;
     onto start = onto::nothing;
@@ -299,9 +309,10 @@ template <class Arch, class E> struct attention_panel {
     soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
       const key_block keys = a.keys->block(panel, rows);
-      scores_product::run(a.k + panel * a.stride + scores_product::group * keys.first, a.q,
-                          a.scores + keys.first * panel_tokens, keys.last - keys.first, a.head_size,
-                          onto::nothing, soon, keys.diagonal(keys.first));
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
+      scores_product::run(k + scores_product::group * keys.first, q, a.scores + keys.first * panel_tokens,
+                          keys.last - keys.first, a.head_size, onto::nothing, soon,
+                          keys.diagonal(keys.first));
       if (keys.masked)
         soften<true>(a, keys, now);
       else
@@ -370,7 +381,8 @@ template <class Arch, class E> struct attention_panel {
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
-          simd::store_lanes(reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);
+          simd::store_lanes<simd::numbers::computed>(
+              reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);
         });
       }
       unroll<registers>([&](auto j)

@@ -29,7 +29,7 @@ template <class E> struct attention_backward_arguments : attention_operands<E> {
   T* scratch;          // attention_backward_scratch(head size) numbers
   rows_ahead soon;
 };
-/// Three blocks of scores, then dq, q, dy and a block of K if they are not stored as T.
+/// Three blocks of scores, then dq, q, dy and a block of K or V if they are not stored as T.
 template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
   return 3 * panel_tokens * panel_tokens + 4 * wide_numbers<E>(head_size);
 }
@@ -43,8 +43,8 @@ template <class Arch, class E> struct attention_backward_panel {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using scores_product = panel_product<Arch, E, rows_are::tokens, columns::panel>;
-  using P = summand<Arch, E>;
+  using P = simd::factor<E, Arch>;
+  using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
   using query_product = panel_product<Arch, P, rows_are::features, columns::panel>;
   using key_product = panel_product<Arch, P, rows_are::features, columns::regrouped>;
   static constexpr int group = key_product::group;
@@ -59,8 +59,11 @@ template <class Arch, class E> struct attention_backward_panel {
     const std::int64_t each = wide_numbers<E>(a.head_size);
     T* const dq = sums_of(a.dq, wide);
     P* const room = reinterpret_cast<P*>(wide + each);
-    P const* const q = simd::one_by_one<Arch>(a.q, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(a.dy, a.head_size, room + each);
+    P* const block = room + 2 * each;
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
     onto start = onto::nothing;
@@ -72,18 +75,18 @@ template <class Arch, class E> struct attention_backward_panel {
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
       const int count = keys.last - keys.first, at = keys.first * panel_tokens;
-      E const* const k = a.k + panel * a.stride;
-      E const* const v = a.v + panel * a.stride;
-      scores_product::run(k + scores_product::group * keys.first, a.q, scores + at, count, a.head_size,
+      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
+      scores_product::run(v + scores_product::group * keys.first, dy_lanes, products + at, count, a.head_size,
                           onto::nothing, soon, keys.diagonal(keys.first));
-      scores_product::run(v + scores_product::group * keys.first, a.dy, products + at, count, a.head_size,
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
+      scores_product::run(k + scores_product::group * keys.first, q_lanes, scores + at, count, a.head_size,
                           onto::nothing, soon, keys.diagonal(keys.first));
       if (keys.masked)
         differentiate<true>(a, keys, d, scores, products);
       else
         differentiate<false>(a, keys, d, scores, products);
-      query_product::run(simd::one_by_one<Arch>(k, a.head_size, room + 2 * each) + keys.first, ds + at, dq,
-                         a.head_size, count, start, soon, keys.diagonal(keys.first));
+      query_product::run(simd::one_by_one<Arch>(k, a.head_size, block) + keys.first, ds + at, dq, a.head_size,
+                         count, start, soon, keys.diagonal(keys.first));
       start = onto::result;
       transpose(p, transposed, keys);
       key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
@@ -112,13 +115,10 @@ template <class Arch, class E> struct attention_backward_panel {
 
   static void sum_features(attention_backward_arguments<E> const& a, T* d) {
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
-      auto sum = simd::zero<Arch, T>();
-      for (int f = 0; f < a.head_size; f += scores_product::group) {
-        const std::int64_t at = place_in_panel<E>(f, lane);
-        sum = simd::add_products<Arch, E>(simd::load_lanes<Arch>(a.y + at), simd::load_lanes<Arch>(a.dy + at),
-                                          sum);
-      }
-      simd::store<Arch>(d + lane, sum);
+      batch sum(T(0));
+      for (int f = 0; f < a.head_size; ++f)
+        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
+      sum.store_unaligned(d + lane);
     }
   }
 
@@ -146,8 +146,8 @@ template <class Arch, class E> struct attention_backward_panel {
             p[i] = simd::exp2(x);
             ds[i] = p[i] * scale * (batch::load_unaligned(products + at) - batch::load_unaligned(d + column));
           });
-          simd::store_lanes(reinterpret_cast<P*>(scores) + to, p);
-          simd::store_lanes(reinterpret_cast<P*>(products) + to, ds);
+          simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(products) + to, ds);
         });
       }
   }

@@ -7,7 +7,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
@@ -109,11 +109,9 @@ template <class Arch, class T, class Block> struct embedding {
                         TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
     }
     unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
-      T* const to = y + place_in_panel<T>(feature + share * i, token);
-      if constexpr (share == 2)
-        simd::store_pairs(to, simd::pack(batch(all.r[2 * i]), batch(all.r[2 * i + 1])));
-      else
-        simd::store<Arch>(to, all.r[i]);
+      batch together[share];
+      unroll<share>([&](auto j) TESSERA_INLINE_LAMBDA { together[j] = batch(all.r[share * i + j]); });
+      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + share * i, token), together);
     });
   }
 

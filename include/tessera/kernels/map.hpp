@@ -8,7 +8,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/tree.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -47,7 +47,7 @@ template <class Arch, element E, class Tree> struct map {
     for (std::int64_t i = 0; i < count; i += lanes) {
       const batch all = value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
       if constexpr (tree::is_stochastic<Tree>)
-        simd::store_values_stochastically(y + i, all, tree.template bits<Arch>(0, first + i));
+        simd::store_values(y + i, all, tree.template bits<Arch>(0, first + i));
       else
         simd::store_values(y + i, all);
     }
@@ -84,19 +84,16 @@ template <class Arch, element E, class Tree> struct map {
   /// Those that share a lane side by side; the first one begins a lane.
   TESSERA_INLINE static void run_features(Tree const& tree, E* y, std::int64_t first, std::int64_t last,
                                           auto tokens, std::int64_t first_token) {
-    if constexpr (element_traits<E>::features_a_lane == 2)
-      for (std::int64_t pair = first / 2; 2 * pair < last; ++pair)
-        for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-          const batch even = value(tree, {2 * pair, token, first_token}, live);
-          const batch odd = value(tree, {2 * pair + 1, token, first_token}, 2 * pair + 1 < last ? live : 0);
-          store_pair<numbers::any>(y + place_in_panel<E>(2 * pair, token), tree, even, odd, pair,
-                                   first_token + token);
+    constexpr int share = element_traits<E>::features_a_lane;
+    for (std::int64_t feature = first; feature < last; feature += share)
+      for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
+        batch values[share];
+        unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+          values[i] =
+              value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
         });
-    else
-      for (std::int64_t f = first; f < last; ++f)
-        for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-          value(tree, {f, token, first_token}, live).store_unaligned(y + place_in_panel<E>(f, token));
-        });
+        store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature, first_token + token);
+      });
   }
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
@@ -12,7 +13,7 @@
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/tree.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -59,14 +60,12 @@ TESSERA_INLINE Batch finished(product_arguments<Types, Tree> const& a, Batch sum
 template <bool Partial, class Types, class Tree, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
                                 std::int64_t feature, int token, typename Types::result* to, bool alone) {
-  const Batch first = finished<Partial>(a, sums[0], feature, token);
-  if constexpr (element_traits<typename Types::result>::features_a_lane == 1) {
-    first.store_unaligned(to);
-  } else {
-    Batch second(0);
-    if (!alone) second = finished<Partial>(a, sums[1], feature + 1, token);
-    store_pair<numbers::computed>(to, a.tree, first, second, feature / 2, a.first_token + token);
-  }
+  constexpr int share = element_traits<typename Types::result>::features_a_lane;
+  Batch values[share];
+  unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+    values[i] = i == 0 || !alone ? finished<Partial>(a, sums[i], feature + i, token) : Batch(0);
+  });
+  store_lanes<numbers::computed>(to, a.tree, values, feature, a.first_token + token);
 }
 
 /// The same for any feature, wherever it stands.
@@ -94,10 +93,16 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int block_depth = Shape::cols;
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
-  static constexpr int feature_bytes = panel_tokens * sizeof(X);
+  /// What is multiplied: lanes as they are stored, if W and x have the same, no block begins within one and
+  /// an instruction multiplies them, or else accumulators.
+  static constexpr bool in_lanes =
+      std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
+  using factor = std::conditional_t<in_lanes, simd::factor<X, Arch>, T>;
+  static constexpr bool widens_x = !std::is_same_v<X, factor>;
+  static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
-  /// Features of x that are multiplied at once: those of a lane, if no block begins within one.
-  static constexpr int together = power_of_two_divisor(element_traits<X>::features_a_lane, block_depth);
+  /// Features of x that are multiplied at once.
+  static constexpr int together = element_traits<factor>::features_a_lane;
   /// Features of y that are stored at once.
   static constexpr int stored_together = element_traits<Y>::features_a_lane;
   /// Lines that share a lane of y: they are finished when all sums are there, by one thread.
@@ -105,11 +110,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
   static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
 
-  /// Bytes of product_arguments::sums: those of one line or of all, and how far each line has been walked.
+  /// Bytes of product_arguments::sums: those of one line or of all, and how far each line has been walked;
+  /// behind them, if x must be widened, a chunk of it.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
-    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
-    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
-    return std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t));
+    const std::int64_t blocks =
+        ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
+    return room_at(index, depth) +
+           (widens_x ? std::size_t(blocks * block_depth + stored_x) * feature_bytes : 0);
   }
 
   /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
@@ -145,7 +152,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                 .limit = std::int32_t((c + 1) * blocks / count),
                 .begins = c == 0,
                 .ends = c + 1 == count,
-                .fetches = weights_bytes > sizes::fitting_weights_bytes};
+                .fetches = weights_bytes > sizes::fitting_weights_bytes,
+                .x = {},
+                .first_feature = 0};
+      if constexpr (widens_x)
+        widen(a, c * blocks / count * block_depth, now);
+      else
+        now.x = a.x;
       const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
       T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
@@ -182,7 +195,28 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     std::int32_t limit;  // block column or row where the chunk ends
     bool begins, ends;   // the sums
     bool fetches;        // the weights of the next line
+    factor const* x;     // from this feature on
+    std::int64_t first_feature;
   };
+
+  static constexpr int stored_x = element_traits<X>::features_a_lane;
+
+  /// Where in product_arguments::sums the chunk of x begins.
+  static std::size_t room_at(block_index const& index, std::int64_t depth) {
+    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
+    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
+    return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
+  }
+
+  /// The features of a chunk from `first` on, one by one.
+  [[gnu::noinline]] static void widen(arguments const& a, std::int64_t first, chunk& now) {
+    T* const room = a.sums + room_at(a.index, a.depth) / sizeof(T);
+    const std::int64_t begin = first / stored_x * stored_x;
+    const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
+    simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    now.x = room;
+    now.first_feature = begin;
+  }
 
   /// The fetching of `next`: its share at each tile of a block, no line twice, as that takes time too, and of
   /// a panel that fits the caches only in the second half, as it takes their room.
@@ -246,14 +280,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     std::int32_t const* column = now.line.columns + now.first;
     std::int32_t const* const end = now.line.columns + now.line.count;
     W const* w = a.weights + (now.line.first + now.first) * Shape::elements + row * Shape::cols;
-    X const* const x = a.x;
     for (; column < end && *column < now.limit; ++column, w += Shape::elements) {
       fetching.fetch();
       if (now.fetches) fetch_rows(w + now.ahead * Shape::elements);
       const std::int64_t feature = std::int64_t(*column) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
-      multiply_block<C>(acc, w, x, feature, depth, token);
+      multiply_block<C>(acc, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
     }
     next = fetching;
     if (sums_in_memory || !now.ends || overhangs(a, line)) {
@@ -281,59 +314,32 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   }
 
   template <int C>
-  TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, X const* x, std::int64_t feature,
-                                            int depth, int token) {
-    X const* lane = x + place_in_panel<X>(feature, token);
+  TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, factor const* x, int depth) {
+    using lane = simd::stored_lane<factor>;
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in three quarters of
     // the time.
-    for (int k = 0; k < depth; k += together, w += together, lane += together * panel_tokens)
-      if constexpr (together < element_traits<X>::features_a_lane) {
-        reg xs[C];
-        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-          xs[c] = simd::load_feature<Arch>(x, feature + k, token + c * lanes).data;
-        });
-        multiply<C>(acc, w, xs);
-      } else if constexpr (together == 2) {
-        multiply_pairs<C>(acc, w, lane);
-      } else {
-        reg xs[C];
-        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { xs[c] = simd::load<Arch>(lane + c * lanes); });
-        multiply<C>(acc, w, xs);
-      }
-  }
-
-  template <int C> TESSERA_INLINE static void multiply_pairs(reg (&acc)[rows][C], W const* w, X const* lane) {
-    simd::pairs<Arch> xs[C];
-    unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-      xs[c] = simd::load_pairs<Arch>(lane + 2 * c * lanes);
-      simd::pin(xs[c].data);
-    });
-    if constexpr (sizeof(W) == 2) {
-      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-        auto weight = simd::broadcast_pair<Arch>(w + r * Shape::cols);
-        simd::pin(weight.data);
-        unroll<C>([&](auto c)
-                      TESSERA_INLINE_LAMBDA { acc[r][c] = simd::add_dot<Arch>(acc[r][c], weight, xs[c]); });
-      });
-    } else {
-      reg even[C], odd[C];
+    for (int k = 0; k < depth; k += together, w += together, x += together * panel_tokens) {
+      simd::reg<lane, Arch> xs[C];
       unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        even[c] = simd::even_feature<Arch>(xs[c]).data;
-        odd[c] = simd::odd_feature<Arch>(xs[c]).data;
+        xs[c] = simd::load_lanes<Arch>(x + c * lanes * together);
+        simd::pin(xs[c]);
       });
-      multiply<C>(acc, w, even);
-      multiply<C>(acc, w + 1, odd);
+      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+        auto weight = weight_of(w + r * Shape::cols);
+        simd::pin(weight);
+        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
+          acc[r][c] = simd::multiply_add<lane, Arch>(weight, xs[c], acc[r][c]);
+        });
+      });
     }
   }
 
-  template <int C> TESSERA_INLINE static void multiply(reg (&acc)[rows][C], W const* w, reg (&xs)[C]) {
-    unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA { simd::pin(xs[c]); });
-    unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-      reg weight = simd::broadcast<Arch>(T(w[r * Shape::cols]));
-      simd::pin(weight);
-      unroll<C>([&](auto c)
-                    TESSERA_INLINE_LAMBDA { acc[r][c] = simd::fma<Arch, T>(weight, xs[c], acc[r][c]); });
-    });
+  /// Of one row, in all lanes.
+  TESSERA_INLINE static simd::reg<simd::stored_lane<factor>, Arch> weight_of(W const* w) {
+    if constexpr (std::is_same_v<W, factor>)
+      return simd::broadcast_lane<Arch>(w);
+    else
+      return simd::broadcast_value<Arch>(*w).data;
   }
 
   /// A costly op would push the accumulators out of their registers: it runs over rows that are still in the

@@ -14,7 +14,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/register_block.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -176,6 +176,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int registers = 4;
+  static constexpr int share = element_traits<X>::features_a_lane;
 
   /// Adds the chunk to the sums of all lines; finish(sums, line, register, total) gets them.
   template <bool First, class Finish>
@@ -206,7 +207,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
 
   /// Elements of product_arguments::sums behind those of the lines: a chunk of x that must be widened.
   static std::int64_t room(nonzeros<T> const& w) {
-    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk) * panel_tokens;
+    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk + 2 * (share - 1)) * panel_tokens;
   }
 
  private:
@@ -218,13 +219,9 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   [[gnu::noinline]] static T const* widened(product_arguments<Types, Tree> const& a, nonzeros<T> const& w,
                                             std::int64_t first, int token) {
     T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
-    const std::int64_t last = std::min(a.depth, first + w.chunk);
-    for (std::int64_t f = first; f < last; ++f)
-      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        const int t = token + r * lanes;
-        simd::load_feature<Arch>(a.x, f, t).store_unaligned(room + (f - first) * panel_tokens + t);
-      });
-    return room + token;
+    const std::int64_t begin = first / share * share, end = std::min(a.depth, first + w.chunk);
+    simd::widen_features<Arch>(a.x, begin, end, token, token + registers * lanes, room);
+    return room + (first - begin) * panel_tokens + token;
   }
 
   template <bool First, class Finish>

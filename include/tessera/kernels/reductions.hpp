@@ -11,7 +11,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/tree.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 

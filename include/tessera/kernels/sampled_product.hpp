@@ -18,14 +18,20 @@
 
 namespace tessera::inline TESSERA_ISA::kernels {
 
-/// What the operands are made of, and the lanes they are multiplied in: if both are bfloat16, two tokens of a
-/// feature in each, else one in the accumulator.
+/// What the operands are made of.
 template <element A, element B> struct sampled_types {
   using left = A;
   using right = B;
   using accumulator = accumulator_t<A>;
-  using lane = std::conditional_t<std::is_same_v<A, bfloat16> && std::is_same_v<B, bfloat16>, std::uint32_t,
-                                  accumulator>;
+};
+
+/// The lanes that they are multiplied in: one token of a feature in the accumulator, or two, if both are of
+/// an element of which an instruction multiplies pairs.
+template <class Arch, class Types> struct sampled_lanes {
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using lane = std::conditional_t<std::is_same_v<A, B>, simd::stored_lane<simd::factor<A, Arch>>,
+                                  typename Types::accumulator>;
   static constexpr int row = simd::lanes_a_panel<lane>;  // of a feature of a panel
   static constexpr bool packs_a = !std::is_same_v<A, lane>, copies_b = !std::is_same_v<B, lane>;
 };
@@ -57,13 +63,14 @@ void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
   for (std::int64_t at = 0; at < end; at += at_once) {
     if (at + ahead < end)
       for (int i = 0; i < at_once; i += step) simd::prefetch<1>(panel + at + ahead + i);
-    simd::regroup<Columns, Arch>(panel + at, grouped + at / simd::tokens_a_lane<Lane>);
+    simd::regroup<Columns, Arch>(panel + at, grouped + at / simd::elements_a_lane<Lane>);
   }
 }
 
 /// Some rows of a in lanes: where they lie, or packed just before they are used, as nobody else uses them.
-template <class Types> struct left_rows {
-  using lane = typename Types::lane;
+template <class Arch, class Types> struct left_rows {
+  using lanes = sampled_lanes<Arch, Types>;
+  using lane = typename lanes::lane;
   static constexpr int together = element_traits<typename Types::left>::features_a_lane;
 
   lane const* first;
@@ -71,44 +78,43 @@ template <class Types> struct left_rows {
 
   /// Bytes of scratch for so many rows of so many panels.
   static constexpr std::size_t bytes(std::int64_t rows, int panels) {
-    return Types::packs_a
-               ? std::size_t(rows + 2 * (together - 1)) * std::size_t(panels) * Types::row * sizeof(lane)
+    return lanes::packs_a
+               ? std::size_t(rows + 2 * (together - 1)) * std::size_t(panels) * lanes::row * sizeof(lane)
                : 0;
   }
 
   /// Rows [from, to) of `panels` panels from number `panel` on; packed at the beginning of the scratch.
-  template <class Arch>
   static left_rows of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
                       int panels) {
     auto const* const left = a.a + panel * a.a_stride;
-    if constexpr (!Types::packs_a) {
+    if constexpr (!lanes::packs_a) {
       return {left + from * panel_tokens, a.a_stride};
     } else {
       auto* const packed = reinterpret_cast<lane*>(a.scratch);
       const std::int64_t begin = from / together * together;
       const std::int64_t rows = std::min(a.rows, round_up<std::int64_t>(to, together)) - begin;
       for (int p = 0; p < panels; ++p)
-        regroup<1, Arch>(left + p * a.a_stride + begin * panel_tokens, packed + p * rows * Types::row, rows);
-      return {packed + (from - begin) * Types::row, rows * Types::row};
+        regroup<1, Arch>(left + p * a.a_stride + begin * panel_tokens, packed + p * rows * lanes::row, rows);
+      return {packed + (from - begin) * lanes::row, rows * lanes::row};
     }
   }
 };
 
 /// Some features of b in lanes: where they lie, or regrouped into memory of the caller.
-template <class Types, int Columns> struct right_columns {
-  using lane = typename Types::lane;
-  static constexpr bool regroups = Columns > 1 || Types::copies_b;
+template <class Arch, class Types, int Columns> struct right_columns {
+  using lanes = sampled_lanes<Arch, Types>;
+  using lane = typename lanes::lane;
+  static constexpr bool regroups = Columns > 1 || lanes::copies_b;
 
   lane const* first;
   std::int64_t stride;  // from panel to panel
 
   /// Bytes of memory for so many features of so many panels.
   static constexpr std::size_t bytes(std::int64_t features, int panels) {
-    return regroups ? std::size_t(features) * std::size_t(panels) * Types::row * sizeof(lane) : 0;
+    return regroups ? std::size_t(features) * std::size_t(panels) * lanes::row * sizeof(lane) : 0;
   }
 
   /// Features [from, to) of `panels` panels from number `panel` on.
-  template <class Arch>
   static right_columns of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
                           int panels, std::byte* memory) {
     auto const* const right = a.b + panel * a.b_stride + from * panel_tokens;
@@ -116,7 +122,7 @@ template <class Types, int Columns> struct right_columns {
       return {right, a.b_stride};
     } else {
       auto* const grouped = reinterpret_cast<lane*>(memory);
-      const std::int64_t stride = (to - from) * Types::row;
+      const std::int64_t stride = (to - from) * lanes::row;
       for (int p = 0; p < panels; ++p)
         regroup<Columns, Arch>(right + p * a.b_stride, grouped + p * stride, to - from);
       return {grouped, stride};
@@ -131,7 +137,8 @@ template <class Types, int Columns> struct right_columns {
 template <class Arch, class Types, class Shape> struct sampled_product {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
-  using lane = typename Types::lane;
+  using in_lanes = sampled_lanes<Arch, Types>;
+  using lane = typename in_lanes::lane;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -144,20 +151,21 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   /// Six blocks by four rows just leave registers for what is loaded.
   static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
   static constexpr int side_by_side = accumulators / rows_together;
-  using right = right_columns<Types, columns>;
+  using left = left_rows<Arch, Types>;
+  using right = right_columns<Arch, Types, columns>;
 
   /// Rows of a register block that covers `Blocks` blocks of a line.
   template <int Blocks>
   static constexpr int rows_for =
       power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
   /// Panels that are carried through all lines together.
-  static constexpr int panels_a_chunk = 2 * simd::tokens_a_lane<lane>;
+  static constexpr int panels_a_chunk = 2 * simd::elements_a_lane<lane>;
   static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
 
   /// In how many ranges of columns at least a chunk of b stays in the L2, and at most a line has enough
   /// blocks in each.
   static int fewest_column_ranges(std::int64_t cols) {
-    const std::size_t all = std::size_t(cols) * panels_a_chunk * Types::row * sizeof(lane);
+    const std::size_t all = std::size_t(cols) * panels_a_chunk * in_lanes::row * sizeof(lane);
     return int(std::max<std::size_t>(1, ceil_div(all, chunk_bytes)));
   }
   static int most_column_ranges(std::int64_t cols) { return int(std::max<std::int64_t>(1, cols / 256)); }
@@ -191,8 +199,8 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   /// The columns of the chunk that begins at a panel, in `memory` if they are regrouped.
   static right right_of(arguments const& a, int panel, std::byte* memory) noexcept {
     const std::int64_t to = std::min<std::int64_t>(a.cols, std::int64_t(a.last_col) * Shape::cols);
-    return right::template of<Arch>(a, first_feature(a), round_up<std::int64_t>(to, granule), panel,
-                                    panels_from(a, panel), memory);
+    return right::of(a, first_feature(a), round_up<std::int64_t>(to, granule), panel, panels_from(a, panel),
+                     memory);
   }
 
   /// Adds what the panels of the chunk that begins at number `panel` contribute.
@@ -209,11 +217,10 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       T* const values = values_at(a, line, r->first);
       ahead next(now, line, count, panels_after);
       if (far) next.values = line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values;
-      const operands from{
-          now,
-          left_rows<Types>::template of<Arch>(now, std::int64_t(line) * Shape::rows,
-                                              std::int64_t(line + 1) * Shape::rows, 0, now.panels),
-          columns_of_b, line};
+      const operands from{now,
+                          left::of(now, std::int64_t(line) * Shape::rows,
+                                   std::int64_t(line + 1) * Shape::rows, 0, now.panels),
+                          columns_of_b, line};
       std::int32_t const* const cols = a.index.line(line).columns + r->first;
       std::int64_t b = 0;
       for_each_width([&]<int Blocks>(std::integral_constant<int, Blocks>) {
@@ -227,7 +234,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   struct range {
     std::int32_t first, last;
   };
-  static constexpr std::size_t left_bytes = left_rows<Types>::bytes(Shape::rows, panels_a_chunk);
+  static constexpr std::size_t left_bytes = left::bytes(Shape::rows, panels_a_chunk);
   static constexpr std::int64_t values_in_l2 = 512 << 10;
 
   /// Of scratch: packed rows of a, where each line's blocks are, regrouped columns of b.
@@ -258,7 +265,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   /// What the blocks of a line are made of.
   struct operands {
     arguments const& a;
-    left_rows<Types> rows;
+    left rows;
     right cols;
     int line;
   };
@@ -325,14 +332,14 @@ template <class Arch, class Types, class Shape> struct sampled_product {
                       ahead& next) {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
-    left_rows<Types> left{from.rows.first + row * Types::row, from.rows.stride};
+    left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
     reg acc[Blocks * rows];
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = simd::zero<Arch, T>(); });
     lane const* at[Blocks];
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
       const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
       // An overhanging column reads some other one; its sums are not stored.
-      at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * Types::row;
+      at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * in_lanes::row;
     });
     const int fetched = std::min(next.at + next.share, next.count);
     auto const *next_rows = next.next_rows, *soon = next.rows;
@@ -341,21 +348,21 @@ template <class Arch, class Types, class Shape> struct sampled_product {
         simd::prefetch<1>(next_rows + i * ahead::step);
         simd::prefetch<2>(soon + i * ahead::step);
       }
-      for (int t = 0; t < Types::row; t += lanes_a_column) {
+      for (int t = 0; t < in_lanes::row; t += lanes_a_column) {
         simd::reg<lane, Arch> xs[Blocks];
         unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
           xs[p] = simd::load<Arch>(at[p] + t * columns);
           if constexpr (rows > 1) simd::pin(xs[p]);
         });
         unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-          auto y = simd::repeat<lanes_a_column, Arch>(left.first + r * Types::row + t);
+          auto y = simd::repeat<lanes_a_column, Arch>(rows_of_a.first + r * in_lanes::row + t);
           if constexpr (Blocks > 1) simd::pin(y);
           unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
             acc[p * rows + r] = simd::multiply_add<lane, Arch>(y, xs[p], acc[p * rows + r]);
           });
         });
       }
-      left.first += left.stride;
+      rows_of_a.first += rows_of_a.stride;
       unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { at[p] += from.cols.stride; });
     }
     next.at = fetched;

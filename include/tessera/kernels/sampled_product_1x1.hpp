@@ -22,16 +22,18 @@ namespace tessera::inline TESSERA_ISA::kernels {
 template <class Arch, class Types> struct sampled_product<Arch, Types, block_shape<1, 1>> {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
-  using lane = typename Types::lane;
+  using in_lanes = sampled_lanes<Arch, Types>;
+  using lane = typename in_lanes::lane;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int width = std::min(4, lanes);
   static constexpr int together = lanes / width;  // groups whose sums fill a register
   static constexpr int columns = 1;
-  using right = right_columns<Types, columns>;
+  using left = left_rows<Arch, Types>;
+  using right = right_columns<Arch, Types, columns>;
   /// As many as give a row 64 lanes: what is done once for each group then weighs no more.
-  static constexpr int panels_together = simd::tokens_a_lane<lane>;
+  static constexpr int panels_together = simd::elements_a_lane<lane>;
 
   /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
   static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
@@ -87,7 +89,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 
   /// Of scratch: packed rows of a, and regrouped columns of b behind them.
   static std::size_t left_bytes(block_index const& index) {
-    return left_rows<Types>::bytes(rows_a_slice(index), panels_together);
+    return left::bytes(rows_a_slice(index), panels_together);
   }
   static std::size_t operand_bytes(block_index const& index, std::int64_t cols) {
     return left_bytes(index) + right::bytes(cols, panels_together);
@@ -181,17 +183,16 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 
   template <int Panels>
   static void multiply(arguments const& a, ranges const& r, lists const& l, int first, int last, int panel) {
-    const auto left = left_rows<Types>::template of<Arch>(a, first, last, panel, Panels);
-    const auto columns_of_b =
-        right::template of<Arch>(a, 0, a.cols, panel, Panels, a.scratch + left_bytes(a.index));
+    const auto rows_of_a = left::of(a, first, last, panel, Panels);
+    const auto columns_of_b = right::of(a, 0, a.cols, panel, Panels, a.scratch + left_bytes(a.index));
     for (int range = 0; range < r.count; ++range)
-      multiply_range<Panels>(a, r, l, left, columns_of_b, panel, range);
+      multiply_range<Panels>(a, r, l, rows_of_a, columns_of_b, panel, range);
   }
 
   template <int Panels>
-  static void multiply_range(arguments const& a, ranges const& r, lists const& l, left_rows<Types> left,
-                             right b, int panel, int range) {
-    constexpr int row = Types::row;
+  static void multiply_range(arguments const& a, ranges const& r, lists const& l, left rows_of_a, right b,
+                             int panel, int range) {
+    constexpr int row = in_lanes::row;
     lane const* const first = b.first + std::int64_t(range) * r.columns * row;
     const int end = l.start[range + 1];
     const int batches = std::max(1, (end - l.start[range]) / together);
@@ -206,7 +207,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       reg partial[together];
       unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
-        lane const* y = left.first + std::size_t(now.row) * row;
+        lane const* y = rows_of_a.first + std::size_t(now.row) * row;
         lane const* x[width];
         reg acc[width];
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -218,7 +219,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
         unroll<Panels * parts>([&](auto at) TESSERA_INLINE_LAMBDA {
           constexpr int p = at / parts, part = at % parts;
           for (int t = part * row / parts; t < (part + 1) * row / parts; t += lanes) {
-            auto ys = simd::load<Arch>(y + p * left.stride + t);
+            auto ys = simd::load<Arch>(y + p * rows_of_a.stride + t);
             simd::pin(ys);
             unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
               acc[i] = simd::multiply_add<lane, Arch>(ys, simd::load<Arch>(x[i] + p * b.stride + t), acc[i]);

@@ -7,7 +7,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -240,7 +240,7 @@ template <class Tree> struct stochastic {
   template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
     return of.value(at, sums, known);
   }
-  template <class Arch> simd::pairs<Arch> bits(std::int64_t number, std::int64_t first) const {
+  template <class Arch> simd::lane_bits<Arch> bits(std::int64_t number, std::int64_t first) const {
     return random_row(key, number).template from<Arch>(static_cast<std::uint32_t>(first));
   }
 };
@@ -262,20 +262,19 @@ template <class Name, class Tree> inline constexpr bool reads_pairs<named<Name, 
 
 }  // namespace tree
 
-/// Whether numbers that are rounded may be subnormal: what arithmetic on our threads has computed is not, as
-/// they flush such results to zero.
-enum class numbers : bool { any, computed };
+using simd::numbers;
 
-/// Stores two features of a lane, rounded as the tree says: to nearest, or by its random bits.
-template <numbers Are, class Tree, class Batch>
-TESSERA_INLINE void store_pair(bfloat16* to, Tree const& tree, Batch even, Batch odd, std::int64_t pair,
-                               std::int64_t token) {
+/// Stores the features of a lane, the first of which is a multiple of theirs, rounded as the tree says: to
+/// nearest, or by its random bits.
+///   token   number of the first token in the batch
+template <numbers Are, class E, class Tree, class Batch, int Features>
+TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)[Features],
+                                std::int64_t feature, std::int64_t token) {
   using Arch = typename Batch::arch_type;
   if constexpr (tree::is_stochastic<Tree>)
-    simd::store_pairs(to, simd::pack_stochastically(even, odd, tree.template bits<Arch>(pair, token)));
-  else if constexpr (Are == numbers::computed)
-    simd::store_pairs(to, simd::pack_computed(even, odd));
+    simd::store_lanes<Are>(to, features, tree.template bits<Arch>(feature / Features, token));
   else
-    simd::store_pairs(to, simd::pack(even, odd));
+    simd::store_lanes<Are>(to, features);
 }
+
 }  // namespace tessera::inline TESSERA_ISA::kernels

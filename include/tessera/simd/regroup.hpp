@@ -12,29 +12,19 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/elements.hpp>
+#include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
 // Registers whose lanes hold `Columns` columns of `lanes / Columns` consecutive tokens each, column by
 // column: the form in which a product that sums over tokens needs no reduction until its end, for any width
-// of block. Two numbers in bfloat16 that are multiplied stand in one lane: two tokens of one feature.
+// of block. Where an instruction multiplies pairs of elements, two tokens of one feature
+// stand in one lane.
 
 namespace tessera::inline TESSERA_ISA::simd {
 
-/// Tokens in a lane of std::uint32_t, the bits of two numbers in bfloat16, or of another type, which is the
-/// number itself.
-template <class Lane> inline constexpr int tokens_a_lane = std::is_same_v<Lane, std::uint32_t> ? 2 : 1;
-/// Lanes of one feature of a panel.
-template <class Lane> inline constexpr int lanes_a_panel = panel_tokens / tokens_a_lane<Lane>;
-
-/// a · b + sum in each lane, over the tokens in it.
-template <class Lane, class Arch, class Sum>
-TESSERA_INLINE Sum multiply_add(reg<Lane, Arch> a, reg<Lane, Arch> b, Sum sum) {
-  if constexpr (tokens_a_lane<Lane> == 2)
-    return add_dot<Arch>(sum, a, b);
-  else
-    return fma<Arch, Lane>(a, b, sum);
-}
+/// Lanes of one feature of a panel, each of one token, or of two in a simd::pair.
+template <class Lane> inline constexpr int lanes_a_panel = panel_tokens / elements_a_lane<Lane>;
 
 /// True where the permutation of two registers is one instruction.
 template <class T, class Arch>
@@ -49,7 +39,7 @@ namespace detail {
 /// One register out of two: lane i is lane Index::at(i) of the 2 * lanes of a and b.
 template <class T, class Arch, class Index>
 TESSERA_INLINE reg<T, Arch> permute(reg<T, Arch> a, reg<T, Arch> b, Index) {
-  using vector = typename compiler_vector<T, lanes<T, Arch>>::type;
+  using vector = typename compiler_vector<typename moved<T>::as, lanes<T, Arch>>::type;
   return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
     return std::bit_cast<reg<T, Arch>>(
         __builtin_shufflevector(std::bit_cast<vector>(a), std::bit_cast<vector>(b), Index::at(i)...));
@@ -87,24 +77,22 @@ template <int Lanes, int Odd> struct alternate {
 }  // namespace detail
 
 /// The features of a panel that share its lanes, each in a register of its own: the tokens of so many lanes
-/// from `first` on, in bfloat16 two by two or widened.
+/// from `first` on, two by two or widened.
 template <class Lane, class Arch, class X>
 TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>* to) {
-  if constexpr (std::is_same_v<X, Lane>) {
-    to[0] = load<Arch>(features + first);
-  } else if constexpr (tokens_a_lane<Lane> == 1) {
-    const auto both = load_pairs<Arch>(features + 2 * first);
-    to[0] = even_feature<Arch>(both).data;
-    to[1] = odd_feature<Arch>(both).data;
+  constexpr int share = element_traits<X>::features_a_lane;
+  if constexpr (std::is_same_v<Lane, accumulator_t<X>>) {
+    widen_lanes<Arch>(features + share * first, to);
   } else {
+    static_assert(std::is_same_v<Lane, stored_lane<X>>);
     constexpr int n = lanes<Lane, Arch>;
     using halves = reg<std::uint16_t, Arch>;
-    const auto a = std::bit_cast<halves>(load_pairs<Arch>(features + 4 * first).data);
-    const auto b = std::bit_cast<halves>(load_pairs<Arch>(features + 4 * first + 2 * n).data);
-    to[0] = std::bit_cast<reg<Lane, Arch>>(
-        detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, 0>{}));
-    to[1] = std::bit_cast<reg<Lane, Arch>>(
-        detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, 1>{}));
+    const auto a = std::bit_cast<halves>(load_lanes<Arch>(features + 4 * first));
+    const auto b = std::bit_cast<halves>(load_lanes<Arch>(features + 4 * first + 2 * n));
+    unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+      to[i] = std::bit_cast<reg<Lane, Arch>>(
+          detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, i>{}));
+    });
   }
 }
 

@@ -5,6 +5,8 @@
 // work on `reg`, the compiler's own vector type; ops work on `batch`, for which xsimd overloads the
 // arithmetic.
 
+#include <bit>
+#include <cstring>
 #include <type_traits>
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -32,22 +34,39 @@ using native = xsimd::default_arch;
 
 template <class T, class Arch = native> using batch = xsimd::batch<T, Arch>;
 
-template <class T, class Arch = native> using reg = typename batch<T, Arch>::register_type;
+/// The number as which a lane of T is moved: T, if it is a number itself.
+template <class T> struct moved {
+  using as = T;
+};
+
+template <class T, class Arch = native>
+using reg = typename batch<typename moved<T>::as, Arch>::register_type;
 
 /// Values of T in a register.
-template <class T, class Arch = native> inline constexpr int lanes = static_cast<int>(batch<T, Arch>::size);
+template <class T, class Arch = native>
+inline constexpr int lanes = static_cast<int>(batch<typename moved<T>::as, Arch>::size);
 
 // xsimd's aligned forms contain an assert: a branch at every load where NDEBUG is not defined.
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> load(T const* from) {
-  return batch<T, Arch>::load_unaligned(from).data;
+  if constexpr (std::is_arithmetic_v<T>) {
+    return batch<T, Arch>::load_unaligned(from).data;
+  } else {
+    reg<T, Arch> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
 }
 
 template <class Arch, class T> TESSERA_INLINE void store(T* to, reg<T, Arch> value) {
-  batch<T, Arch>(value).store_unaligned(to);
+  if constexpr (std::is_arithmetic_v<T>)
+    batch<T, Arch>(value).store_unaligned(to);
+  else
+    std::memcpy(static_cast<void*>(to), &value, sizeof value);
 }
 
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> broadcast(T value) {
-  return batch<T, Arch>(value).data;
+  using number = typename moved<T>::as;
+  return batch<number, Arch>(std::bit_cast<number>(value)).data;
 }
 
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> zero() { return batch<T, Arch>(T(0)).data; }

@@ -11,7 +11,7 @@
 
 #include <tessera/eval/account.hpp>
 
-// The weight gradient of activations in bfloat16, or of one in bfloat16 and one in float, kept in float.
+// The weight gradient of activations of narrow elements, or of one of these and one in float, kept in float.
 
 using namespace tessera;
 using support::filled;
@@ -87,15 +87,21 @@ template <class A, class B, class Block> void check_all() {
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE(
-    "bfloat16: sampled products equal the triple loop, with the same bits for any threads", Block, pairs) {
+    "narrow: sampled products equal the triple loop, with the same bits for any threads", Block, pairs) {
   check_all<bfloat16, bfloat16, Block>();
 }
 TEST_CASE_TEMPLATE_APPLY(pairs, blocks);
 
-TEST_CASE("bfloat16: one operand of a sampled product may be in float") {
+TEST_CASE("narrow: sampled products of float16 equal the triple loop") {
+  check_all<float16, float16, block_shape<16>>();
+  check_all<float16, float16, block_shape<1>>();
+}
+
+TEST_CASE("narrow: one operand of a sampled product may be in float") {
   check_all<bfloat16, float, block_shape<8>>();
   check_all<float, bfloat16, block_shape<10, 6>>();
   check_all<float, bfloat16, block_shape<1>>();
+  check_all<float16, float, block_shape<4>>();
 }
 
 TEST_CASE("account: a sampled product counts its operands and its sums in their own bytes") {

@@ -9,11 +9,13 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 #include <support/larger.hpp>
+#include <support/types.hpp>
 
 #include <tessera/eval/account.hpp>
 
-// Statements with operands and destinations in bfloat16 compute what the same statement computes in float, to
-// the bit: operands are widened where they are read, and the result is rounded once, where it is stored.
+// Statements with operands and destinations of narrow elements compute what the same statement computes in
+// float, to the bit: operands are widened where they are read, and the result is rounded once, where it is
+// stored.
 
 using namespace tessera;
 using support::bound;
@@ -24,31 +26,33 @@ using support::same_bits;
 namespace {
 
 /// The same values in float.
-panel_matrix<float> wide(panel_matrix<bfloat16> const& x) {
+template <element E> panel_matrix<float> wide(panel_matrix<E> const& x) {
   panel_matrix<float> y(x.features(), x.tokens());
   copy(x, y);
   return y;
 }
-template <domain Axis> axis_vector<float, Axis> wide(axis_vector<bfloat16, Axis> const& x) {
+template <element E, domain Axis> axis_vector<float, Axis> wide(axis_vector<E, Axis> const& x) {
   axis_vector<float, Axis> y(x.size());
   std::copy(x.begin(), x.end(), y.begin());
   return y;
 }
-template <class Block> block_sparse_matrix<float, Block> wide(block_sparse_matrix<bfloat16, Block> const& x) {
+template <element E, class Block>
+block_sparse_matrix<float, Block> wide(block_sparse_matrix<E, Block> const& x) {
   block_sparse_matrix<float, Block> y(x.rows(), x.cols(), x.stored());
   std::copy(x.begin(), x.end(), y.begin());
   return y;
 }
 
 /// True if `got` is `exact` rounded to nearest, padding included.
-bool rounded(panel_matrix<bfloat16> const& got, panel_matrix<float> const& exact) {
-  panel_matrix<bfloat16> expected(exact.features(), exact.tokens());
+template <element E> bool rounded(panel_matrix<E> const& got, panel_matrix<float> const& exact) {
+  panel_matrix<E> expected(exact.features(), exact.tokens());
   copy(exact, expected);
   return same_bits(got, expected);
 }
 template <class Narrow, class Wide> bool rounded(Narrow const& got, Wide const& exact) {
   Narrow expected = got;
-  std::transform(exact.begin(), exact.end(), expected.begin(), [](float v) { return bfloat16(v); });
+  std::transform(exact.begin(), exact.end(), expected.begin(),
+                 [](float v) { return typename Narrow::value_type(v); });
   return same_bits(got, expected) && support::padding_is_zero(got);
 }
 
@@ -57,21 +61,22 @@ constexpr std::initializer_list<std::int64_t> feature_counts = {1, 2, 35, 48};
 
 }  // namespace
 
-TEST_CASE("bfloat16: elementwise statements equal the float one, rounded once") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: elementwise statements equal the float one, rounded once", E,
+                          elementwise) {
   for (const int threads : {1, 3}) {
     context ctx(threads, oversubscribe::allowed);
     for (const std::int64_t tokens : token_counts)
       for (const std::int64_t features : feature_counts) {
         INFO(features, " features of ", tokens, " tokens on ", threads, " threads");
-        const auto x = filled(panel_matrix<bfloat16>(features, tokens), 1);
-        const auto y = filled(panel_matrix<bfloat16>(features, tokens), 2);
+        const auto x = filled(panel_matrix<E>(features, tokens), 1);
+        const auto y = filled(panel_matrix<E>(features, tokens), 2);
         const auto other = filled(panel_matrix<float>(features, tokens), 3);
-        const auto b = filled(feature_vector<bfloat16>(features), 4);
-        const auto r = filled(token_vector<bfloat16>(tokens), 5);
+        const auto b = filled(feature_vector<E>(features), 4);
+        const auto r = filled(token_vector<E>(tokens), 5);
         const auto wx = wide(x), wy = wide(y);
         const auto wb = wide(b);
         const auto wr = wide(r);
-        auto z = filled(panel_matrix<bfloat16>(features, tokens), 6);
+        auto z = filled(panel_matrix<E>(features, tokens), 6);
         panel_matrix<float> exact(features, tokens), f = exact;
 
         run(ctx, z = x * y + b, exact = wx * wy + wb);
@@ -87,11 +92,11 @@ TEST_CASE("bfloat16: elementwise statements equal the float one, rounded once") 
       }
   }
 }
+TEST_CASE_TEMPLATE_APPLY(elementwise, support::narrow_elements);
 
-TEST_CASE("bfloat16: a destination may be an operand") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: a destination may be an operand", E, in_place) {
   context ctx(1);
-  const auto x = filled(panel_matrix<bfloat16>(35, 70), 1),
-             before = filled(panel_matrix<bfloat16>(35, 70), 2);
+  const auto x = filled(panel_matrix<E>(35, 70), 1), before = filled(panel_matrix<E>(35, 70), 2);
   auto y = before;
   panel_matrix<float> exact(35, 70);
   run(ctx, y += x * 3, exact = wide(before) + wide(x) * 3);
@@ -100,22 +105,24 @@ TEST_CASE("bfloat16: a destination may be an operand") {
   run(ctx, y = y * y - y, exact = wide(before) * wide(before) - wide(before));
   CHECK(rounded(y, exact));
 }
+TEST_CASE_TEMPLATE_APPLY(in_place, support::narrow_elements);
 
-TEST_CASE("bfloat16: converted tensors go from float and back") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: converted tensors go from float and back", E, conversions) {
   context ctx(1);
   const auto x = filled(panel_matrix<float>(35, 70), 1);
-  panel_matrix<bfloat16> narrow(35, 70);
+  panel_matrix<E> narrow(35, 70);
   panel_matrix<float> back(35, 70);
   run(ctx, narrow = converted(x), back = converted(narrow));
   CHECK(rounded(narrow, x));
   CHECK(same_bits(back, wide(narrow)));
   const auto m = support::random_matrix<float, block_shape<10, 6>>(151, 77, 0.3, 1);
-  block_sparse_matrix<bfloat16, block_shape<10, 6>> w(151, 77, m.stored());
+  block_sparse_matrix<E, block_shape<10, 6>> w(151, 77, m.stored());
   run(ctx, w = converted(m));
   CHECK(rounded(w, m));
 }
+TEST_CASE_TEMPLATE_APPLY(conversions, support::narrow_elements);
 
-TEST_CASE("bfloat16: infinity and not-a-number pass through, too large results become infinite") {
+TEST_CASE("narrow: infinity and not-a-number pass through, too large results become infinite") {
   context ctx(1);
   panel_matrix<bfloat16> x(4, 3), y(4, 3);
   x(0, 0) = std::numeric_limits<bfloat16>::infinity();
@@ -130,14 +137,15 @@ TEST_CASE("bfloat16: infinity and not-a-number pass through, too large results b
   CHECK(float(y(0, 1)) == 0);
 }
 
-TEST_CASE("bfloat16: reductions sum in float, in the order of the float statement") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: reductions sum in float, in the order of the float statement", E,
+                          reductions) {
   context ctx(2, oversubscribe::allowed);
   for (const std::int64_t tokens : token_counts)
     for (const std::int64_t features : feature_counts) {
       INFO(features, " features of ", tokens, " tokens");
-      const auto x = filled(panel_matrix<bfloat16>(features, tokens), 1);
+      const auto x = filled(panel_matrix<E>(features, tokens), 1);
       const auto wx = wide(x);
-      token_vector<bfloat16> r(tokens);
+      token_vector<E> r(tokens);
       token_vector<float> exact_r(tokens);
       run(ctx, r = sum_features(x * x), exact_r = sum_features(wx * wx));
       CHECK(rounded(r, exact_r));
@@ -145,7 +153,7 @@ TEST_CASE("bfloat16: reductions sum in float, in the order of the float statemen
       CHECK(rounded(r, exact_r));
       run(ctx, r = exp(mean_features(x)) * r, exact_r = exp(mean_features(wx)) * exact_r);
       CHECK(rounded(r, exact_r));
-      auto b = filled(feature_vector<bfloat16>(features), 2);
+      auto b = filled(feature_vector<E>(features), 2);
       auto exact_b = wide(b);
       run(ctx, b += sum_tokens(x + b), exact_b += sum_tokens(wx + exact_b));
       CHECK(rounded(b, exact_b));
@@ -159,13 +167,14 @@ TEST_CASE("bfloat16: reductions sum in float, in the order of the float statemen
       CHECK(total(ctx, x * x) == total(ctx, wx * wx));
     }
 }
+TEST_CASE_TEMPLATE_APPLY(reductions, support::narrow_elements);
 
-TEST_CASE("bfloat16: a local value keeps its float") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: a local value keeps its float", E, locals) {
   context ctx(1);
   for (const std::int64_t tokens : token_counts) {
-    const auto x = filled(panel_matrix<bfloat16>(33, tokens), 1);
+    const auto x = filled(panel_matrix<E>(33, tokens), 1);
     const auto wx = wide(x);
-    panel_matrix<bfloat16> y(33, tokens), z(33, tokens);
+    panel_matrix<E> y(33, tokens), z(33, tokens);
     panel_matrix<float> exact_y(33, tokens), exact_z(33, tokens);
     const auto h = local(gelu(x));
     const auto exact_h = local(gelu(wx));
@@ -177,13 +186,14 @@ TEST_CASE("bfloat16: a local value keeps its float") {
     CHECK(rounded(z, exact_z));
   }
 }
+TEST_CASE_TEMPLATE_APPLY(locals, support::narrow_elements);
 
-TEST_CASE_TEMPLATE("bfloat16: statements on the values of matrices", Block, block_shape<8>,
-                   block_shape<10, 6>, block_shape<1>) {
+namespace {
+template <class E, class Block> void check_values() {
   context ctx(2, oversubscribe::allowed);
   for (const double density : {0.0, 0.3, 1.0}) {
     INFO("density ", density);
-    const auto a = support::random_matrix<bfloat16, Block>(151, 77, density, 1);
+    const auto a = support::random_matrix<E, Block>(151, 77, density, 1);
     const auto g = filled(wide(a), 2);
     auto w = a;
     auto exact = wide(a);
@@ -197,31 +207,41 @@ TEST_CASE_TEMPLATE("bfloat16: statements on the values of matrices", Block, bloc
     CHECK(total(ctx, square(w)) == total(ctx, square(wide(w))));
   }
 }
+}  // namespace
 
-TEST_CASE("bfloat16: statements on vectors") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: statements on the values of matrices", E, values) {
+  check_values<E, block_shape<8>>();
+  check_values<E, block_shape<10, 6>>();
+  check_values<E, block_shape<1>>();
+}
+TEST_CASE_TEMPLATE_APPLY(values, support::narrow_elements);
+
+TEST_CASE_TEMPLATE_DEFINE("narrow: statements on vectors", E, vectors) {
   context ctx(2, oversubscribe::allowed);
-  auto a = filled(feature_vector<bfloat16>(5001), 1);
+  auto a = filled(feature_vector<E>(5001), 1);
   auto exact = wide(a);
   run(ctx, a = a * 0.5 + exp(a), exact = exact * 0.5 + exp(exact));
   CHECK(rounded(a, exact));
-  auto r = filled(token_vector<bfloat16>(130), 2);
+  auto r = filled(token_vector<E>(130), 2);
   auto exact_r = wide(r);
   run(ctx, r += r * r, exact_r += exact_r * exact_r);
   CHECK(rounded(r, exact_r));
 }
+TEST_CASE_TEMPLATE_APPLY(vectors, support::narrow_elements);
 
-TEST_CASE("bfloat16: a product in float reads its bias and its residual in bfloat16") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: a product in float reads its bias and its residual of narrow elements", E,
+                          bias) {
   context ctx(2, oversubscribe::allowed);
   const auto w = support::random_matrix<float, block_shape<8>>(50, 37, 0.4, 1);
   for (const std::int64_t tokens : token_counts) {
-    const auto x = filled(panel_matrix<bfloat16>(37, tokens), 2),
-               r = filled(panel_matrix<bfloat16>(50, tokens), 3);
-    const auto b = filled(feature_vector<bfloat16>(50), 4);
+    const auto x = filled(panel_matrix<E>(37, tokens), 2), r = filled(panel_matrix<E>(50, tokens), 3);
+    const auto b = filled(feature_vector<E>(50), 4);
     panel_matrix<float> y(50, tokens), exact(50, tokens);
     run(ctx, y = relu(w * (2 * x) + b) + r, exact = relu(w * (2 * wide(x)) + wide(b)) + wide(r));
     CHECK(same_bits(y, exact));
   }
 }
+TEST_CASE_TEMPLATE_APPLY(bias, support::narrow_elements);
 
 namespace {
 /// y = W·x + b and x = Wᵀ·y against the triple loop in double, sums of at most `terms` products in float and
@@ -252,9 +272,8 @@ template <class W, class X, class Y, class Block> void check_products() {
     for (std::int64_t f = 0; f < got.features(); ++f)
       for (std::int64_t t = 0; t < tokens; ++t) {
         const double exact = change(f, sums(f, t));
-        const double allowed =
-            support::bound<float>(terms + 1, sizes(f, t) + 1) * slope +
-            (std::is_same_v<T, bfloat16> ? unit_roundoff<bfloat16> * std::abs(exact) * 1.01 : 0);
+        const double allowed = support::bound<float>(terms + 1, sizes(f, t) + 1) * slope +
+                               (std::is_same_v<T, float> ? 0 : unit_roundoff<T> * std::abs(exact) * 1.01);
         worst = support::larger(worst, support::multiple(std::abs(double(got(f, t)) - exact), allowed));
       }
     CHECK(worst <= 1);
@@ -266,23 +285,27 @@ template <class W, class X, class Y, class Block> void check_products() {
 }
 }  // namespace
 
-TEST_CASE("bfloat16: products of bfloat16 equal the triple loop, rounded once") {
-  check_products<bfloat16, bfloat16, bfloat16, block_shape<16>>();
-  check_products<bfloat16, bfloat16, bfloat16, block_shape<1>>();
-  check_products<bfloat16, bfloat16, bfloat16, block_shape<5, 3>>();
+TEST_CASE_TEMPLATE_DEFINE("narrow: products of narrow elements equal the triple loop, rounded once", E,
+                          products) {
+  check_products<E, E, E, block_shape<16>>();
+  check_products<E, E, E, block_shape<1>>();
+  check_products<E, E, E, block_shape<5, 3>>();
 }
-TEST_CASE("bfloat16: weights, activation and result may differ in type") {
-  check_products<bfloat16, bfloat16, float, block_shape<4>>();
-  check_products<bfloat16, float, bfloat16, block_shape<8>>();
-  check_products<float, bfloat16, float, block_shape<16>>();
+TEST_CASE_TEMPLATE_APPLY(products, support::narrow_elements);
+TEST_CASE_TEMPLATE_DEFINE("narrow: weights, activation and result may differ in type", E, mixed) {
+  check_products<E, E, float, block_shape<4>>();
+  check_products<E, float, E, block_shape<8>>();
+  check_products<float, E, float, block_shape<16>>();
 }
+TEST_CASE_TEMPLATE_APPLY(mixed, support::narrow_elements);
 
-TEST_CASE("stochastic: results are one of two neighbours, their mean is the exact one, the key decides") {
+TEST_CASE_TEMPLATE_DEFINE(
+    "stochastic: results are one of two neighbours, their mean is the exact one, the key decides", E,
+    neighbours) {
   constexpr std::int64_t features = 35, tokens = 1000;
   context one(1), three(3, oversubscribe::allowed);
   const auto x = filled(panel_matrix<float>(features, tokens), 1);
-  panel_matrix<bfloat16> y(features, tokens), again(features, tokens), other(features, tokens),
-      few(features, 70);
+  panel_matrix<E> y(features, tokens), again(features, tokens), other(features, tokens), few(features, 70);
   panel_matrix<float> first(features, 70);
   for (std::int64_t f = 0; f < features; ++f)
     for (std::int64_t t = 0; t < 70; ++t) first(f, t) = x(f, t);
@@ -296,21 +319,23 @@ TEST_CASE("stochastic: results are one of two neighbours, their mean is the exac
   std::int64_t moved = 0, different = 0;
   for (std::int64_t f = 0; f < features; ++f)
     for (std::int64_t t = 0; t < tokens; ++t) {
-      const auto bits = std::bit_cast<std::uint32_t>(x(f, t));
-      const auto lower = double(std::bit_cast<float>(bits & 0xffff0000u));
-      const auto upper = double(std::bit_cast<float>((bits & 0xffff0000u) + 0x10000u));
       const double exact = double(x(f, t)), got = double(y(f, t));
+      const auto code = std::bit_cast<std::uint16_t>(E(exact));
+      const bool beyond = std::abs(double(E(exact))) > std::abs(exact);
+      const auto lower = double(std::bit_cast<E>(std::uint16_t(code - beyond)));
+      const auto upper = double(std::bit_cast<E>(std::uint16_t(code - beyond + 1)));
       REQUIRE((got == lower || got == upper));
       if (t < 70) REQUIRE(double(few(f, t)) == got);
       errors += got - exact;
       variance += std::abs((upper - exact) * (exact - lower));
-      moved += got != double(bfloat16(exact));
+      moved += got != double(E(exact));
       different += got != double(other(f, t));
     }
   CHECK(std::abs(errors) < 5 * std::sqrt(variance));  // five standard deviations
   CHECK(moved > features * tokens / 8);               // a quarter on average
   CHECK(different > features * tokens / 8);           // a third
 }
+TEST_CASE_TEMPLATE_APPLY(neighbours, support::narrow_elements);
 
 TEST_CASE("stochastic: a product is rounded as its stored value would be") {
   context ctx(2, oversubscribe::allowed);

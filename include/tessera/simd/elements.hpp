@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/float16.hpp>
+#include <tessera/simd/lane.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Elements of any type to registers of their accumulator and back.
+
+namespace tessera::inline TESSERA_ISA::simd {
+
+/// Values that stand one after the other in memory.
+template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> load_values(E const* from) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    return batch<E, Arch>::load_unaligned(from);
+  } else {
+    narrow<Arch> values;
+    std::memcpy(&values, from, sizeof values);
+    return lane<E>::template widened<Arch>(values);
+  }
+}
+/// Rounded to nearest; or, with some random bits for each, by round_stochastically.
+template <class Arch, class E, class... Random>
+TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& value, Random const&... random) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    value.store_unaligned(to);
+  } else {
+    const narrow<Arch> values = lane<E>::rounded(value, random...);
+    std::memcpy(static_cast<void*>(to), &values, sizeof values);
+  }
+}
+
+/// One value, in all lanes.
+template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> broadcast_value(E value) {
+  if constexpr (element_traits<E>::features_a_lane == 1)
+    return batch<E, Arch>(value);
+  else
+    return lane<E>::template broadcast<Arch>(value);
+}
+
+/// The lanes of some tokens, which hold the features of elements E.
+template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> load_lanes(E const* from) {
+  return load<Arch>(reinterpret_cast<stored_lane<E> const*>(from));
+}
+/// One lane, at all tokens.
+template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> broadcast_lane(E const* from) {
+  stored_lane<E> one;
+  std::memcpy(static_cast<void*>(&one), from, sizeof one);
+  return broadcast<Arch>(one);
+}
+
+/// The features that share the lanes of some tokens, to where they stand in a panel: each rounded to nearest,
+/// or by round_stochastically with so many random bits of each lane.
+template <numbers Are, class Arch, class E, int Features, class... Random>
+TESSERA_INLINE void store_lanes(E* to, batch<accumulator_t<E>, Arch> const (&features)[Features],
+                                Random const&... random) {
+  static_assert(Features == element_traits<E>::features_a_lane);
+  if constexpr (Features == 1)
+    features[0].store_unaligned(to);
+  else if constexpr (sizeof...(random) == 0)
+    store<Arch>(reinterpret_cast<stored_lane<E>*>(to), lane<E>::template packed<Are>(features).data);
+  else
+    store<Arch>(reinterpret_cast<stored_lane<E>*>(to), lane<E>::packed(features, random...).data);
+}
+
+/// What products multiply where elements E are stored: these, if an instruction multiplies their lanes, or
+/// else what they become when they are widened.
+template <class E, class Arch>
+using factor = std::conditional_t<multiplies<stored_lane<E>, Arch>, E, accumulator_t<E>>;
+
+/// One feature of a panel, from some token on.
+template <class Arch, class E>
+TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::int64_t feature, int token) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    return batch<E, Arch>::load_unaligned(panel + place_in_panel<E>(feature, token));
+  } else {
+    const bool odd = (feature & 1) != 0;  // known where it matters
+    const lane_bits<Arch> both = load_lanes<Arch>(panel + place_in_panel<E>(feature - odd, token));
+    return odd ? lane<E>::template feature<1>(both) : lane<E>::template feature<0>(both);
+  }
+}
+
+/// The features that share a lane, each in a register of its own.
+template <class Arch, class E>
+TESSERA_INLINE void widen_lanes(E const* from, reg<accumulator_t<E>, Arch>* to) {
+  const auto together = load_lanes<Arch>(from);
+  if constexpr (element_traits<E>::features_a_lane == 1)
+    to[0] = together;
+  else
+    unroll<element_traits<E>::features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      to[i] = lane<E>::template feature<i>(lane_bits<Arch>(together)).data;
+    });
+}
+
+/// Features of a panel, the first of which begins a lane, at some tokens, one by one.
+template <class Arch, class E>
+TESSERA_INLINE void widen_features(E const* panel, std::int64_t first, std::int64_t last, int token,
+                                   int last_token, accumulator_t<E>* to) {
+  using wide = accumulator_t<E>;
+  constexpr int share = element_traits<E>::features_a_lane;
+  for (std::int64_t f = first; f < last; f += share, to += share * panel_tokens)
+    for (int t = token; t < last_token; t += lanes<wide, Arch>) {
+      reg<wide, Arch> features[share];
+      widen_lanes<Arch>(panel + place_in_panel<E>(f, t), features);
+      unroll<share>([&](auto i)
+                        TESSERA_INLINE_LAMBDA { store<Arch>(to + i * panel_tokens + t, features[i]); });
+    }
+}
+
+/// Features of a whole panel, from one on that begins a lane, that were computed in the accumulator in the
+/// same order: each rounded to nearest. Nothing is to be done where the two are one.
+template <class Arch, class E>
+TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E* panel) {
+  using wide = batch<accumulator_t<E>, Arch>;
+  constexpr int share = element_traits<E>::features_a_lane;
+  if constexpr (share > 1)
+    for (int at = 0; at < features * panel_tokens; at += share * panel_tokens)
+      for (int token = 0; token < panel_tokens; token += int(wide::size)) {
+        wide lane[share];
+        unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+          lane[i] = wide::load_unaligned(from + at + i * panel_tokens + token);
+        });
+        store_lanes<numbers::computed>(panel + at + share * token, lane);
+      }
+}
+
+}  // namespace tessera::inline TESSERA_ISA::simd

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace tessera::inline TESSERA_ISA::simd {
+
+/// A lane of four bytes that holds two elements: two features of a token, or two tokens of a feature.
+template <class E> struct pair {
+  E first, second;
+};
+template <class E> struct moved<pair<E>> {
+  using as = std::uint32_t;
+};
+
+/// What is rounded: any numbers, or those that arithmetic on our threads has computed, which are no
+/// subnormal floats.
+enum class numbers : bool { any, computed };
+
+/// How elements E stand in lanes, and how they become their accumulators. All of a format that code outside
+/// of its own header knows: specialised for each in which features share a lane. These have
+///   stored                                    a lane in memory
+///   widened(narrow<Arch>)                     values that stood one after the other: exact
+///   broadcast(E)                              one value, in all lanes
+///   rounded(batch), rounded(batch, random)    the reverse, to nearest or by round_stochastically
+///   feature<I>(lane_bits<Arch>)               feature I of each lane, widened
+///   packed<numbers>(features)                 the reverse, to nearest
+///   multiply_add(a, b, sum)                   sum + Σ a · b over the features of a lane, only where that is
+///                                             one instruction
+/// and round to the same bits as a single E on every instruction set.
+template <class E> struct lane {
+  using stored = E;
+};
+
+/// A lane of a panel in memory: one feature of a token, or those that share it.
+template <class E> using stored_lane = typename lane<E>::stored;
+
+/// A register of lanes of four bytes, as bits.
+template <class Arch> using lane_bits = batch<std::uint32_t, Arch>;
+
+/// As many elements of two bytes as a register has lanes of four, as bits.
+template <class Arch>
+using narrow = typename compiler_vector<std::uint16_t, lanes<std::uint32_t, Arch>>::type;
+
+namespace detail {
+template <class Arch>
+using wide_bits = typename compiler_vector<std::uint32_t, lanes<std::uint32_t, Arch>>::type;
+
+/// Numbers of two bytes to the lower halves of lanes, and back.
+template <class Arch> TESSERA_INLINE lane_bits<Arch> to_lanes(narrow<Arch> halves) {
+  return std::bit_cast<reg<std::uint32_t, Arch>>(__builtin_convertvector(halves, wide_bits<Arch>));
+}
+template <class Arch> TESSERA_INLINE narrow<Arch> lower_halves(lane_bits<Arch> bits) {
+  return __builtin_convertvector(std::bit_cast<wide_bits<Arch>>(bits.data), narrow<Arch>);
+}
+
+template <class Lane> struct element_in {
+  using type = Lane;
+};
+template <class E> struct element_in<pair<E>> {
+  using type = E;
+};
+}  // namespace detail
+
+/// Elements of a lane.
+template <class Lane>
+inline constexpr int elements_a_lane = int(sizeof(Lane) / sizeof(typename detail::element_in<Lane>::type));
+
+/// True where one instruction multiplies two lanes and adds what their elements give to an accumulator.
+template <class Lane, class Arch> inline constexpr bool multiplies = true;
+template <class E, class Arch>
+inline constexpr bool multiplies<pair<E>, Arch> =
+    requires(reg<pair<E>, Arch> a, reg<float, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
+
+/// a · b + sum in each lane, over the elements in it.
+template <class Lane, class Arch, class Sum>
+  requires multiplies<Lane, Arch>
+TESSERA_INLINE Sum multiply_add(reg<Lane, Arch> a, reg<Lane, Arch> b, Sum sum) {
+  if constexpr (elements_a_lane<Lane> == 1)
+    return fma<Arch, Lane>(a, b, sum);
+  else
+    return lane<typename detail::element_in<Lane>::type>::template multiply_add<Arch>(a, b, sum);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::simd
