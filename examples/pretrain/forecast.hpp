@@ -11,6 +11,7 @@
 
 #include <tessera/tessera.hpp>
 
+#include "precision.hpp"
 #include "report.hpp"
 
 namespace pretrain {
@@ -59,8 +60,8 @@ template <tessera::element T> double product_speed(tessera::context& ctx) {
 inline std::string forecast(settings const& s, int symbols, tessera::context& ctx) {
   // A step's share of the speed of a product, measured with the default settings on two Zen 5 cores.
   constexpr double dense_share = 0.7, sparse_share = 0.45;
-  const bool narrow = s.precision == "bfloat16";
-  const double speed = narrow ? product_speed<tessera::bfloat16>(ctx) : product_speed<float>(ctx);
+  const double speed = with_element(
+      s.precision, [&]<class Element>(std::type_identity<Element>) { return product_speed<Element>(ctx); });
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
   table t{{""}, {}};
   std::vector<table_row> rows(10);

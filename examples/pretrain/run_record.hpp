@@ -12,6 +12,7 @@
 
 #include "curves.hpp"
 #include "model.hpp"
+#include "precision.hpp"
 #include "settings.hpp"
 #include "text.hpp"
 
@@ -54,8 +55,9 @@ inline model_description description_of(settings const& s, variant const& v, int
 
 inline nn::model_size size_of(model_description const& what) {
   const tessera::block_size block{what.block, what.block};
-  return what.precision == "float" ? nn::gpt_size<float>(what.shape, block)
-                                   : nn::gpt_size<tessera::bfloat16>(what.shape, block);
+  return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
+    return nn::gpt_size<Element>(what.shape, block);
+  });
 }
 
 /// How the training of a variant went so far: what a checkpoint holds besides the model.

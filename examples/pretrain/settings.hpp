@@ -14,6 +14,7 @@
 #include <tessera/io/json_parser.hpp>
 
 #include "options.hpp"
+#include "precision.hpp"
 
 namespace pretrain {
 
@@ -67,7 +68,7 @@ inline option_table<settings> const& settings_table() {
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
-        {"precision", &s::precision, "float|bfloat16",
+        {"precision", &s::precision, precisions,
          "of weights and activations; gradients, masters of the weights and moments are float"}}},
       {"Sparsity",
        {{"only", &s::only, "dense|sparse|both", "which of the two models to train"},

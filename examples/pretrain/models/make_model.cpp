@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/block_shape.hpp>
 
 #include "../model.hpp"
+#include "../precision.hpp"
 
 namespace pretrain {
 
@@ -29,10 +29,9 @@ std::unique_ptr<model> with_block(model_description const& what, tessera::contex
 }  // namespace
 
 std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
-  if (what.precision == "float") return with_block<float>(what, ctx);
-  if (what.precision == "bfloat16") return with_block<tessera::bfloat16>(what, ctx);
-  throw tessera::option_error(
-      tessera::message("[model] precision ", what.precision, "; there are float, bfloat16"));
+  return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
+    return with_block<Element>(what, ctx);
+  });
 }
 
 }  // namespace pretrain

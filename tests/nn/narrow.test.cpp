@@ -8,20 +8,19 @@
 
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
+#include <support/types.hpp>
 
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 
-// Layers in bfloat16 beside the same layers in float: weights, inputs and what comes from above are the same
-// numbers, so they differ only by what bfloat16 activations are rounded to.
+// Layers of narrow elements beside the same layers in float: weights, inputs and what comes from above are
+// the same numbers, so they differ only by what narrow activations are rounded to.
 
 using namespace tessera;
 using support::trial;
 
 namespace {
-
-constexpr double u = unit_roundoff<bfloat16>;
 
 /// |a - b| / |b|, by the Euclidean norm of all elements.
 template <class A, class B> double distance(A const& a, B const& b) {
@@ -59,14 +58,16 @@ template <class Gradients> double farthest_gradient(Gradients const& a, Gradient
   return worst;
 }
 
-/// Forward and backward of a layer in bfloat16 and in float. A result goes through about `roundings` numbers
-/// that are rounded one after the other.
-template <class Narrow> void compare(Narrow const& narrow, std::int64_t inputs, int roundings) {
+/// Forward and backward of a layer in a narrow element and in float. A result goes through about `roundings`
+/// numbers that are rounded one after the other.
+template <element E, class Narrow> void compare(Narrow const& narrow, std::int64_t inputs, int roundings) {
   using wide_layer = typename Narrow::gradients;
+
+  constexpr double u = unit_roundoff<E>;
   trial t;
   const std::int64_t tokens = t.batch.tokens(), outputs = narrow.outputs(inputs);
   const wide_layer wide = nn::widened(narrow);
-  panel_matrix<bfloat16> x(inputs, tokens), y(outputs, tokens), dy(outputs, tokens), dx(inputs, tokens);
+  panel_matrix<E> x(inputs, tokens), y(outputs, tokens), dy(outputs, tokens), dx(inputs, tokens);
   support::fill(x, 2);
   support::fill(dy, 3);
   panel_matrix<float> wx(inputs, tokens), wy(outputs, tokens), wdy(outputs, tokens), wdx(inputs, tokens);
@@ -74,9 +75,9 @@ template <class Narrow> void compare(Narrow const& narrow, std::int64_t inputs, 
   copy(dy, wdy);
 
   context ctx(2, oversubscribe::allowed);
-  nn::workspace<bfloat16> room;
+  nn::workspace<E> room;
   nn::workspace<float> wide_room;
-  const nn::pass<bfloat16> p{ctx, t.batch, room};
+  const nn::pass<E> p{ctx, t.batch, room};
   const nn::pass<float> wide_pass{ctx, t.batch, wide_room};
   typename Narrow::saved saved;
   typename wide_layer::saved wide_saved;
@@ -102,9 +103,9 @@ template <class Layer> Layer filled(Layer layer, std::uint64_t seed) {
   });
   return layer;
 }
-nn::linear<bfloat16, block_shape<4>> some_linear(std::int64_t out, std::int64_t in, std::uint64_t seed) {
-  return filled(nn::linear<bfloat16, block_shape<4>>(out, in, support::some_blocks(out, in, 0.5, seed)),
-                seed);
+template <element E>
+nn::linear<E, block_shape<4>> some_linear(std::int64_t out, std::int64_t in, std::uint64_t seed) {
+  return filled(nn::linear<E, block_shape<4>>(out, in, support::some_blocks(out, in, 0.5, seed)), seed);
 }
 
 nn::transformer_config small_shape() {
@@ -131,12 +132,14 @@ template <class Model> std::pair<double, typename Model::gradients> learn(Model 
   typename Model::saved saved;
   auto g = nn::zeros_like(model);
   const nn::pass<typename Model::value_type> p{ctx, batch, room};
-  const double loss = model.forward({ids}, targets, saved, p);
+  // As in training, the gradient of the sum: that of the mean would be too small for float16.
+  const double loss = model.forward({ids}, targets, saved, p, 1);
   model.backward({ids}, saved, g, p);
-  return {loss, g};
+  return {loss / double(targets.size()), g};
 }
 
 template <class Model> void compare_models() {
+  constexpr double u = unit_roundoff<typename Model::value_type>;
   const Model narrow(small_shape(), 1);
   const auto [loss, g] = learn(narrow);
   const auto [exact_loss, exact_g] = learn(nn::widened(narrow));
@@ -146,27 +149,33 @@ template <class Model> void compare_models() {
 
 }  // namespace
 
-TEST_CASE("bfloat16: a linear layer and an MLP differ from float by their roundings") {
-  compare(some_linear(22, 35, 1), 35, 1);
-  compare(nn::mlp<bfloat16, block_shape<4>>{some_linear(45, 22, 1), some_linear(22, 45, 2)}, 22, 3);
+TEST_CASE_TEMPLATE_DEFINE("narrow: a linear layer and an MLP differ from float by their roundings", E,
+                          linear) {
+  compare<E>(some_linear<E>(22, 35, 1), 35, 1);
+  compare<E>(nn::mlp<E, block_shape<4>>{some_linear<E>(45, 22, 1), some_linear<E>(22, 45, 2)}, 22, 3);
 }
+TEST_CASE_TEMPLATE_APPLY(linear, support::narrow_elements);
 
-TEST_CASE("bfloat16: norms differ from float by their roundings") {
-  compare(filled(nn::layer_norm<bfloat16>(35), 1), 35, 1);
-  compare(filled(nn::rms_norm<bfloat16>(35), 1), 35, 1);
+TEST_CASE_TEMPLATE_DEFINE("narrow: norms differ from float by their roundings", E, norms) {
+  compare<E>(filled(nn::layer_norm<E>(35), 1), 35, 1);
+  compare<E>(filled(nn::rms_norm<E>(35), 1), 35, 1);
 }
+TEST_CASE_TEMPLATE_APPLY(norms, support::narrow_elements);
 
-TEST_CASE("bfloat16: attention differs from float by its roundings") {
+TEST_CASE_TEMPLATE_DEFINE("narrow: attention differs from float by its roundings", E, attention) {
   using block = block_shape<4>;
   for (const mask seen : {mask::causal, mask::bidirectional})
-    compare(
-        nn::multi_head_attention<bfloat16, block>{some_linear(96, 32, 1), some_linear(32, 32, 2), 2, seen},
-        32, 4);
+    compare<E>(
+        nn::multi_head_attention<E, block>{some_linear<E>(96, 32, 1), some_linear<E>(32, 32, 2), 2, seen}, 32,
+        4);
 }
+TEST_CASE_TEMPLATE_APPLY(attention, support::narrow_elements);
 
-TEST_CASE("bfloat16: the loss and the gradients of a GPT and of an encoder are near those in float") {
-  compare_models<nn::gpt<bfloat16, block_shape<4>>>();
-  compare_models<nn::encoder<bfloat16, block_shape<4>>>();
+TEST_CASE_TEMPLATE_DEFINE(
+    "narrow: the loss and the gradients of a GPT and of an encoder are near those in float", E, models) {
+  compare_models<nn::gpt<E, block_shape<4>>>();
+  compare_models<nn::encoder<E, block_shape<4>>>();
 }
+TEST_CASE_TEMPLATE_APPLY(models, support::narrow_elements);
 
 #endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+
+namespace pretrain {
+
+/// What weights and activations may be, as --precision says it.
+inline constexpr const char* precisions = "float|bfloat16|float16";
+
+/// Calls visit(std::type_identity<Element>()) for the element of this name.
+template <class Visit> auto with_element(std::string const& name, Visit&& visit) {
+  if (name == "float") return visit(std::type_identity<float>());
+  if (name == "bfloat16") return visit(std::type_identity<tessera::bfloat16>());
+  if (name == "float16") return visit(std::type_identity<tessera::float16>());
+  throw tessera::option_error(tessera::message("[model] precision ", name, "; there are ", precisions));
+}
+
+}  // namespace pretrain
