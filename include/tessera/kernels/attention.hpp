@@ -11,6 +11,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/register_block.hpp>
+#include <tessera/kernels/visible_factors.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/exp2.hpp>
 #include <tessera/simd/regroup.hpp>
@@ -208,6 +209,7 @@ struct lane_keys {
     first = std::min(first, from);
     last = std::max(last, to);
   }
+  bool sees(int lane, std::int64_t key) const { return low[lane] <= key && key < high[lane]; }
   std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
   std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
   int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
@@ -234,11 +236,14 @@ template <class Arch, class T> struct lane_limits {
       high[i] = from_panel(keys.high[i]);
     }
   }
+  /// The lanes that see a key.
+  TESSERA_INLINE auto see(int key, int lane) const {
+    const batch number{T(key)};
+    return number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane);
+  }
   /// The scores of a key, -infinity in lanes that do not see it.
   TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
-    const batch number{T(key)};
-    return select(number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane),
-                  scores, batch(-std::numeric_limits<T>::infinity()));
+    return select(see(key, lane), scores, batch(-std::numeric_limits<T>::infinity()));
   }
 };
 
@@ -277,11 +282,11 @@ template <class E> struct attention_arguments : attention_operands<E> {
   E* y;         // (head size, 64)
   T* log_sums;  // 64
   int tokens;   // of this panel, 1 … 64
-  T* scores;    // scratch: 64 × 64, then y, q and a block of K or V if they are not stored as T
+  T* scores;    // scratch: 64 × 64, a block of V, then y, q and a block of K or V if they are not stored as T
   rows_ahead soon;
 };
 template <class E> constexpr std::int64_t attention_scratch(int head_size) {
-  return panel_tokens * panel_tokens + 3 * wide_numbers<E>(head_size);
+  return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
 }
 
 /// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
@@ -297,7 +302,8 @@ template <class Arch, class E> struct attention_panel {
   using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E> const& a) noexcept {
-    T* const wide = a.scores + panel_tokens * panel_tokens;
+    P* const visible_room = reinterpret_cast<P*>(a.scores + panel_tokens * panel_tokens);
+    T* const wide = a.scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
     T* const y = sums_of(a.y, wide);
     P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
     P const* const q =
@@ -318,8 +324,13 @@ template <class Arch, class E> struct attention_panel {
       else
         soften<false>(a, keys, now);
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
-      values_product::run(v + keys.first, p + keys.first * panel_tokens, y, a.head_size,
+      const auto values =
+          keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
+      values_product::run(values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
                           keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
+      values.add_hidden(
+          y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
+          [&](int key, int lane) { return p[place_in_panel<P>(key, lane)]; });
       start = onto::scaled_result;
     }
     if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));

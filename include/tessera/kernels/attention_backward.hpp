@@ -29,9 +29,10 @@ template <class E> struct attention_backward_arguments : attention_operands<E> {
   T* scratch;          // attention_backward_scratch(head size) numbers
   rows_ahead soon;
 };
-/// Three blocks of scores, then dq, q, dy and a block of K or V if they are not stored as T.
+/// Three blocks of scores, three operands without what is hidden, then dq, q, dy and a block of K or V if
+/// they are not stored as T.
 template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
-  return 3 * panel_tokens * panel_tokens + 4 * wide_numbers<E>(head_size);
+  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
 }
 
 /// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
@@ -55,8 +56,13 @@ template <class Arch, class E> struct attention_backward_panel {
     P* const p = reinterpret_cast<P*>(scores);
     P* const ds = reinterpret_cast<P*>(products);
     P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const wide = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t each = wide_numbers<E>(a.head_size);
+    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
+    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
+    T* const wide = visible_room + 3 * operand;
+    const auto visible = [&](P const* values, int place) {
+      return visible_factors<Arch, P>(values, a.head_size,
+                                      reinterpret_cast<P*>(visible_room + place * operand));
+    };
     T* const dq = sums_of(a.dq, wide);
     P* const room = reinterpret_cast<P*>(wide + each);
     P* const block = room + 2 * each;
@@ -64,6 +70,7 @@ template <class Arch, class E> struct attention_backward_panel {
     P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
     P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
     P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
     onto start = onto::nothing;
@@ -85,15 +92,26 @@ template <class Arch, class E> struct attention_backward_panel {
         differentiate<true>(a, keys, d, scores, products);
       else
         differentiate<false>(a, keys, d, scores, products);
-      query_product::run(simd::one_by_one<Arch>(k, a.head_size, block) + keys.first, ds + at, dq, a.head_size,
-                         count, start, soon, keys.diagonal(keys.first));
+      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
+      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
+      const auto visible_k =
+          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
+      query_product::run(visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+                         keys.diagonal(keys.first));
+      visible_k.add_hidden(
+          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
+          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(dy + first, transposed + first * lanes, a.dv.of(panel), a.head_size, last - first,
-                       onto::result, soon, keys.diagonal(first));
+      key_product::run(visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel), a.head_size,
+                       last - first, onto::result, soon, keys.diagonal(first));
+      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(q + first, transposed + first * lanes, a.dk.of(panel), a.head_size, last - first,
-                       onto::result, soon, keys.diagonal(first));
+      key_product::run(visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel), a.head_size,
+                       last - first, onto::result, soon, keys.diagonal(first));
+      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
     simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
@@ -145,6 +163,8 @@ template <class Arch, class E> struct attention_backward_panel {
             if constexpr (Masked) x = limits.apply(x, key + i, column);
             p[i] = simd::exp2(x);
             ds[i] = p[i] * scale * (batch::load_unaligned(products + at) - batch::load_unaligned(d + column));
+            // What is hidden may be infinite: zero times that would be not-a-number.
+            if constexpr (Masked) ds[i] = select(limits.see(key + i, column), ds[i], batch(T(0)));
           });
           simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(scores) + to, p);
           simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(products) + to, ds);

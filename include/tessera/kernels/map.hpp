@@ -89,10 +89,10 @@ template <class Arch, element E, class Tree> struct map {
       for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
         batch values[share];
         unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
-          values[i] =
-              value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
+          values[i] = value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
         });
-        store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature, first_token + token);
+        store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature,
+                                  first_token + token);
       });
   }
 };
