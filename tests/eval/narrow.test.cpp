@@ -384,17 +384,17 @@ TEST_CASE("stochastic: what overflows is infinite, and a vector is rounded like 
   for (const bfloat16 value : b) CHECK(float(value) == std::numeric_limits<float>::infinity());
 }
 
-TEST_CASE("account: each operand counts in its own bytes") {
+TEST_CASE("account: each operand counts in its own bytes, and the whole lane of a last feature") {
   panel_matrix<bfloat16> x(33, 150), y(33, 150);
   panel_matrix<float> f(33, 150), z(20, 150);
   feature_vector<bfloat16> b(33);
   token_vector<float> r(150);
   context ctx(1);
   CHECK(account(ctx, y = x * f + b * r).total ==
-        cost{33 * 150 * (2 + 4) + 3 * 33 * 2 + 150 * 4, 33 * 150 * 2, 0});
-  CHECK(account(ctx, r = sum_features(x)).total == cost{33 * 150 * 2, 150 * 4, 0});
+        cost{34 * 150 * 2 + 33 * 150 * 4 + 3 * 33 * 2 + 150 * 4, 34 * 150 * 2, 0});
+  CHECK(account(ctx, r = sum_features(x)).total == cost{34 * 150 * 2, 150 * 4, 0});
   CHECK(account(ctx, b += sum_tokens(x)).total ==
-        cost{33 * 150 * 2 + 3 * 33 * 4 + 33 * 2, 3 * 33 * 4 + 33 * 2, 0});
+        cost{34 * 150 * 2 + 3 * 33 * 4 + 33 * 2, 3 * 33 * 4 + 33 * 2, 0});
   CHECK(account(ctx, b = b * 2).total == cost{33 * 2, 33 * 2, 0});
   const dense_matrix<float> w(20, 33);
   const panel_matrix<bfloat16> residual(20, 150);

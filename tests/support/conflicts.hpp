@@ -31,7 +31,8 @@ std::string conflict(tessera::machine const& on, Statement const&... statement) 
     const exec::task_description d = plan.describe(step, t);
     const auto add = [&](std::vector<exec::touched_bytes> const& list, bool writes) {
       for (exec::touched_bytes const& bytes : list)
-        for (std::int64_t i = 0; i < bytes.count && bytes.owner != exec::memory::worker; ++i) {
+        for (std::int64_t i = 0; i < bytes.count && bytes.bytes > 0 && bytes.owner != exec::memory::worker;
+             ++i) {
           const std::uintptr_t first = bytes.at + std::uintptr_t(i * bytes.stride);
           touched[{phase, bytes.owner}].push_back(
               {first, first + std::uintptr_t(bytes.bytes), task, step, writes});

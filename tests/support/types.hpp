@@ -7,8 +7,9 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 
-// The types every typed test runs over. TESSERA_REDUCED_TYPES, set by the sanitizer builds, keeps one of each
-// kind.
+// The types every typed test runs over: every element and every block shape, and with TESSERA_ALL_TYPES,
+// which the preset `slow` sets, every element with every block shape. TESSERA_REDUCED_TYPES, set by the
+// sanitizer builds, keeps one of each kind.
 
 namespace support {
 
@@ -34,8 +35,11 @@ template <class... Tuples> using joined = decltype(std::tuple_cat(std::declval<T
 using element_and_block =
 #ifdef TESSERA_REDUCED_TYPES
     joined<shapes_of<float>, std::tuple<types<double, tessera::block_shape<4>>>>;
-#else
+#elif defined(TESSERA_ALL_TYPES)
     joined<shapes_of<float>, shapes_of<double>>;
+#else
+    joined<shapes_of<float>,
+           std::tuple<types<double, tessera::block_shape<4>>, types<double, tessera::block_shape<10, 6>>>>;
 #endif
 
 /// Those that are narrower than their sums.

@@ -92,9 +92,6 @@ touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t fir
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
-inline touched_bytes bytes_at(memory owner, std::uintptr_t at, std::int64_t bytes) {
-  return {owner, at, bytes};
-}
 /// Where the tile's share of an operand begins, as touched_bytes has it.
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);

@@ -26,8 +26,8 @@ struct touched_bytes {
 };
 
 /// What one task does.
-///   reads, writes   bytes of live features and tokens, and of whole blocks, each once, however often the
-///                   kernel comes back to them; indices are not counted
+///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each once, however
+///                   often the kernel comes back to them; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
 struct task_description {
   std::vector<touched_bytes> reads, writes;
