@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include <doctest/doctest.h>
 #include <support/reference.hpp>
@@ -94,6 +97,31 @@ TEST_CASE("block_sparse_matrix: a pattern of another grid is refused, and change
   CHECK_THROWS_AS(m.set_pattern(pattern::dense(2, 3)), shape_error);
   CHECK(m.stored() == pattern::dense(3, 3));
   CHECK(m(9, 19) != 0);
+}
+
+TEST_CASE("block_sparse_matrix: a move leaves the source 0 x 0 with the pattern of no blocks") {
+  const auto original = support::random_matrix<float, block>(30, 45, 0.5, 1);
+  matrix a = original, c;
+  matrix b = std::move(a);
+  // NOLINTBEGIN(bugprone-use-after-move): what a move leaves is the subject
+  CHECK(std::equal(b.begin(), b.end(), original.begin(), original.end()));
+  c = std::move(b);
+  CHECK(c.stored() == original.stored());
+  CHECK(std::equal(c.begin(), c.end(), original.begin(), original.end()));
+  for (matrix* left : {&a, &b}) {
+    CHECK(left->rows() == 0);
+    CHECK(left->cols() == 0);
+    CHECK(left->stored() == pattern());
+    CHECK(left->size() == 0);
+    CHECK(left->live() == 0);
+    left->fill(1);
+    CHECK_THROWS_AS(left->set_pattern(original.stored()), shape_error);
+    *left = c;
+    CHECK((*left)(5, 3) == original(5, 3));
+  }
+  // NOLINTEND(bugprone-use-after-move)
+  static_assert(std::is_nothrow_move_constructible_v<matrix>);
+  static_assert(std::is_nothrow_move_assignable_v<matrix>);
 }
 
 TEST_CASE("block_sparse_matrix: negative and absurd sizes are refused") {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include <doctest/doctest.h>
 #include <support/reference.hpp>
@@ -77,6 +79,29 @@ TEST_CASE_TEMPLATE("panel_matrix: another number of tokens keeps memory and clea
   x.resize(400);
   CHECK(x.panels() == 7);
   CHECK(dirty_padding(x) == 0);
+}
+
+TEST_CASE("panel_matrix: a move leaves the source without features and tokens") {
+  panel_matrix<float> x(3, 5), z;
+  x(2, 4) = 1;
+  panel_matrix<float> y = std::move(x);
+  // NOLINTBEGIN(bugprone-use-after-move): what a move leaves is the subject
+  CHECK(y(2, 4) == 1);
+  CHECK(x.features() == 0);
+  CHECK(x.tokens() == 0);
+  CHECK(x.size_bytes() == 0);
+  z = std::move(y);
+  CHECK(z(2, 4) == 1);
+  CHECK(y.features() == 0);
+  CHECK(y.tokens() == 0);
+  CHECK(y.size_bytes() == 0);
+  y.resize(70);
+  CHECK(y.panels() == 2);
+  y = z;
+  // NOLINTEND(bugprone-use-after-move)
+  CHECK(y(2, 4) == 1);
+  static_assert(std::is_nothrow_move_constructible_v<panel_matrix<float>>);
+  static_assert(std::is_nothrow_move_assignable_v<panel_matrix<float>>);
 }
 
 TEST_CASE("panel_matrix: negative and absurd sizes are refused") {

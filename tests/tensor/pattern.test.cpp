@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <type_traits>
+
 #include <tessera/core/error.hpp>
 #include <tessera/tensor/pattern.hpp>
 
@@ -86,6 +88,14 @@ TEST_CASE("pattern: a moved-from one keeps its blocks") {
   CHECK(a == b);  // NOLINT(bugprone-use-after-move): what is tested
   a = pattern::dense(1, 1);
   CHECK(b.stored() == 3);
+}
+
+TEST_CASE("pattern: one without a grid costs nothing to make") {
+  static_assert(std::is_nothrow_default_constructible_v<pattern>);
+  CHECK(pattern() == pattern::dense(0, 0));
+  CHECK(pattern().is_dense());
+  CHECK(pattern().serial() != 0);
+  CHECK(pattern().serial() != pattern::dense(0, 0).serial());
 }
 
 TEST_CASE("pattern: negative and overflowing grids are refused before anything is allocated") {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -67,6 +69,24 @@ TEST_CASE("sequences: a group of panels ends where a sequence and a panel end to
   CHECK(groups(sequences::from_lengths(numbers{60, 4, 0, 100})) == numbers{0, 1, 3});
   CHECK(groups(sequences::from_lengths(numbers{150})) == numbers{0, 3});
   CHECK(groups(sequences::from_lengths(numbers{63, 65, 1})) == numbers{0, 2, 3});
+}
+
+TEST_CASE("sequences: a move leaves the source without sequences and tokens") {
+  sequences a = sequences::from_lengths(numbers{3, 0, 5}), c;
+  sequences b = std::move(a);
+  // NOLINTBEGIN(bugprone-use-after-move): what a move leaves is the subject
+  CHECK(b.tokens() == 8);
+  c = std::move(b);
+  CHECK(c.tokens() == 8);
+  for (sequences const* left : {&a, &b}) {
+    CHECK(left->count() == 0);
+    CHECK(left->tokens() == 0);
+    CHECK(numbers(left->offsets().begin(), left->offsets().end()) == numbers{0});
+    CHECK(groups(*left) == numbers{0});
+  }
+  // NOLINTEND(bugprone-use-after-move)
+  static_assert(std::is_nothrow_move_constructible_v<sequences>);
+  static_assert(std::is_nothrow_move_assignable_v<sequences>);
 }
 
 TEST_CASE("sequences: what cannot be is refused with the numbers") {

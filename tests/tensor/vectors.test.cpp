@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -37,6 +38,25 @@ TEST_CASE("vectors: another size keeps memory and clears it") {
   }
   r.resize(300);
   CHECK(r[299] == 0);
+}
+
+TEST_CASE("vectors: a move leaves the source without elements") {
+  feature_vector<float> a(17), c;
+  a[16] = 1;
+  feature_vector<float> b = std::move(a);
+  // NOLINTBEGIN(bugprone-use-after-move): what a move leaves is the subject
+  CHECK(b[16] == 1);
+  CHECK(a.size() == 0);
+  CHECK(a.begin() == a.end());
+  c = std::move(b);
+  CHECK(c[16] == 1);
+  CHECK(b.size() == 0);
+  CHECK(b.begin() == b.end());
+  b.resize(17);
+  CHECK(b[16] == 0);
+  // NOLINTEND(bugprone-use-after-move)
+  static_assert(std::is_nothrow_move_constructible_v<feature_vector<float>>);
+  static_assert(std::is_nothrow_move_assignable_v<feature_vector<float>>);
 }
 
 TEST_CASE("vectors: negative and absurd sizes are refused") {

@@ -47,9 +47,19 @@ template <element Element, class Block> class block_sparse_matrix {
     std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
   }
   block_sparse_matrix(block_sparse_matrix const&) = default;
-  block_sparse_matrix(block_sparse_matrix&&) noexcept = default;
-  block_sparse_matrix& operator=(block_sparse_matrix const&) = default;
-  block_sparse_matrix& operator=(block_sparse_matrix&&) noexcept = default;
+  /// Leaves the other 0 x 0.
+  block_sparse_matrix(block_sparse_matrix&& other) noexcept
+      : rows_(std::exchange(other.rows_, 0)),
+        cols_(std::exchange(other.cols_, 0)),
+        pattern_(std::exchange(other.pattern_, pattern())),
+        values_(std::move(other.values_)) {}
+  block_sparse_matrix& operator=(block_sparse_matrix other) noexcept {
+    std::swap(rows_, other.rows_);
+    std::swap(cols_, other.cols_);
+    std::swap(pattern_, other.pattern_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
 
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }

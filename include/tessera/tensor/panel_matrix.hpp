@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -27,9 +28,17 @@ template <element Element> class panel_matrix {
   TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
       : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
   panel_matrix(panel_matrix const&) = default;
-  panel_matrix(panel_matrix&&) noexcept = default;
-  panel_matrix& operator=(panel_matrix const&) = default;
-  panel_matrix& operator=(panel_matrix&&) noexcept = default;
+  /// Leaves the other 0 x 0.
+  panel_matrix(panel_matrix&& other) noexcept
+      : features_(std::exchange(other.features_, 0)),
+        tokens_(std::exchange(other.tokens_, 0)),
+        values_(std::move(other.values_)) {}
+  panel_matrix& operator=(panel_matrix other) noexcept {
+    std::swap(features_, other.features_);
+    std::swap(tokens_, other.tokens_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
 
   std::int64_t features() const { return features_; }
   std::int64_t tokens() const { return tokens_; }

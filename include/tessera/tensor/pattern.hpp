@@ -88,8 +88,8 @@ TESSERA_COLD void check_compressed(const char* operation, const char* line, cons
 ///   2 block_rows + block_cols integers. A grid without blocks is dense.
 class pattern {
  public:
-  /// The dense pattern of a 0 x 0 grid.
-  pattern() : pattern(dense(0, 0)) {}
+  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
+  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
 
   // Only copied, never moved from: every pattern has its data, always.
   pattern(pattern const&) = default;
@@ -224,7 +224,7 @@ class pattern {
     int block_rows, block_cols;
     std::int64_t stored;
     std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
-    std::uint64_t serial = 0;
+    std::uint64_t serial = 1;                                           // unless it gets its own
 
     bool is_dense() const { return row_start.empty(); }
 
@@ -251,6 +251,11 @@ class pattern {
     data_ = std::make_shared<const data>(std::move(content));
   }
 
+  static data const& no_grid() noexcept {
+    static const data none(0, 0, 0);
+    return none;
+  }
+
   /// 0, step, 2 step, …
   static std::vector<std::int32_t> counting(int count, std::int32_t step) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
@@ -259,7 +264,7 @@ class pattern {
     return numbers;
   }
 
-  inline static std::atomic<std::uint64_t> next_serial_{1};
+  inline static std::atomic<std::uint64_t> next_serial_{2};
   std::shared_ptr<const data> data_;
 };
 

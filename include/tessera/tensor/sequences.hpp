@@ -39,6 +39,7 @@ class sequences {
       if (keys(i) < 0 || keys(i) > length(i))
         throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
                                   " keys: give 0 to ", length(i)));
+    groups_.push_back(0);
     for (const std::int64_t offset : offsets_)
       if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
         groups_.push_back(offset / panel_tokens);
@@ -62,13 +63,13 @@ class sequences {
     return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
   }
 
-  std::int64_t count() const { return std::int64_t(offsets_.size()) - 1; }
-  std::int64_t tokens() const { return offsets_.back(); }
+  std::int64_t count() const { return std::int64_t(offsets().size()) - 1; }
+  std::int64_t tokens() const { return offsets().back(); }
   std::int64_t begin(std::int64_t sequence) const { return offsets_[std::size_t(sequence)]; }
   std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
   std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
   std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
-  std::span<std::int64_t const> offsets() const { return offsets_; }
+  std::span<std::int64_t const> offsets() const { return from_zero(offsets_); }
 
   /// The sequence that holds a token, in log(count) steps.
   std::int64_t sequence_of(std::int64_t token) const {
@@ -79,10 +80,17 @@ class sequences {
   std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
 
   /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
-  std::span<std::int64_t const> panel_groups() const { return groups_; }
+  std::span<std::int64_t const> panel_groups() const { return from_zero(groups_); }
 
  private:
-  std::vector<std::int64_t> offsets_{0}, keys_, groups_{0};
+  static std::span<std::int64_t const> from_zero(std::vector<std::int64_t> const& bounds) {
+    static constexpr std::int64_t zero = 0;
+    if (bounds.empty()) return {&zero, 1};
+    return bounds;
+  }
+
+  // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
+  std::vector<std::int64_t> offsets_, keys_, groups_;
 };
 
 }  // namespace tessera::inline TESSERA_ISA

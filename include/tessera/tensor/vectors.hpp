@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -26,9 +28,14 @@ template <element Element, domain Axis> class axis_vector {
   axis_vector() = default;
   TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
   axis_vector(axis_vector const&) = default;
-  axis_vector(axis_vector&&) noexcept = default;
-  axis_vector& operator=(axis_vector const&) = default;
-  axis_vector& operator=(axis_vector&&) noexcept = default;
+  /// Leaves the other without elements.
+  axis_vector(axis_vector&& other) noexcept
+      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
+  axis_vector& operator=(axis_vector other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
 
   std::int64_t size() const { return size_; }
   std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
