@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <limits>
+
 #include <doctest/doctest.h>
 
 #include <tessera/core/config.hpp>
@@ -20,6 +22,7 @@ TEST_CASE("ceil_div: gives the number of pieces that cover the whole") {
   CHECK(ceil_div(1, 64) == 1);
   CHECK(ceil_div(64, 64) == 1);
   CHECK(ceil_div(65, 64) == 2);
+  CHECK(ceil_div(std::numeric_limits<int>::max(), 64) == std::numeric_limits<int>::max() / 64 + 1);
 }
 
 TEST_CASE("panel: holds a whole number of granules") { CHECK(panel_tokens % granule == 0); }

@@ -110,5 +110,15 @@ TEST_CASE("panel_matrix: negative and absurd sizes are refused") {
   constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
   CHECK_THROWS_AS(panel_matrix<float>(huge, huge), shape_error);
   CHECK_THROWS_AS(panel_matrix<float>(huge, 1), shape_error);
+  CHECK_THROWS_WITH_AS(panel_matrix<float>(huge, 0),
+                       "[allocate] 9223372036854775808 times 64 does not fit the address space", shape_error);
+  CHECK_THROWS_WITH_AS(panel_matrix<float>(0, huge),
+                       "[allocate] 9223372036854775808 times 16 does not fit the address space", shape_error);
+  panel_matrix<float> empty(0, 5);
+  CHECK_THROWS_AS(empty.resize(huge), shape_error);
+  CHECK(empty.tokens() == 5);
+  constexpr std::int64_t largest = huge / 64 / granule * granule;  // features of a panel that has a size
+  CHECK(panel_matrix<float>(largest, 0).stored_features() == largest);
+  CHECK(panel_matrix<float>(largest, 0).panel_stride() == largest * 64);
   CHECK_NOTHROW(panel_matrix<float>(0, 0));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -87,6 +88,20 @@ TEST_CASE("sequences: a move leaves the source without sequences and tokens") {
   // NOLINTEND(bugprone-use-after-move)
   static_assert(std::is_nothrow_move_constructible_v<sequences>);
   static_assert(std::is_nothrow_move_assignable_v<sequences>);
+}
+
+TEST_CASE("sequences: tokens are counted in 63 bits, and more are refused") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const sequences one(numbers{0, most});
+  CHECK(one.tokens() == most);
+  CHECK(groups(one) == numbers{0, most / 64 + 1});
+  CHECK(sequences::from_lengths(numbers{most - 1, 1}).tokens() == most);
+  CHECK_THROWS_WITH_AS(sequences::from_lengths(numbers{most, 1}),
+                       "[sequences] length 1 is 1, after 9223372036854775807 tokens: there can be at most "
+                       "9223372036854775807 in all",
+                       shape_error);
+  CHECK_THROWS_AS(sequences::of_equal_length(3, std::int64_t(1) << 62), shape_error);
+  CHECK_THROWS_AS(sequences(numbers{0, 5, std::numeric_limits<std::int64_t>::min()}), shape_error);
 }
 
 TEST_CASE("sequences: what cannot be is refused with the numbers") {

@@ -55,9 +55,9 @@ template <class Integer> constexpr Integer round_up(Integer value, Integer step)
   return (value + step - 1) / step * step;
 }
 
-/// value / step, rounded up.
+/// value / step, rounded up; value ≥ 0, step > 0. No value is too large.
 template <class Integer> constexpr Integer ceil_div(Integer value, Integer step) {
-  return (value + step - 1) / step;
+  return value / step + (value % step != 0);
 }
 
 }  // namespace tessera::inline TESSERA_ISA

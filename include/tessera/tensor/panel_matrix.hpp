@@ -83,7 +83,11 @@ template <element Element> class panel_matrix {
     const auto up = [](std::int64_t n, int step) {
       return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
     };
-    return checked_multiply(up(features, granule), up(tokens, panel_tokens));
+    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
+    // A panel without tokens has a stride, too.
+    checked_multiply(rows, panel_tokens);
+    checked_multiply(columns, granule);
+    return checked_multiply(rows, columns);
   }
   std::size_t place(std::int64_t feature, std::int64_t token) const {
     TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ class sequences {
       : offsets_(std::move(offsets)), keys_(std::move(valid)) {
     if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
     for (std::int64_t i = 0; i < count(); ++i)
-      if (length(i) < 0)
+      if (end(i) < begin(i))
         throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
                                   begin(i), ": offsets may not decrease"));
     if (keys_.empty())
@@ -53,6 +54,10 @@ class sequences {
       if (length < 0)
         throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
                                   ": a sequence cannot have fewer tokens than none"));
+      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+      if (length > most - offsets.back())
+        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
+                                  offsets.back(), " tokens: there can be at most ", most, " in all"));
       offsets.push_back(offsets.back() + length);
     }
     return sequences(std::move(offsets), std::move(valid));
