@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -136,6 +137,44 @@ TEST_CASE("safetensors: a tensor that does not fit what is wanted is an error wi
         "[read " + folder / "a" + "] byte 8: no tensor \"v\", but \"w\"");
   CHECK(error_of<shape_error>([&] { file.read_into("w", {2, 3}, std::span(w).first(5)); }) ==
         "[read " + folder / "a" + "] tensor \"w\" is F32 (2, 3), 24 bytes, but there is room for 20");
+}
+
+TEST_CASE("safetensors: checksums of the tensors stand in the metadata and find any change") {
+  const scratch_folder folder;
+  std::vector<float> numbers(200'000);  // some pieces
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i);
+  const std::vector<float> large = numbers;
+  const std::vector tensors{make_safetensor("large", {200'000}, std::span(large)),
+                            make_safetensor("odd", {3}, std::span(odd)),
+                            make_safetensor("none", {0}, std::span<float const>())};
+  write_safetensors(folder / "a", tensors, {{"k", "v"}}, checksums::in_metadata);
+  const std::string bytes = read_file(folder / "a");
+  {
+    const safetensors_file file(folder / "a");
+    CHECK(file.metadata().size() == 4);
+    for (safetensor const& tensor : tensors) {
+      CHECK_NOTHROW(file.check(tensor.name));
+      checksum sum;
+      sum.add(tensor.bytes);
+      char digits[17];
+      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(sum.value()));
+      CHECK(file.metadata().at("tessera.checksum." + tensor.name) == digits);
+    }
+    std::vector<float> back(large.size());
+    file.read_into("large", {200'000}, std::span(back));
+    CHECK(back == large);
+  }
+  std::string changed = bytes;
+  changed[bytes.size() - 1000] ^= 1;
+  put(folder / "a", changed);
+  const safetensors_file file(folder / "a");
+  const std::string what = error_of<io_error>([&] { file.check("large"); });
+  CHECK(what.starts_with("[read " + folder / "a" + "] byte "));
+  CHECK(what.find("the bytes of tensor \"large\" have the checksum ") != what.npos);
+  CHECK_NOTHROW(file.check("odd"));
+  write_sample(folder / "b");
+  CHECK(error_of<io_error>([&] { safetensors_file(folder / "b").check("odd"); }) ==
+        "[read " + folder / "b" + "] byte 8: no checksum of tensor \"odd\"");
 }
 
 TEST_CASE("safetensors: foreign files and future versions are refused") {

@@ -127,6 +127,17 @@ class file_writer {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
+  /// Writes once more what was written at `offset`.
+  void rewrite(std::uint64_t offset, std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) detail::system_failure("write", path_, offset, errno);
+      offset += static_cast<std::uint64_t>(written);
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+
   /// Bytes written so far.
   std::uint64_t offset() const { return offset_; }
 

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@
 
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/checksum.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
@@ -79,6 +81,9 @@ safetensor make_safetensor(std::string name, std::vector<std::int64_t> shape, st
   return {std::move(name), dtype_name<T>(), std::move(shape), std::as_bytes(values)};
 }
 
+/// Whether a file carries a checksum of each tensor, in its metadata.
+enum class checksums { none, in_metadata };
+
 namespace detail {
 
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;  // as in the reference
@@ -93,6 +98,14 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
     if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
       return std::nullopt;
   return bytes;
+}
+
+/// The key in the metadata, and the text of the checksum there, which is always as long.
+inline std::string checksum_key(std::string const& tensor) { return "tessera.checksum." + tensor; }
+inline std::string checksum_text(std::uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
 }
 
 /// "F32 (3, 4)".
@@ -111,13 +124,45 @@ inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t c
   return text;
 }
 
+/// The header of tensors that follow each other in this order.
+inline std::string safetensors_header(std::span<safetensor const* const> order,
+                                      safetensors_metadata const& metadata) {
+  json::object header, texts;
+  for (auto const& [key, text] : metadata) texts.push_back({key, text});
+  if (!texts.empty()) header.push_back({std::string(metadata_name), std::move(texts)});
+  std::uint64_t end = 0;
+  for (safetensor const* tensor : order) {
+    const std::uint64_t begin = std::exchange(end, end + tensor->bytes.size());
+    header.push_back(
+        {tensor->name, json::object{{"dtype", tensor->dtype},
+                                    {"shape", json::array(tensor->shape.begin(), tensor->shape.end())},
+                                    {"data_offsets", json::array{begin, end}}}});
+  }
+  std::string text = to_text(std::move(header));
+  text.resize(round_up<std::size_t>(text.size(), 8), ' ');  // the data begin at a multiple of 8
+  return text;
+}
+
+/// Writes in pieces that are still in the L2 cache when they are written, and returns the checksum.
+inline std::uint64_t write_summed(file_writer& out, std::span<std::byte const> bytes) {
+  constexpr std::size_t piece = 256 * 1024;
+  static_assert(piece % checksum::stretch == 0, "the checksum takes pieces of this size");
+  checksum sum;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(piece, bytes.size()))) {
+    const auto next = bytes.first(std::min(piece, bytes.size()));
+    sum.add(next);
+    out.write(next);
+  }
+  return sum.value();
+}
+
 }  // namespace detail
 
 /// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
 /// Wider numbers come first, so that each tensor is aligned to its numbers. Throws shape_error or io_error,
 /// before anything is written, if a tensor's bytes do not fit its shape or two have one name.
 inline void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
-                              safetensors_metadata const& metadata = {}) {
+                              safetensors_metadata metadata = {}, checksums wanted = checksums::none) {
   std::vector<safetensor const*> order;
   std::set<std::string_view> names{detail::metadata_name};
   for (safetensor const& tensor : tensors) {
@@ -136,19 +181,10 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
     return std::pair(dtype_bytes(b->dtype), a) < std::pair(dtype_bytes(a->dtype), b);
   });
 
-  json::object header, texts;
-  for (auto const& [key, text] : metadata) texts.push_back({key, text});
-  if (!texts.empty()) header.push_back({std::string(detail::metadata_name), std::move(texts)});
-  std::uint64_t end = 0;
-  for (safetensor const* tensor : order) {
-    const std::uint64_t begin = std::exchange(end, end + tensor->bytes.size());
-    header.push_back(
-        {tensor->name, json::object{{"dtype", tensor->dtype},
-                                    {"shape", json::array(tensor->shape.begin(), tensor->shape.end())},
-                                    {"data_offsets", json::array{begin, end}}}});
-  }
-  std::string text = to_text(std::move(header));
-  text.resize(round_up<std::size_t>(text.size(), 8), ' ');  // the data begin at a multiple of 8
+  if (wanted == checksums::in_metadata)
+    for (safetensor const* tensor : order)
+      metadata[detail::checksum_key(tensor->name)] = detail::checksum_text(0);  // until they are known
+  const std::string text = detail::safetensors_header(order, metadata);
   const std::uint64_t length = text.size();
   if (length > detail::longest_safetensors_header)
     throw io_error(message("[write ", path, "] the header takes ", length, " bytes, but at most ",
@@ -156,7 +192,14 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
   write_atomically(path, [&](file_writer& out) {
     out.write(std::as_bytes(std::span(&length, 1)));
     out.write(text);
-    for (safetensor const* tensor : order) out.write(tensor->bytes);
+    for (safetensor const* tensor : order)
+      if (wanted == checksums::none)
+        out.write(tensor->bytes);
+      else
+        metadata[detail::checksum_key(tensor->name)] =
+            detail::checksum_text(detail::write_summed(out, tensor->bytes));
+    if (wanted == checksums::in_metadata)
+      out.rewrite(sizeof(length), detail::safetensors_header(order, metadata));
   });
 }
 
@@ -208,6 +251,18 @@ class safetensors_file {
   void read_into(std::string_view name, std::vector<std::int64_t> const& shape,
                  std::span<T> destination) const {
     read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
+  }
+
+  /// Throws io_error unless the bytes of a tensor are those that were written with checksums::in_metadata.
+  void check(std::string_view name) const {
+    safetensor const& tensor = at(name);
+    const auto written = metadata_.find(detail::checksum_key(tensor.name));
+    if (written == metadata_.end()) fail(header_at, message("no checksum of tensor \"", tensor.name, "\""));
+    checksum sum;
+    sum.add(tensor.bytes);
+    if (const std::string found = detail::checksum_text(sum.value()); found != written->second)
+      fail(offset(tensor), message("the bytes of tensor \"", tensor.name, "\" have the checksum ", found,
+                                   " but were written with ", written->second, ": some were changed"));
   }
 
   /// Throws io_error unless the file was written with format_metadata(format, a version from 1 to `newest`).
