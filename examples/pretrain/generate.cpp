@@ -45,6 +45,8 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);
+  for (std::string const& note : from.notes())
+    std::fprintf(stderr, "note: %s: %s\n", folder.c_str(), note.c_str());
   const auto program = train::program_state(from);
   const run_origin origin = read_origin(program, folder);
   const run_record record = read_record(program.at("record"));

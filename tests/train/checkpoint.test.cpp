@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <csignal>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -68,7 +70,7 @@ TEST_CASE("checkpoint: all bits come back and patterns with them") {
   REQUIRE(!(loaded == saved));
   const checkpoint file(scratch / "runs/one/step");
   CHECK(file.state().at("answer").as_integer() == 42);
-  CHECK(file.other_arithmetic().empty());
+  CHECK(file.notes().empty());
   file.load(loaded.parameters, loaded.state, loaded.gradients);
   CHECK(loaded == saved);
   CHECK(loaded.gradients.up.stored() == saved.parameters.up.stored());
@@ -160,6 +162,70 @@ TEST_CASE("checkpoint: truncated or missing files are refused and change nothing
   CHECK(contains(refusal(scratch / "nowhere"), "nowhere"));
 }
 
+TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and changes nothing") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors";
+  everything(1).save(folder);
+  const std::string bytes = io::read_file(tensors);
+  everything target(2);
+  const everything before = target;
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::size_t tried = 0, found = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (std::size_t bit = 0; bit < 8; ++bit) {
+      if (i >= 8 + header && bit != (i + i / 8) % 8) continue;  // in the data one bit of each byte
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      put(tensors, changed);
+      ++tried;
+      const std::string what = error_of<io_error>([&] { target.load(folder); });
+      found += contains(what, i < 8 + header ? folder : "tensors.safetensors");
+    }
+  CHECK(found == tried);
+  CHECK(target == before);
+}
+
+TEST_CASE("checkpoint: one of version 1, without checksums, is read and a note says so") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors";
+  const everything saved(1);
+  saved.save(folder);
+  std::string state = io::read_file(folder + "/state.json");
+  const std::string version = "\"version\": 2";
+  state.replace(state.find(version), version.size(), "\"version\": 1");
+  put(folder + "/state.json", state);
+  {
+    const io::safetensors_file file(tensors);
+    std::vector<io::safetensor> all;
+    for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
+    auto metadata = io::format_metadata(train::checkpoint_format, 1);
+    metadata["tessera.state"] = std::to_string(io::content_hash(state));
+    io::write_safetensors(tensors, all, metadata);
+  }
+  everything loaded(2);
+  const checkpoint file(folder);
+  REQUIRE(file.notes().size() == 1);
+  CHECK(contains(file.notes()[0], "version 1, which has no checksums"));
+  file.load(loaded.parameters, loaded.state, loaded.gradients);
+  CHECK(loaded == saved);
+}
+
+TEST_CASE("checkpoint: one of version 2 that lacks a checksum is refused") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors";
+  everything(1).save(folder);
+  {
+    const io::safetensors_file file(tensors);
+    std::vector<io::safetensor> all;
+    for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
+    auto metadata = file.metadata();
+    CHECK(metadata.erase("tessera.checksum.up.pattern.cols") == 1);
+    io::write_safetensors(tensors, all, metadata);
+  }
+  CHECK(contains(refusal(folder), "no checksum of tensor \"up.pattern.cols\""));
+}
+
 TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints are refused") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c", state = folder + "/state.json";
@@ -172,7 +238,8 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
     return refusal(folder);
   };
   CHECK(contains(with("\"tessera.checkpoint\"", "\"other\""), "should be \"tessera.checkpoint\""));
-  CHECK(contains(with("\"version\": 1", "\"version\": 2"), "versions 1 to 1 can be read"));
+  CHECK(contains(with("\"version\": 2", "\"version\": 3"), "versions 1 to 2 can be read"));
+  CHECK(contains(with("\"version\": 2", "\"version\": 1"), "tensors.safetensors is of version 2"));
   CHECK(contains(with("\"version\"", "\"edition\""), "has no member \"version\""));
   CHECK(contains(with("42", "43"), "one of them was changed"));
   everything(3).save(scratch / "d");
@@ -190,7 +257,8 @@ TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
     std::vector<io::safetensor> tensors;
     for (auto const& [name, tensor] : file.tensors()) tensors.push_back(tensor);
     change(tensors);
-    io::write_safetensors(folder + "/tensors.safetensors", tensors, file.metadata());
+    io::write_safetensors(folder + "/tensors.safetensors", tensors, file.metadata(),
+                          io::checksums::in_metadata);
     return refusal(folder);
   };
   const auto named = [](std::vector<io::safetensor>& all, std::string const& name) {

@@ -38,14 +38,14 @@
 //                        that of a narrow one. A vector is (size), a dense matrix (rows, cols), row by row. A
 //                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
 //                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
-//                        (stored blocks), numbers of 32 bits.
+//                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each.
 //   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
 //                        checkpoints are never mixed.
 
 namespace tessera::inline TESSERA_ISA::train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
-inline constexpr int checkpoint_version = 1;
+inline constexpr int checkpoint_version = 2;  // 1 had no checksums
 
 namespace detail {
 
@@ -207,7 +207,8 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
 
   const std::string place = detail::folder_meant(folder);
   const detail::folder_in_the_making made(place);
-  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), metadata);
+  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), metadata,
+                        io::checksums::in_metadata);
   io::write_atomically(detail::state_path(made.path()), text);
   made.replace(place);
 }
@@ -223,10 +224,12 @@ class checkpoint {
     const io::json_place top = place();
     if (top.at("format").as_string() != checkpoint_format)
       top.at("format").fail(message("should be \"", checkpoint_format, "\""));
-    if (const int version = top.at("version").as_integer<int>(); version < 1 || version > checkpoint_version)
+    version_ = top.at("version").as_integer<int>();
+    if (version_ < 1 || version_ > checkpoint_version)
       top.at("version").fail(
-          message("is ", version, ", but versions 1 to ", checkpoint_version, " can be read"));
-    tensors_.expect_format(checkpoint_format, checkpoint_version);
+          message("is ", version_, ", but versions 1 to ", checkpoint_version, " can be read"));
+    if (const int other = tensors_.expect_format(checkpoint_format, checkpoint_version); other != version_)
+      top.at("version").fail(message("is ", version_, ", but ", tensors_.path(), " is of version ", other));
     const auto hash = tensors_.metadata().find("tessera.state");
     if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
       throw io_error(message("[read ", path_, "] byte 0: not the file that was written with ",
@@ -239,14 +242,20 @@ class checkpoint {
   /// What the program gave to save_checkpoint.
   io::json_place state() const { return place().at("state"); }
 
-  /// Why a run that goes on from here will not have the bits of one that was never interrupted, or "".
-  std::string other_arithmetic() const {
+  /// What is no error, but should be known to whoever goes on from here.
+  std::vector<std::string> notes() const {
+    std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    const std::string here = detail::arithmetic();
-    if (written == here) return "";
-    return message("written by a program for ", written, ", read by one for ", here,
-                   ": results will differ in their last bits");
+    if (const std::string here = detail::arithmetic(); written != here)
+      all.push_back(message("written by a program for ", written, ", read by one for ", here,
+                            ": results will differ in their last bits"));
+    if (version_ < checksums_since)
+      all.push_back(message("of version ", version_, ", which has no checksums: tensors that were changed ",
+                            "since they were written would be taken as they are"));
+    return all;
   }
+
+  // To load looks at every tensor that is wanted, and compares its checksum, before anything is changed.
 
   /// Fills the parameters, and gives them the patterns of the file.
   template <class Model> void load(Model& model) const {
@@ -312,6 +321,11 @@ class checkpoint {
     if (found.dtype != dtype || found.shape != shape)
       tensors_.fail(0, message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
                                " but should be ", io::detail::tensor_text(dtype, shape)));
+    check(name);
+  }
+
+  void check(std::string const& name) const {
+    if (version_ >= checksums_since) tensors_.check(name);
   }
 
   /// The pattern of a matrix in the file, which must have the grid of `like`.
@@ -319,6 +333,7 @@ class checkpoint {
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
     const auto numbers = [&](std::string const& part, std::int64_t count) {
+      check(name + part);
       std::vector<std::int32_t> all(static_cast<std::size_t>(count));
       tensors_.read_into(name + part, {count}, std::span(all));
       return all;
@@ -362,9 +377,12 @@ class checkpoint {
     tensors_.read_into(name, shape, std::span(tensor.begin(), tensor.end()));
   }
 
+  static constexpr int checksums_since = 2;
+
   std::string path_;
   io::safetensors_file tensors_;
   io::json document_;
+  int version_ = checkpoint_version;
 };
 
 }  // namespace tessera::inline TESSERA_ISA::train
