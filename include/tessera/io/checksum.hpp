@@ -24,24 +24,27 @@ class checksum {
   static constexpr std::size_t stretch = 128;
 
   checksum() {
-    for (std::uint32_t i = 0; i < words; ++i) state_[i / lanes][i % lanes] = (i + 1) * multiplier;
+    for (std::uint32_t i = 0; i < words; ++i) state_.of[i / lanes][i % lanes] = (i + 1) * multiplier;
   }
 
   /// The bytes that follow; all pieces but the last are multiples of `stretch`.
   void add(std::span<std::byte const> bytes) {
     bytes_ += bytes.size();
+    vectors now = state_;  // in registers: what bytes point to might be this
     std::size_t at = 0;
-    for (; bytes.size() - at >= stretch; at += stretch) step(bytes.data() + at);
-    if (at == bytes.size()) return;
-    std::byte last[stretch]{};
-    std::copy(bytes.begin() + std::ptrdiff_t(at), bytes.end(), last);
-    step(last);
+    for (; bytes.size() - at >= stretch; at += stretch) step(now, bytes.data() + at);
+    if (at < bytes.size()) {
+      std::byte last[stretch]{};
+      std::copy(bytes.begin() + std::ptrdiff_t(at), bytes.end(), last);
+      step(now, last);
+    }
+    state_ = now;
   }
 
   std::uint64_t value() const {
     std::uint64_t all = bytes_;
     for (std::uint32_t i = 0; i < words; ++i)
-      all = std::rotl(all + state_[i / lanes][i % lanes] * 0xc2b2ae3d27d4eb4fu, 31) * 0x9e3779b185ebca87u;
+      all = std::rotl(all + state_.of[i / lanes][i % lanes] * 0xc2b2ae3d27d4eb4fu, 31) * 0x9e3779b185ebca87u;
     return all;
   }
 
@@ -52,8 +55,12 @@ class checksum {
   using vector [[gnu::vector_size(32)]] = std::uint32_t;
   static constexpr std::uint32_t lanes = sizeof(vector) / sizeof(std::uint32_t);
 
-  void step(std::byte const* from) {
-    for (vector& state : state_) {
+  struct vectors {
+    vector of[words / lanes];
+  };
+
+  TESSERA_INLINE static void step(vectors& all, std::byte const* from) {
+    for (vector& state : all.of) {
       vector word;
       std::memcpy(&word, from, sizeof(word));
       from += sizeof(word);
@@ -61,7 +68,8 @@ class checksum {
       state = ((word << 13) | (word >> 19)) * multiplier;
     }
   }
-  vector state_[words / lanes];
+
+  vectors state_;
   std::uint64_t bytes_ = 0;
 };
 

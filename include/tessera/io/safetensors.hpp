@@ -145,7 +145,7 @@ inline std::string safetensors_header(std::span<safetensor const* const> order,
 
 /// Writes in pieces that are still in the L2 cache when they are written, and returns the checksum.
 inline std::uint64_t write_summed(file_writer& out, std::span<std::byte const> bytes) {
-  constexpr std::size_t piece = 256 * 1024;
+  constexpr std::size_t piece = 512 * 1024;
   static_assert(piece % checksum::stretch == 0, "the checksum takes pieces of this size");
   checksum sum;
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(piece, bytes.size()))) {
