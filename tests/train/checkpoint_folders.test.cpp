@@ -22,6 +22,25 @@ TEST_CASE("checkpoint folders: they are named after the step and listed in order
   CHECK(checkpoint_steps(run) == steps{5, 100, 2000});
 }
 
+TEST_CASE(
+    "checkpoint folders: one that cannot be read is an error, one that is not there has no checkpoints") {
+  namespace fs = std::filesystem;
+  const scratch_folder scratch;
+  CHECK(checkpoint_steps(scratch / "nowhere").empty());
+  CHECK(checkpoint_steps(scratch / "nowhere/deeper").empty());
+  put(scratch / "file", "no folder");
+  fs::create_symlink(scratch / "loop", scratch / "loop");
+  fs::create_symlink(scratch / "gone", scratch / "dangling");
+  const auto refusal = [](std::string const& run) {
+    return error_of<tessera::io_error>([&] { checkpoint_steps(run); });
+  };
+  CHECK(refusal(scratch / "file") == "[read " + scratch / "file" + "] Not a directory");
+  CHECK(refusal(scratch / "file/run") == "[read " + scratch / "file/run" + "] Not a directory");
+  CHECK(refusal(scratch / "loop").starts_with("[read " + scratch / "loop" + "] Too many levels"));
+  CHECK(checkpoint_steps(scratch / "dangling").empty());
+  CHECK_THROWS_AS(keep_checkpoints(scratch / "file", 1, -1), tessera::io_error);
+}
+
 TEST_CASE("checkpoint folders: the last ones and the best are kept") {
   const scratch_folder scratch;
   const std::string run = scratch / "run";

@@ -24,18 +24,22 @@ inline std::string checkpoint_folder(std::string const& run, std::int64_t step) 
   return run + "/step-" + digits;
 }
 
-/// The steps of the checkpoints of a run, ascending; none if there is no such folder.
+/// The steps of the checkpoints of a run, ascending; none if there is no such folder. Throws io_error for one
+/// that cannot be read.
 inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
   constexpr std::string_view prefix = "step-";
   std::vector<std::int64_t> steps;
   std::error_code failure;
-  for (auto const& entry : std::filesystem::directory_iterator(run, failure)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(run, failure), end;
+  if (failure == std::errc::no_such_file_or_directory) return steps;
+  for (; !failure && entry != end; entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();
     std::int64_t step = 0;
     if (!name.starts_with(prefix)) continue;
     std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
     if (checkpoint_folder(run, step) == run + "/" + name) steps.push_back(step);
   }
+  if (failure) throw io_error(message("[read ", run, "] ", failure.message()));
   std::sort(steps.begin(), steps.end());
   return steps;
 }
