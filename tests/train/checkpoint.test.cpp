@@ -58,6 +58,20 @@ std::string refusal(std::string const& folder) {
   return what;
 }
 
+/// Makes a checkpoint what version 1 wrote.
+void make_version_1(std::string const& folder) {
+  std::string state = io::read_file(folder + "/state.json");
+  const std::string version = "\"version\": 2";
+  state.replace(state.find(version), version.size(), "\"version\": 1");
+  put(folder + "/state.json", state);
+  const io::safetensors_file file(folder + "/tensors.safetensors");
+  std::vector<io::safetensor> all;
+  for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
+  auto metadata = io::format_metadata(train::checkpoint_format, 1);
+  metadata["tessera.state"] = std::to_string(io::content_hash(state));
+  io::write_safetensors(file.path(), all, metadata);
+}
+
 bool contains(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
 }  // namespace
@@ -188,21 +202,10 @@ TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and change
 
 TEST_CASE("checkpoint: one of version 1, without checksums, is read and a note says so") {
   const scratch_folder scratch;
-  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors";
+  const std::string folder = scratch / "c";
   const everything saved(1);
   saved.save(folder);
-  std::string state = io::read_file(folder + "/state.json");
-  const std::string version = "\"version\": 2";
-  state.replace(state.find(version), version.size(), "\"version\": 1");
-  put(folder + "/state.json", state);
-  {
-    const io::safetensors_file file(tensors);
-    std::vector<io::safetensor> all;
-    for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
-    auto metadata = io::format_metadata(train::checkpoint_format, 1);
-    metadata["tessera.state"] = std::to_string(io::content_hash(state));
-    io::write_safetensors(tensors, all, metadata);
-  }
+  make_version_1(folder);
   everything loaded(2);
   const checkpoint file(folder);
   REQUIRE(file.notes().size() == 1);
@@ -274,7 +277,7 @@ TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
   CHECK(contains(refused_after([&](auto& all) {
                    all.push_back(io::make_safetensor("more", {3}, std::span(numbers).first(3)));
                  }),
-                 "12 tensors"));
+                 "12 tensors, but this model and optimizer have 11: \"more\" is none of them"));
   CHECK(contains(refused_after([&](auto& all) {
                    *named(all, "bias") = io::make_safetensor("bias", {25}, std::span(numbers).first(25));
                  }),
@@ -294,6 +297,58 @@ TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
   auto gradients = nn::zeros_like(other);
   CHECK(
       contains(error_of<io_error>([&] { checkpoint(folder).load(other, momentum, gradients); }), "momentum"));
+}
+
+namespace {
+
+/// W (rows, cols), sparse, of which neither values nor pattern say how large it is.
+template <class T, class Block> struct matrix_model {
+  block_sparse_matrix<T, Block> w;
+  using gradients = matrix_model<accumulator_t<T>, Block>;
+  matrix_model(std::int64_t rows, std::int64_t cols)
+      : w(support::random_matrix<T, Block>(rows, cols, 0.4, 1)) {}
+  template <class Visit, class... Of>
+  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
+    visit(name.child("w"), of.w...);
+  }
+};
+
+/// Writes a checkpoint of `written` and gives the message with which `read` refuses it, unchanged.
+template <class Written, class Read>
+std::string refusal_between(std::string const& folder, Written const& written, Read read) {
+  train::save_checkpoint(folder, io::json::object{}, written, train::initial_state<train::sgd>(written));
+  const auto before = read.w;
+  const std::string what = error_of<io_error>([&] { checkpoint(folder).load(read); });
+  CHECK(toy::same_bits(read.w, before));
+  return what;
+}
+
+}  // namespace
+
+TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused with both sides named") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", place = "[read " + folder + "/tensors.safetensors] byte 8: ";
+  using small = matrix_model<float, block_shape<4>>;
+  using large = matrix_model<float, block_shape<8>>;
+  CHECK(refusal_between(folder, small(24, 20), large(24, 20)) ==
+        place + "matrix \"w\" is 24 x 20 in blocks of 4 x 4 but should be 24 x 20 in blocks of 8 x 8");
+  CHECK(refusal_between(folder, large(24, 20), small(24, 20)) ==
+        place + "matrix \"w\" is 24 x 20 in blocks of 8 x 8 but should be 24 x 20 in blocks of 4 x 4");
+  CHECK(refusal_between(folder, small(24, 20), small(22, 18)) ==  // as many blocks
+        place + "matrix \"w\" is 24 x 20 in blocks of 4 x 4 but should be 22 x 18 in blocks of 4 x 4");
+  CHECK(refusal_between(folder, small(24, 20), small(240, 200)) ==
+        place + "matrix \"w\" is 24 x 20 in blocks of 4 x 4 but should be 240 x 200 in blocks of 4 x 4");
+  const std::string other_type =
+      refusal_between(folder, small(24, 20), matrix_model<bfloat16, block_shape<4>>(24, 20));
+  CHECK(contains(other_type, "tensor \"w\" is F32 ("));
+  CHECK(contains(other_type, "but should be BF16 ("));
+
+  train::save_checkpoint(folder, io::json::object{}, small(24, 20),
+                         train::initial_state<train::sgd>(small(24, 20)));
+  make_version_1(folder);
+  large other(24, 20);
+  CHECK(error_of<io_error>([&] { checkpoint(folder).load(other); }) ==
+        place + "matrix \"w\" is in blocks of 4 x 4 but should be in blocks of 8 x 8");
 }
 
 TEST_CASE("checkpoint: a full disk leaves the earlier ones as they were") {

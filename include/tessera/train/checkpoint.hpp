@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,14 +35,15 @@
 //                        that of a narrow one. A vector is (size), a dense matrix (rows, cols), row by row. A
 //                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
 //                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
-//                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each.
+//                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each tensor and
+//                        what neither says, the size of a sparse matrix.
 //   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
 //                        checkpoints are never mixed.
 
 namespace tessera::inline TESSERA_ISA::train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
-inline constexpr int checkpoint_version = 2;  // 1 had no checksums
+inline constexpr int checkpoint_version = 2;  // 1 had no checksums and no sizes of sparse matrices
 
 namespace detail {
 
@@ -59,6 +61,13 @@ std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] p
     return {tensor.rows(), tensor.cols()};
   else
     return {stored->stored(), Tensor::block::rows, Tensor::block::cols};
+}
+
+/// The key in the metadata and the text there: "24 x 20 in blocks of 4 x 4".
+inline std::string matrix_key(std::string const& name) { return "tessera.matrix." + name; }
+template <class Matrix> std::string matrix_text(Matrix const& matrix) {
+  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", Matrix::block::rows, " x ",
+                 Matrix::block::cols);
 }
 
 /// Calls visit(name in the file, tensor) for a parameter and for all that an optimizer keeps of it.
@@ -89,13 +98,16 @@ class outgoing_tensors {
     }
     list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
   }
-  void add_pattern(std::string const& name, pattern const& stored) {
-    if (stored.is_dense()) return;
-    const auto starts = stored.row_start(), cols = stored.cols();
+  template <class Matrix> void add_pattern(std::string const& name, Matrix const& matrix) {
+    if (matrix.stored().is_dense()) return;
+    const auto starts = matrix.stored().row_start(), cols = matrix.stored().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
     list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
+    metadata[matrix_key(name)] = matrix_text(matrix);
   }
   std::span<io::safetensor const> all() const { return list_; }
+
+  io::safetensors_metadata metadata = io::format_metadata(checkpoint_format, checkpoint_version);
 
  private:
   std::vector<io::safetensor> list_;
@@ -124,18 +136,16 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
             model,
             [&](nn::parameter_name const& name, auto const& parameter, auto const&... its) {
               detail::for_each_tensor<Optimizer, Model>(add, name.text(), parameter, its...);
-              if constexpr (is_matrix<decltype(parameter)>)
-                tensors.add_pattern(name.text(), parameter.stored());
+              if constexpr (is_matrix<decltype(parameter)>) tensors.add_pattern(name.text(), parameter);
             },
             kept...);
       },
       optimizer.kept);
-  auto metadata = io::format_metadata(checkpoint_format, checkpoint_version);
-  metadata["tessera.state"] = std::to_string(io::content_hash(text));
+  tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
   const std::string place = detail::folder_meant(folder);
   const detail::folder_in_the_making made(place);
-  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), metadata,
+  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), tensors.metadata,
                         io::checksums::in_metadata);
   io::write_atomically(detail::state_path(made.path()), text);
   made.replace(place);
@@ -177,7 +187,7 @@ class checkpoint {
     if (const std::string here = detail::arithmetic(); written != here)
       all.push_back(message("written by a program for ", written, ", read by one for ", here,
                             ": results will differ in their last bits"));
-    if (version_ < checksums_since)
+    if (version_ < 2)
       all.push_back(message("of version ", version_, ", which has no checksums: tensors that were changed ",
                             "since they were written would be taken as they are"));
     return all;
@@ -220,27 +230,29 @@ class checkpoint {
   template <class Optimizer, class Model, class... Kept>
   std::vector<pattern> checked(Model const& model, Kept const&... kept) const {
     std::vector<pattern> patterns;
-    std::size_t expected = 0;
+    std::set<std::string> expected;
     nn::for_each_parameter(
         model,
         [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
           const std::string name = place.text();
           pattern const* stored = nullptr;
           if constexpr (is_matrix<decltype(parameter)>) {
-            stored = &patterns.emplace_back(read_pattern(name, parameter.stored()));
-            expected += stored->is_dense() ? 0 : 2;
+            stored = &patterns.emplace_back(read_pattern(name, parameter));
+            if (!stored->is_dense())
+              for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
           }
           const auto check = [&](std::string const& in_file, auto const& tensor) {
             using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
             expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
-            ++expected;
+            expected.insert(in_file);
           };
           detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
         },
         kept...);
-    if (sizeof...(Kept) > 0 && expected != tensors_.tensors().size())
-      throw io_error(message("[read ", tensors_.path(), "] byte 8: ", tensors_.tensors().size(),
-                             " tensors, but this model and optimizer have ", expected));
+    for (auto const& [name, tensor] : tensors_.tensors())
+      if (sizeof...(Kept) > 0 && !expected.contains(name))
+        tensors_.fail(8, message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
+                                 expected.size(), ": \"", name, "\" is none of them"));
     return patterns;
   }
 
@@ -252,14 +264,31 @@ class checkpoint {
     check(name);
   }
 
-  void check(std::string const& name) const {
-    if (version_ >= checksums_since) tensors_.check(name);
+  template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
+    const auto compare = [&](std::string const& found, std::string const& wanted) {
+      if (found != wanted)
+        tensors_.fail(8, message("matrix \"", name, "\" is ", found, " but should be ", wanted));
+    };
+    if (version_ >= 2) {
+      const auto found = tensors_.metadata().find(detail::matrix_key(name));
+      compare(found == tensors_.metadata().end() ? "of no known size" : found->second,
+              detail::matrix_text(matrix));
+    } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
+      compare(message("in blocks of ", shape[1], " x ", shape[2]),
+              message("in blocks of ", Matrix::block::rows, " x ", Matrix::block::cols));
+    }
   }
 
-  /// The pattern of a matrix in the file, which must have the grid of `like`.
-  pattern read_pattern(std::string const& name, pattern const& like) const {
+  void check(std::string const& name) const {
+    if (version_ >= 2) tensors_.check(name);
+  }
+
+  /// The pattern of a matrix in the file, which must have the size and the blocks of this one.
+  template <class Matrix> pattern read_pattern(std::string const& name, Matrix const& matrix) const {
+    pattern const& like = matrix.stored();
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
+    expect_size(name, matrix);
     const auto numbers = [&](std::string const& part, std::int64_t count) {
       check(name + part);
       std::vector<std::int32_t> all(static_cast<std::size_t>(count));
@@ -304,8 +333,6 @@ class checkpoint {
     }
     tensors_.read_into(name, shape, std::span(tensor.begin(), tensor.end()));
   }
-
-  static constexpr int checksums_since = 2;
 
   std::string path_;
   io::safetensors_file tensors_;
