@@ -20,10 +20,9 @@ struct relu {
 /// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞.
 ///   Error: within 1.5 |x| ε, its derivative 1.5 ε (ε = 2^-23 for float, 2^-52 for double); in registers of
 ///     double 18, reached at |x| = 3.111, where xsimd's erf passes to another approximation, and 4.5 before.
-///   Relative to a positive result that is 3 ε (18). A negative one is a small difference of larger numbers:
-///   the
-///     error is 1e-4 of it at -3.6 for float, 4e-12 at -3.11 for double, and all of it below about -5.4
-///     (-8.3).
+///   Relative to a positive result that is 3 ε (18). A negative one is a small difference of larger numbers,
+///     which the error is 1e-4 of at -3.6 for float, 4e-12 at -3.11 for double, and all of from about -5.4
+///     (-8.3) down.
 struct gelu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
