@@ -3,7 +3,6 @@
 """Draws what `bench --results` or `--json` wrote: plot.py FOLDER reads all its JSON files, later ones replace the
 records of earlier ones, and writes SVG plots beside them. A plot whose question was not asked is left out."""
 
-import json
 import pathlib
 import sys
 
@@ -16,7 +15,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-BLOCKS = ["16x16", "8x8", "4x4", "1x1"]
+from results import BLOCKS, Results, is_ours, parts_of_steps
+
 COLOURS = dict(zip(BLOCKS, ["#0b4f8a", "#2a8fbd", "#5ab4ac", "#d8871f"]))
 DENSE, PEERS, INK, FAINT = "#444444", "#9a9a9a", "#222222", "#cccccc"
 SHAPES = [(1024, 1024, 1024), (3072, 768, 4096), (768, 3072, 4096), (768, 768, 4096)]
@@ -40,44 +40,6 @@ plt.rcParams.update(
         "lines.linewidth": 1.6,
     }
 )
-
-
-class Results:
-    """The records of a folder, and the machine of the newest file."""
-
-    def __init__(self, folder):
-        reports = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-        if not reports:
-            sys.exit(f"no JSON files in {folder}: `bench --results {folder}` writes them")
-        reports.sort(key=lambda report: report["machine"]["date"])
-        self.machine = reports[-1]["machine"]
-        names = "question contestant operation m k n density block element threads".split()
-        newest = {tuple(r[name] for name in names): r for report in reports for r in report["records"]}
-        self.records = list(newest.values())
-
-    def find(self, **wanted):
-        shape = wanted.pop("shape", None)
-        return [
-            r
-            for r in self.records
-            if all(r[name] == value for name, value in wanted.items())
-            and (shape is None or (r["m"], r["k"], r["n"]) == shape)
-        ]
-
-    def one(self, **wanted):
-        found = self.find(**wanted)
-        return found[0] if found else None
-
-    def about(self):
-        m = self.machine
-        return (
-            f"{m['name']}, {m['instruction_set']}, {m['compiler']}, tessera {m['tessera']}, "
-            f"{m['date'][:10]}; peak {m['measured_peaks']['float']['1 thread']:.0f} GFLOP/s in float with one thread"
-        )
-
-
-def is_ours(record):
-    return record["contestant"].startswith("tessera")
 
 
 def shape_name(shape):
@@ -161,7 +123,7 @@ def roofline(results):
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(floor, peak * 1.5))
     axes.set(xlabel="useful operations per byte of weights and activations", ylabel="useful GFLOP/s")
-    axes.set_title("Roofline, one thread")
+    axes.set_title("Roofline in float, one thread")
     plain(axes.xaxis)
     plain(axes.yaxis)
     return figure
@@ -175,7 +137,8 @@ def share_of_peak(results):
     for axes, (operation, title) in zip(rows, operations):
 
         def share(shape, block):
-            r = results.one(question=operation, contestant="tessera", shape=shape, block=block, threads=1)
+            r = results.one(question=operation, operation=operation, contestant="tessera", shape=shape, block=block,
+                            element="float", threads=1)  # fmt: skip
             return r and r["share_of_peak"]
 
         drawn |= any(share(shape, block) for shape in SHAPES for block in BLOCKS)
@@ -187,18 +150,18 @@ def share_of_peak(results):
     rows[0].set_ylabel("share of the FMA peak")
     handles, names = rows[0].get_legend_handles_labels()
     figure.legend(handles, names, ncols=4, fontsize=8, loc="upper right", columnspacing=1, handlelength=1)
-    figure.suptitle("10 % of the blocks stored, one thread", x=0.01, ha="left", fontsize=10, color=INK)
+    figure.suptitle("10 % of the blocks stored, float, one thread", x=0.01, ha="left", fontsize=10, color=INK)
     return figure if drawn else None
 
 
 def density(results):
     """How many times as fast as the best dense product, over density."""
     shape = (1024, 1024, 1024)
-    dense = [r for r in results.find(operation="dense", shape=shape, threads=1) if not is_ours(r)]
-    ours = results.find(question="density", operation="forward", threads=1)
+    dense = [r for r in results.find(operation="dense", element="float", shape=shape, threads=1) if not is_ours(r)]
+    ours = results.find(question="density", operation="forward", element="float", threads=1)
     if not ours:
         return None
-    dense = dense or results.find(operation="dense", contestant="tessera", shape=shape, threads=1)
+    dense = dense or results.find(operation="dense", element="float", contestant="tessera", shape=shape, threads=1)
     reference = max(dense, key=lambda r: r["share_of_peak"])
     figure, both = plt.subplots(1, 2, figsize=(10, 4))
     axes = both[0]
@@ -206,7 +169,7 @@ def density(results):
         line = sorted((r["density"], r["share_of_peak"]) for r in ours if r["block"] == block)
         axes.plot(*zip(*line), "o-", color=COLOURS[block], label=block)
     axes.set(xscale="log", ylim=(0, 1), xlabel="stored blocks", ylabel="share of the FMA peak")
-    axes.set_title("W·X, 1024 × 1024, 1024 tokens")
+    axes.set_title("W·X in float, 1024 × 1024, 1024 tokens")
     percent(axes.xaxis)
     percent(axes.yaxis)
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -218,7 +181,9 @@ def density(results):
         return r["share_of_peak"] / r["density"] / reference["share_of_peak"]
 
     peers = [
-        r for r in results.find(question="peers", operation="forward", shape=shape, threads=1) if not is_ours(r)
+        r
+        for r in results.find(question="peers", operation="forward", element="float", shape=shape, threads=1)
+        if not is_ours(r)
     ]
     ends = []
     for name in sorted({r["contestant"].removesuffix(" as on Intel") for r in peers}):
@@ -254,7 +219,7 @@ def density(results):
 
 def peers(results):
     """All contestants at 10 %, by block, and all dense ones."""
-    records = results.find(question="peers", shape=SHAPES[1], threads=1)
+    records = results.find(question="peers", element="float", shape=SHAPES[1], threads=1)
     if not any(not is_ours(r) for r in records):
         return None
     panels = [("dense", "16x16", 1.0, "dense")]
@@ -279,14 +244,15 @@ def peers(results):
         axes.set_xlim(0, 1)
         percent(axes.xaxis)
     m, k, n = SHAPES[1]
-    rows[-1].set_xlabel(f"share of the FMA peak, W·X {m} × {k}, {n} tokens, one thread; figures: useful GFLOP/s")
+    product = f"W·X in float, {m} × {k}, {n} tokens, one thread"
+    rows[-1].set_xlabel(f"share of the FMA peak, {product}; figures: useful GFLOP/s")
     return figure
 
 
 def scaling(results):
     """Over tokens, and what the second thread brings."""
-    tokens = results.find(question="tokens", threads=1)
-    threads = results.find(question="scaling", contestant="tessera")
+    tokens = results.find(question="tokens", element="float", threads=1)
+    threads = results.find(question="scaling", element="float", contestant="tessera")
     if not tokens and not threads:
         return None
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), width_ratios=[1, 1.6])
@@ -305,7 +271,7 @@ def scaling(results):
     left.set_xticks([64, 256, 1024, 4096])
     plain(left.xaxis)
     percent(left.yaxis)
-    left.set_title("W·X, 1024 × 1024, 10 % stored")
+    left.set_title("W·X in float, 1024 × 1024, 10 % stored")
     left.legend(fontsize=8, loc="lower right", ncols=2)
 
     operations = {"forward": "W·X", "transposed": "Wᵀ·dY", "sampled": "dY·Xᵀ sampled"}
@@ -330,56 +296,53 @@ def scaling(results):
         right.axhline(several, color=INK, linewidth=1, linestyle=":")
         right.set_xticklabels([f"{s[0]}\n{s[1]}\n{s[2]}" for _, s in groups], fontsize=7.5)
         right.set(ylim=(0, several * 1.15), ylabel="times as fast as one thread")
-        right.set_title(f"{several} threads, 10 % stored")
+        right.set_title(f"{several} threads, float, 10 % stored")
     return figure
 
 
-def step_parts(results, model):
+def step_parts(results, model, element):
     """What the steps of a model spend their time on."""
-    parts = [r for r in results.find(question="parts", operation=f"{model} parts", threads=1)]
-    if not parts:
+    found = parts_of_steps(results, model, element)
+    if not found:
         return None
-    m, k, n = max((r["m"], r["k"], r["n"]) for r in parts)
-    names = list(dict.fromkeys(r["contestant"].removeprefix("tessera ") for r in parts))
+    steps, (m, k, n) = found
+    names = list(dict.fromkeys(name for step in steps for name in step.parts))
     ordered = [p for p in ("products forward", "products dX", "products dW") if p in names]
     ordered += [p for p in names if p not in ordered]
-    total = {name: sum(r["time_ns"] for r in parts if r["contestant"] == f"tessera {name}") for name in ordered}
+    total = {name: sum(step.parts.get(name, 0) for step in steps) for name in ordered}
     small = [name for name in ordered if total[name] < 0.02 * sum(total.values())]
     palette = ["#0b4f8a", "#2a8fbd", "#8cc6de", "#d8871f", "#edb86b", "#7a5195", "#bc8fcf", "#5ab4ac", "#a8d5c8"]
-    rows = [("dense", 1.0, "16x16")] + [(f"10 %, {b}", 0.1, b) for b in BLOCKS]
     figure, axes = plt.subplots(figsize=(8.4, 3.2))
     colour = dict(zip([p for p in ordered if p not in small], palette))
-    for y, (_, stored, block) in enumerate(rows):
+    for y, step in enumerate(steps):
         left = 0
-        at = {r["contestant"].removeprefix("tessera "): r["time_ns"] * 1e-6 for r in parts
-              if (r["density"], r["block"]) == (stored, block)}  # fmt: skip
         for name in [p for p in ordered if p not in small]:
-            axes.barh(y, at.get(name, 0), 0.66, left=left, color=colour[name], label=name if y == 0 else None)
-            left += at.get(name, 0)
-        rest = sum(at.get(name, 0) for name in small)
+            width = step.parts.get(name, 0) * 1e-6
+            axes.barh(y, width, 0.66, left=left, color=colour[name], label=name if y == 0 else None)
+            left += width
+        rest = sum(step.parts.get(name, 0) for name in small) * 1e-6
         axes.barh(y, rest, 0.66, left=left, color=FAINT, label="the rest" if y == 0 and small else None)
-        whole = results.one(question="step", contestant="tessera", operation=model, shape=(m, k, n), block=block,
-                            density=stored, threads=1)  # fmt: skip
-        if whole:
-            axes.plot([whole["time_ns"] * 1e-6] * 2, [y - 0.4, y + 0.4], color=INK, linewidth=1.2,
+        if step.whole:
+            axes.plot([step.whole * 1e-6] * 2, [y - 0.4, y + 0.4], color=INK, linewidth=1.2,
                       label="the whole step" if y == 0 else None)  # fmt: skip
-    pytorch = results.one(question="step", contestant="PyTorch", operation=model, shape=(m, k, n), threads=1)
-    labels = [label for label, _, _ in rows]
+    pytorch = results.one(question="step", contestant="PyTorch", operation=model, shape=(m, k, n), element=element,
+                          threads=1)  # fmt: skip
+    labels = ["dense" if step.density == 1 else f"{100 * step.density:g} %, {step.block}" for step in steps]
     if pytorch:
-        axes.barh(len(rows), pytorch["time_ns"] * 1e-6, 0.66, color="#c4c4c4")
+        axes.barh(len(steps), pytorch["time_ns"] * 1e-6, 0.66, color="#c4c4c4")
         labels.append("PyTorch, dense")
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set_xlabel("ms")
-    axes.set_title(f"A training step: {model}, hidden {m}, layers {k}, {n} tokens, one thread")
+    axes.set_title(f"A training step in {element}: {model}, hidden {m}, layers {k}, {n} tokens, one thread")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7.5)
     return figure
 
 
 def layer(results):
     """Forward and backward of a linear layer beside PyTorch and SparseProp."""
-    records = results.find(question="layer", threads=1)
+    records = results.find(question="layer", element="float", threads=1)
     if not records:
         return None
     columns = [("dense", 1.0, "16x16"), *((f"{100 * d:g} %", d, None) for d in (0.1, 0.05, 0.01))]
@@ -394,7 +357,8 @@ def layer(results):
             who, _, own_block = name.partition(" ") if name.startswith("tessera") else (name, "", block or "1x1")
             if stored == 1 and own_block == "1x1":
                 return None
-            r = results.one(question="layer", contestant=who, shape=shape, density=stored, block=own_block, threads=1)
+            r = results.one(question="layer", contestant=who, shape=shape, density=stored, block=own_block,
+                            element="float", threads=1)  # fmt: skip
             return r and r["share_of_peak"]
 
         grouped_bars(axes, columns, series, colours, share)
@@ -405,7 +369,7 @@ def layer(results):
     rows[0].set_ylabel("share of the FMA peak")
     handles, names = rows[0].get_legend_handles_labels()
     figure.legend(handles, names, ncols=6, fontsize=7.5, loc="upper right", columnspacing=1, handlelength=1)
-    figure.suptitle("A linear layer, forward and backward", x=0.01, ha="left", fontsize=10)
+    figure.suptitle("A linear layer in float, forward and backward", x=0.01, ha="left", fontsize=10)
     return figure
 
 
@@ -416,8 +380,9 @@ PLOTS = {
     "peers": peers,
     "scaling": scaling,
     "layer": layer,
-    "step_gpt": lambda results: step_parts(results, "gpt"),
-    "step_bert": lambda results: step_parts(results, "bert"),
+    "step_gpt": lambda results: step_parts(results, "gpt", "float"),
+    "step_bert": lambda results: step_parts(results, "bert", "float"),
+    "step_bert_bfloat16": lambda results: step_parts(results, "bert", "bfloat16"),
 }
 
 
