@@ -13,6 +13,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/engine.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
@@ -82,7 +83,8 @@ template <class T> double peak_of(int threads) {
 inline double peak_gflops(std::string const& element, int threads) {
   if (element == "float") return peak_of<float>(threads);
   if (element == "double") return peak_of<double>(threads);
-  if (element == "bfloat16") return peak_of<simd::factor<bfloat16, simd::native>>(threads);
+  if (element == "bfloat16")
+    return peak_of<kernels::factor_of<engine::pairs, bfloat16, simd::native>>(threads);
   throw option_error("[peak] no peak is known for " + element + ", but for float, double and bfloat16");
 }
 

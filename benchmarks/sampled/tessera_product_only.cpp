@@ -20,7 +20,10 @@ namespace bench {
 namespace {
 
 template <class T, class Block> struct product_only {
-  using types = kernels::sampled_types<T, T>;
+  // As the library chooses.
+  static constexpr engine by =
+      kernels::has_engine<engine::pairs, T, simd::native> ? engine::pairs : engine::fma;
+  using types = kernels::sampled_types<T, T, by>;
   using kernel = kernels::sampled_product<simd::native, types, Block>;
   using body = eval::sampled_body<types, Block>;
   static constexpr bool regroups = Block::elements > 1;

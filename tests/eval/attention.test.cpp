@@ -191,8 +191,9 @@ template <class T> struct problem {
         attention_backward(qkv, y, log_sums, dy, rows, heads, seen, dqkv));
   }
   oracle exact() const {
-    constexpr bool narrow = !std::is_same_v<T, accumulator_t<T>>;
-    return exact(narrow && std::is_same_v<T, simd::factor<T, simd::native>> ? unit_roundoff<T> : 0);
+    const bool by_pairs = kernels::has_engine<engine::pairs, T, simd::native> &&
+                          faster_engine(this_cpu_family(), {}) == engine::pairs;
+    return exact(by_pairs ? unit_roundoff<T> : 0);
   }
   static constexpr double smallest_half = double(std::numeric_limits<T>::denorm_min()) / 2;
   oracle exact(double rounding) const {

@@ -8,6 +8,17 @@
 
 namespace tessera::inline TESSERA_ISA {
 
+/// Whose instructions cost what: for choices between ways of computing the same.
+enum class cpu_family { amd, intel, other };
+
+TESSERA_COLD inline cpu_family this_cpu_family() {
+#if defined(__x86_64__) || defined(__i386__)
+  if (__builtin_cpu_is("amd")) return cpu_family::amd;
+  if (__builtin_cpu_is("intel")) return cpu_family::intel;
+#endif
+  return cpu_family::other;
+}
+
 /// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
 TESSERA_COLD inline std::string missing_cpu_feature() {
 #if defined(__x86_64__) || defined(__i386__)

@@ -66,7 +66,7 @@ template <class... Statement> workload account(machine const& on, Statement cons
 
 /// Of the threads of a context.
 template <class... Statement> workload account(context& ctx, Statement const&... statement) {
-  return account(machine{ctx.threads()}, statement...);
+  return account(ctx.runs_on(), statement...);
 }
 
 }  // namespace tessera::inline TESSERA_ISA

@@ -13,6 +13,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/eval/bind.hpp>
+#include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
 #include <tessera/kernels/attention_backward.hpp>
@@ -148,7 +149,7 @@ template <class T> struct attention_shape {
 };
 
 /// A tile is one head of a panel of queries.
-template <class T> struct attention_body {
+template <class T, engine By> struct attention_body {
   using sum = accumulator_t<T>;
   attention_shape<T> shape;
   panel_matrix<T>* y;
@@ -162,7 +163,7 @@ template <class T> struct attention_body {
     const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
     // What is needed first after the panels that are in use.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
-    kernels::attention_panel<simd::native, T>::run(
+    kernels::attention_panel<simd::native, T, By>::run(
         {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
          log_sums->panel(panel) + head * panel_tokens, tokens_of(panel, y->tokens()), t.address<sum>(scratch),
          next < tiles() ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
@@ -206,17 +207,18 @@ struct [[nodiscard(
     s.writes(all_of(*y));
     s.writes(all_of(*log_sums));
     s.reads(all_of(*shape.qkv));
-    const attention_body<T> body{
-        shape, y, log_sums,
-        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum))};
-    s.tiles = int(body.tiles());
-    p.add(s, body);
+    s.tiles = int(shape.heads * y->panels());
+    const operand scratch =
+        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
+    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+      p.add(s, attention_body<T, By>{shape, y, log_sums, scratch});
+    });
   }
 };
 
 /// A tile is one head of a group of panels: panels outside share no sequence with it, so nobody else adds to
 /// its gradients.
-template <class T> struct attention_backward_body {
+template <class T, engine By> struct attention_backward_body {
   using sum = accumulator_t<T>;
   attention_shape<T> shape;
   panel_matrix<T> const* y;
@@ -264,7 +266,7 @@ template <class T> struct attention_backward_body {
       kernels::rows_ahead soon;
       if (head + 1 < shape.heads && panels.last - panels.first <= most_panels_ahead)
         soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
-      kernels::attention_backward_panel<simd::native, T>::run(
+      kernels::attention_backward_panel<simd::native, T, By>::run(
           {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
            log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
            soon});
@@ -321,7 +323,9 @@ struct [[nodiscard(
         2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
     const operand scratch = p.worker_memory(
         std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
-    p.add(s, attention_backward_body<T>{shape, y, log_sums, dy, dqkv, scratch});
+    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+      p.add(s, attention_backward_body<T, By>{shape, y, log_sums, dy, dqkv, scratch});
+    });
   }
 };
 

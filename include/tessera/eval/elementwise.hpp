@@ -241,7 +241,7 @@ template <expression Expression> double total(context& ctx, Expression const& ex
                 "total adds up activations, matrices, vectors and what is computed from them element by "
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
-  eval::plan p({ctx.threads()});
+  eval::plan p(ctx.runs_on());
   eval::operand pieces;
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
     pieces = eval::lower_panel_totals<T>(p, size, node);

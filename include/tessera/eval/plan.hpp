@@ -12,15 +12,9 @@
 #include <tessera/core/error.hpp>
 #include <tessera/eval/step.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/exec/machine.hpp>
 
-namespace tessera::inline TESSERA_ISA {
-
-/// What the tiles of a run are made for.
-struct machine {
-  int workers = 1;  // tasks that it computes at the same time
-};
-
-namespace eval {
+namespace tessera::inline TESSERA_ISA::eval {
 
 /// Steps in the order of the program, cut into phases: what may be carried together panel by panel is one
 /// chain, chains that do not touch each other's results stand side by side in one phase, and a barrier ends a
@@ -31,7 +25,7 @@ class plan {
   /// Of panels that are divided freely: the last one is a thirtieth of what a worker does.
   static constexpr int tiles_a_worker = 32;
 
-  explicit plan(machine const& on) : workers_(std::max(1, on.workers)) {}
+  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
@@ -78,7 +72,8 @@ class plan {
     local_[locals_++] = {address, value};
   }
 
-  int workers() const { return workers_; }
+  int workers() const { return machine_.workers; }
+  machine const& on() const { return machine_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
@@ -195,17 +190,17 @@ class plan {
   /// When panels are few, or divide badly among the workers, a panel's features are several tiles. Where that
   /// costs nothing they are so too, until there are enough tiles to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
-    if (workers_ == 1) return;
+    if (machine_.workers == 1) return;
     for (int a = 0; a < accesses_; ++a)
       if (access_[a].owner == memory::worker) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
       if (s.by != cut::panels || s.divides == division::never) continue;
-      int most = 2 * workers_;
-      const int busiest = ceil_div(s.tiles, workers_) * workers_;
+      int most = 2 * machine_.workers;
+      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
       if (busiest * 8 <= s.tiles * 9) {  // at most an eighth of the time is lost
         if (s.divides != division::freely || may_be_carried(i)) continue;
-        most = std::min(most, ceil_div(tiles_a_worker * workers_, s.tiles));
+        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
       }
       s.parts = std::max(1, std::min(most, s.most_parts));
       s.tiles *= s.parts;
@@ -325,7 +320,7 @@ class plan {
     operand value;
   };
 
-  int workers_;
+  machine machine_;
   int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t worker_bytes_ = 0, run_bytes_ = 0;
   std::uintptr_t run_base_ = 0;
@@ -341,5 +336,4 @@ class plan {
   local local_[most_locals];
 };
 
-}  // namespace eval
-}  // namespace tessera::inline TESSERA_ISA
+}  // namespace tessera::inline TESSERA_ISA::eval

@@ -11,6 +11,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/range.hpp>
 #include <tessera/eval/bind.hpp>
+#include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/block_index.hpp>
@@ -221,52 +222,21 @@ void order_weights(plan& p, step_in_the_making& s, operand& weights, kernels::bl
   weights = s.reads(body.to);
 }
 
-template <class E, class Node, class Matrix, bool Transposed, class X>
-TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& node,
-                                expr::product<Matrix, Transposed, X> const& product) {
-  using T = accumulator_t<E>;
-  using W = typename Matrix::value_type;
-  using block = typename Matrix::tensor_type::block;
-  using line_block = std::conditional_t<Transposed, block_shape<block::cols, block::rows>,
-                                        block_shape<block::rows, block::cols>>;
-  static_assert(
-      std::is_same_v<T, accumulator_t<W>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
-  using bind = binder<T, over::panels>;
-  step_in_the_making s("product", cut::panels);
-  s.writes(to.at);
-
-  using x_element = typename bind::template element_of<X>;
-  using types = kernels::product_types<W, x_element, E>;
-  operand x;
-  if constexpr (expr::leaf<X>)
-    x = s.reads(by_panel(product.x.tensor()));
-  else
-    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
-  if (overlap(to.at, x)) throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-
-  const auto tree = bind(p, s, to.tokens).around_product(node);
-  require_same_names(tree);
-  using tree_type = std::remove_const_t<decltype(tree)>;
-  auto const& matrix = product.matrix.tensor();
-  product_operands<types, tree_type> of{.to = to.at,
-                                        .x = x,
-                                        .weights = by_panel(matrix),
-                                        .index = index_of(matrix.stored(), Transposed),
-                                        .features = to.features,
-                                        .tokens = to.tokens,
-                                        .inner = Transposed ? matrix.rows() : matrix.cols(),
-                                        .sums = {},
-                                        .tree = tree};
-  s.tiles = to.panels();
-
-  if constexpr (block::elements == 1)
+/// Adds the step of a product, of which all is known but its engine and its order of weights.
+template <class Types, class Block, bool Transposed, class Tree>
+TESSERA_COLD void add_product(plan& p, step_in_the_making& s, product_operands<Types, Tree> of) {
+  using T = typename Types::accumulator;
+  using W = typename Types::weight;
+  using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
+                                        block_shape<Block::rows, Block::cols>>;
+  if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && (Transposed || s.tiles >= fewest_panels_ordered)) {
-      using body = ordered_product_body<types, tree_type>;
+      using body = ordered_product_body<Types, Tree>;
       const bool reads_result =
-          std::ranges::any_of(s.all(), [&](access const& a) { return !a.writes && overlap(a, to.at); });
+          std::ranges::any_of(s.all(), [&](access const& a) { return !a.writes && overlap(a, of.to); });
       order_weights<T, W>(p, s, of.weights, of.index, of.inner);
-      body ordered{of, std::is_same_v<types, kernels::product_types<T, T, T>> && !reads_result};
+      body ordered{of, std::is_same_v<typename Types::activation, T> &&
+                           std::is_same_v<typename Types::result, T> && !reads_result};
       ordered.of.lines_together = kernels::nonzeros<T>::group;
       if (!ordered.sums_in_result)
         ordered.of.sums = p.worker_memory(body::kernel::sums_bytes(ordered.nonzeros({})));
@@ -275,10 +245,10 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
     }
 
   if constexpr (Transposed)
-    transpose_weights<W, block>(p, s, of.weights, of.index);
+    transpose_weights<W, Block>(p, s, of.weights, of.index);
   else
     s.reads(of.weights);
-  using body = product_body<types, line_block, tree_type>;
+  using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
@@ -288,6 +258,46 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
   of.shares_fetching = s.divides == division::freely;
   s.most_parts = of.index.lines();
   p.add(s, body{of});
+}
+
+template <class E, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& node,
+                                expr::product<Matrix, Transposed, X> const& product) {
+  using T = accumulator_t<E>;
+  using W = typename Matrix::value_type;
+  static_assert(
+      std::is_same_v<T, accumulator_t<W>>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  using bind = binder<T, over::panels>;
+  using x_element = typename bind::template element_of<X>;
+  step_in_the_making s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  operand x;
+  if constexpr (expr::leaf<X>)
+    x = s.reads(by_panel(product.x.tensor()));
+  else
+    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
+  if (overlap(to.at, x)) throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  using tree_type = std::remove_const_t<decltype(tree)>;
+  auto const& matrix = product.matrix.tensor();
+  constexpr int depth = Transposed ? Matrix::tensor_type::block::rows : Matrix::tensor_type::block::cols;
+  with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<W, x_element, E, By>;
+    add_product<types, typename Matrix::tensor_type::block, Transposed, tree_type>(
+        p, s,
+        {.to = to.at,
+         .x = x,
+         .weights = by_panel(matrix),
+         .index = index_of(matrix.stored(), Transposed),
+         .features = to.features,
+         .tokens = to.tokens,
+         .inner = Transposed ? matrix.rows() : matrix.cols(),
+         .sums = {},
+         .tree = tree});
+  });
 }
 
 template <class E, class Node>

@@ -58,7 +58,7 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
       "run takes statements such as `y = w * x`: an assignment of one tensor to another, or an expression "
       "without a destination, is none");
   if constexpr ((runnable<Statement> && ...)) {
-    eval::plan plan({ctx.threads()});
+    eval::plan plan(ctx.runs_on());
     (eval::lower(plan, statement), ...);
     plan.run(ctx);
   }

@@ -12,6 +12,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/range.hpp>
 #include <tessera/eval/bind.hpp>
+#include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/block_index.hpp>
@@ -166,11 +167,9 @@ TESSERA_COLD void lower(
     expr::statement<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> const& s) {
   using left = typename A::value_type;
   using right = typename B::value_type;
-  using types = kernels::sampled_types<left, right>;
-  using exchanged_types = kernels::sampled_types<right, left>;
   using exchanged_block = block_shape<Block::cols, Block::rows>;
   static_assert(
-      std::is_same_v<accumulator_t<T>, typename types::accumulator>,
+      std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   static_assert(std::is_same_v<T, accumulator_t<T>>,
                 "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
@@ -182,11 +181,14 @@ TESSERA_COLD void lower(
   auto const& a = s.value.a.tensor();
   auto const& b = s.value.b.tensor();
   // The second operand is regrouped: better the smaller one, if that saves more than it costs to transpose.
-  if (sampled_body<types, Block>::kernel::right::regroups &&
-      (b.features() - a.features()) * a.tokens() > 4 * to.size())
-    lower_sampled<exchanged_types, exchanged_block>(p, to, b, a, Accumulates, true);
-  else
-    lower_sampled<types, Block>(p, to, a, b, Accumulates, false);
+  const bool first_is_smaller = (b.features() - a.features()) * a.tokens() > 4 * to.size();
+  with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    using types = kernels::sampled_types<left, right, By>;
+    if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
+      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, Accumulates, true);
+    else
+      lower_sampled<types, Block>(p, to, a, b, Accumulates, false);
+  });
 }
 
 }  // namespace tessera::inline TESSERA_ISA::eval

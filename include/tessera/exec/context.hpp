@@ -14,6 +14,7 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/index_ranges.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/exec/phase.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
@@ -70,8 +71,8 @@ class context {
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
-        threads_(checked_concurrency(executor.concurrency())),
-        ranges_(threads_) {
+        machine_{.workers = checked_concurrency(executor.concurrency()), .family = this_cpu_family()},
+        ranges_(machine_.workers) {
     require_compiled_instruction_set();
     if constexpr (exec::phase_executor<Executor>)
       run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
@@ -81,7 +82,12 @@ class context {
   context& operator=(context const&) = delete;
 
   /// The most bodies of a run that may run at the same time.
-  int threads() const { return threads_; }
+  int threads() const { return machine_.workers; }
+
+  /// What runs on this context are made for.
+  machine const& runs_on() const { return machine_; }
+  /// Takes an engine from those that products may choose. What they then compute may differ in its last bits.
+  void forbid(engine which) { machine_.engines.forbid(which); }
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
@@ -122,7 +128,7 @@ class context {
     if (bytes <= scratch_bytes_) return;
     require_idle("reserve_scratch");
     const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
-    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(threads_));
+    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(threads()));
     scratch_bytes_ = 0;
     scratch_ = scratches_.at_least(all);
     scratch_bytes_ = each;
@@ -180,7 +186,7 @@ class context {
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
   void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
-  int threads_;
+  machine machine_;
   exec::index_ranges ranges_;
   std::atomic<bool> running_{false};
 

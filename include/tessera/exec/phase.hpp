@@ -26,7 +26,8 @@ struct touched_bytes {
 };
 
 /// What one task does.
-///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each once, however
+///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each once,
+///   however
 ///                   often the kernel comes back to them; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
 struct task_description {

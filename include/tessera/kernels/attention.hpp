@@ -10,6 +10,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/visible_factors.hpp>
 #include <tessera/simd/elements.hpp>
@@ -159,19 +160,9 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
 
   template <int R, int First, int Last>
   TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
-    simd::reg<simd::stored_lane<E>, Arch> column[Last - First];
-    unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
-      column[j] = simd::load_lanes<Arch>(b + (First + j) * b_register);
-      simd::pin(column[j]);
-    });
-    unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-      auto element = simd::broadcast_lane<Arch>(a + i * row_step);
-      simd::pin(element);
-      unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][First + j] =
-            simd::multiply_add<simd::stored_lane<E>, Arch>(element, column[j], acc[i][First + j]);
-      });
-    });
+    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
+        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
+        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
     a += depth_step;
     b += b_step;
   }
@@ -291,13 +282,13 @@ template <class E> constexpr std::int64_t attention_scratch(int head_size) {
 
 /// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
 /// Reads each block of keys once, with a running maximum (Milakov and Gimelshein 2018).
-template <class Arch, class E> struct attention_panel {
+template <class Arch, class E, engine By> struct attention_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using P = simd::factor<E, Arch>;
+  using P = factor_of<By, E, Arch>;
   using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
   using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 

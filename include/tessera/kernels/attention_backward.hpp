@@ -38,13 +38,13 @@ template <class E> constexpr std::int64_t attention_backward_scratch(int head_si
 /// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
 /// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
 ///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-template <class Arch, class E> struct attention_backward_panel {
+template <class Arch, class E, engine By> struct attention_backward_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  using P = simd::factor<E, Arch>;
+  using P = factor_of<By, E, Arch>;
   using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
   using query_product = panel_product<Arch, P, rows_are::features, columns::panel>;
   using key_product = panel_product<Arch, P, rows_are::features, columns::regrouped>;

@@ -11,6 +11,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/tree.hpp>
 #include <tessera/simd/elements.hpp>
@@ -20,7 +21,8 @@ namespace tessera::inline TESSERA_ISA::kernels {
 
 /// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
 /// three.
-template <element W, element X, element Y> struct product_types {
+template <element W, element X, element Y, engine By = engine::fma> struct product_types {
+  static constexpr engine by = By;
   using weight = W;
   using activation = X;
   using result = Y;
@@ -93,11 +95,11 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int block_depth = Shape::cols;
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
-  /// What is multiplied: lanes as they are stored, if W and x have the same, no block begins within one and
-  /// an instruction multiplies them, or else accumulators.
+  /// What the engine multiplies: lanes as they are stored, if W and x have the same and no block begins
+  /// within one, or else accumulators.
   static constexpr bool in_lanes =
       std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
-  using factor = std::conditional_t<in_lanes, simd::factor<X, Arch>, T>;
+  using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
   static constexpr bool widens_x = !std::is_same_v<X, factor>;
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
@@ -319,18 +321,9 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in three quarters of
     // the time.
     for (int k = 0; k < depth; k += together, w += together, x += together * panel_tokens) {
-      simd::reg<lane, Arch> xs[C];
-      unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-        xs[c] = simd::load_lanes<Arch>(x + c * lanes * together);
-        simd::pin(xs[c]);
-      });
-      unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-        auto weight = weight_of(w + r * Shape::cols);
-        simd::pin(weight);
-        unroll<C>([&](auto c) TESSERA_INLINE_LAMBDA {
-          acc[r][c] = simd::multiply_add<lane, Arch>(weight, xs[c], acc[r][c]);
-        });
-      });
+      multiply_registers<lane, Arch>(
+          acc, [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
+          [&](auto c) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * together); });
     }
   }
 

@@ -235,27 +235,26 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
         next.at += 64;
       }
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
-      reg acc[2][registers];
+      reg acc[2][1][registers];
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        acc[0][r] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
-        acc[1][r] = simd::zero<Arch, T>();
+        acc[0][0][r] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
+        acc[1][0][r] = simd::zero<Arch, T>();
       });
       n = add(w.values, w.features, n, piece.count, x, acc);
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        finish(sum + r * lanes, first_line + piece.line, int(r), batch(acc[0][r]) + batch(acc[1][r]));
+        finish(sum + r * lanes, first_line + piece.line, int(r), batch(acc[0][0][r]) + batch(acc[1][0][r]));
       });
     }
   }
 
   /// In pairs with an accumulator set each, since one set waits for its own latency.
   TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
-                                        std::size_t count, T const* x, reg (&acc)[2][registers]) {
+                                        std::size_t count, T const* x, reg (&acc)[2][1][registers]) {
     const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
-      simd::pin(weight);
       T const* const from = x + offset;
-      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        acc[set][r] = simd::fma<Arch, T>(weight, simd::load<Arch>(from + r * lanes), acc[set][r]);
-      });
+      multiply_registers<T, Arch>(
+          acc[set], [&](auto) TESSERA_INLINE_LAMBDA { return weight; },
+          [&](auto r) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(from + r * lanes); });
     };
     const std::size_t end = n + count, last_four = end - count % 4;
     for (; n < last_four; n += 4) {

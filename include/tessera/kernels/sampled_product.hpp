@@ -11,7 +11,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
@@ -19,7 +20,8 @@
 namespace tessera::inline TESSERA_ISA::kernels {
 
 /// What the operands are made of.
-template <element A, element B> struct sampled_types {
+template <element A, element B, engine By = engine::fma> struct sampled_types {
+  static constexpr engine by = By;
   using left = A;
   using right = B;
   using accumulator = accumulator_t<A>;
@@ -30,7 +32,7 @@ template <element A, element B> struct sampled_types {
 template <class Arch, class Types> struct sampled_lanes {
   using A = typename Types::left;
   using B = typename Types::right;
-  using lane = std::conditional_t<std::is_same_v<A, B>, simd::stored_lane<simd::factor<A, Arch>>,
+  using lane = std::conditional_t<std::is_same_v<A, B>, simd::stored_lane<factor_of<Types::by, A, Arch>>,
                                   typename Types::accumulator>;
   static constexpr int row = simd::lanes_a_panel<lane>;  // of a feature of a panel
   static constexpr bool packs_a = !std::is_same_v<A, lane>, copies_b = !std::is_same_v<B, lane>;
@@ -333,8 +335,9 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
     left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
-    reg acc[Blocks * rows];
-    unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = simd::zero<Arch, T>(); });
+    reg sums_of_rows[rows][Blocks];
+    unroll<Blocks * rows>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { sums_of_rows[i % rows][i / rows] = simd::zero<Arch, T>(); });
     lane const* at[Blocks];
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
       const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
@@ -348,24 +351,19 @@ template <class Arch, class Types, class Shape> struct sampled_product {
         simd::prefetch<1>(next_rows + i * ahead::step);
         simd::prefetch<2>(soon + i * ahead::step);
       }
-      for (int t = 0; t < in_lanes::row; t += lanes_a_column) {
-        simd::reg<lane, Arch> xs[Blocks];
-        unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
-          xs[p] = simd::load<Arch>(at[p] + t * columns);
-          if constexpr (rows > 1) simd::pin(xs[p]);
-        });
-        unroll<rows>([&](auto r) TESSERA_INLINE_LAMBDA {
-          auto y = simd::repeat<lanes_a_column, Arch>(rows_of_a.first + r * in_lanes::row + t);
-          if constexpr (Blocks > 1) simd::pin(y);
-          unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
-            acc[p * rows + r] = simd::multiply_add<lane, Arch>(y, xs[p], acc[p * rows + r]);
-          });
-        });
-      }
+      for (int t = 0; t < in_lanes::row; t += lanes_a_column)
+        multiply_registers<lane, Arch>(
+            sums_of_rows,
+            [&](auto r) TESSERA_INLINE_LAMBDA {
+              return simd::repeat<lanes_a_column, Arch>(rows_of_a.first + r * in_lanes::row + t);
+            },
+            [&](auto p) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(at[p] + t * columns); });
       rows_of_a.first += rows_of_a.stride;
       unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { at[p] += from.cols.stride; });
     }
     next.at = fetched;
+    reg acc[Blocks * rows];  // block by block
+    unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
     if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {

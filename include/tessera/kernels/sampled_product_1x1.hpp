@@ -209,24 +209,22 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
         group const& now = l.groups[g + j];
         lane const* y = rows_of_a.first + std::size_t(now.row) * row;
         lane const* x[width];
-        reg acc[width];
+        reg acc[1][width];
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
           x[i] = first + std::size_t(now.column[i]) * row;
-          acc[i] = simd::zero<Arch, T>();
+          acc[0][i] = simd::zero<Arch, T>();
         });
         // Four registers a row where they are wide.
         constexpr int parts = std::min(4, row / lanes);
         unroll<Panels * parts>([&](auto at) TESSERA_INLINE_LAMBDA {
           constexpr int p = at / parts, part = at % parts;
-          for (int t = part * row / parts; t < (part + 1) * row / parts; t += lanes) {
-            auto ys = simd::load<Arch>(y + p * rows_of_a.stride + t);
-            simd::pin(ys);
-            unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
-              acc[i] = simd::multiply_add<lane, Arch>(ys, simd::load<Arch>(x[i] + p * b.stride + t), acc[i]);
-            });
-          }
+          for (int t = part * row / parts; t < (part + 1) * row / parts; t += lanes)
+            multiply_registers<lane, Arch>(
+                acc,
+                [&](auto) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(y + p * rows_of_a.stride + t); },
+                [&](auto i) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(x[i] + p * b.stride + t); });
         });
-        partial[j] = simd::sum_groups<width, T, Arch>(acc);
+        partial[j] = simd::sum_groups<width, T, Arch>(acc[0]);
       });
       T* const sums = l.sums + std::int64_t(g) * width;
       (batch::load_unaligned(sums) + batch(simd::sum_groups<together, T, Arch>(partial)))

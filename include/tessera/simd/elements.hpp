@@ -71,11 +71,6 @@ TESSERA_INLINE void store_lanes(E* to, batch<accumulator_t<E>, Arch> const (&fea
     store<Arch>(reinterpret_cast<stored_lane<E>*>(to), lane<E>::packed(features, random...).data);
 }
 
-/// What products multiply where elements E are stored: these, if an instruction multiplies their lanes, or
-/// else what they become when they are widened.
-template <class E, class Arch>
-using factor = std::conditional_t<multiplies<stored_lane<E>, Arch>, E, accumulator_t<E>>;
-
 /// One feature of a panel, from some token on.
 template <class Arch, class E>
 TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::int64_t feature, int token) {

@@ -16,14 +16,14 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/kernels/register_block.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/simd/simd.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/train/folder_in_the_making.hpp>
@@ -47,9 +47,14 @@ inline constexpr int checkpoint_version = 2;  // 1 had no checksums and no sizes
 
 namespace detail {
 
-/// What decides about the last bits of results.
-inline std::string arithmetic() {
-  return message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
+/// What decides about the last bits of results of a model.
+template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
+  std::string words;
+  nn::for_each_parameter(model, [&](nn::parameter_name const&, auto const& parameter) {
+    using E = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+    if (std::string longer = arithmetic_of<E>(on); longer.size() > words.size()) words = std::move(longer);
+  });
+  return words;
 }
 
 /// What a parameter or moment is in the file, given its pattern.
@@ -119,12 +124,13 @@ class outgoing_tensors {
 /// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
 /// say for a full disk), nothing is left of it and an earlier one is as it was.
 ///   state   what the program wants to find again, see checkpoint::state
+///   on      what the model was trained on
 template <class Model, class Optimizer>
 void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state<Optimizer, Model> const& optimizer) {
+                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", detail::arithmetic()},
+                                  {"arithmetic", detail::arithmetic_of_model(model, on)},
                                   {"updates", optimizer.updates},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
@@ -180,11 +186,13 @@ class checkpoint {
   /// What the program gave to save_checkpoint.
   io::json_place state() const { return place().at("state"); }
 
-  /// What is no error, but should be known to whoever goes on from here.
-  std::vector<std::string> notes() const {
+  /// What is no error, but should be known to whoever goes on from here, on this machine.
+  std::vector<std::string> notes(machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    if (const std::string here = detail::arithmetic(); written != here)
+    const bool names_engine = written.find(", engine ") != std::string::npos;
+    if (const std::string here = names_engine ? arithmetic_of<bfloat16>(on) : arithmetic_of<float>(on);
+        written != here)
       all.push_back(message("written by a program for ", written, ", read by one for ", here,
                             ": results will differ in their last bits"));
     if (version_ < 2)

@@ -10,6 +10,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/train/checkpoint.hpp>
@@ -51,6 +52,7 @@ template <class Model, class Optimizer> struct training {
   optimizer_state<Optimizer, Model> state;
   explored_blocks explored;
   progress so_far;
+  machine trained_on = this_machine();  // by the last step
 
   training(Model& trained, Optimizer by, evolving_pattern patterns = {})
       : model(trained),
@@ -74,6 +76,7 @@ struct step_report {
 template <class Model, class Optimizer, class Accumulate>
 step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_batches, double clip,
                        double rate, Accumulate&& accumulate) {
+  t.trained_on = ctx.runs_on();
   nn::set_zero(t.gradients);
   token_loss loss;
   for (int i = 0; i < micro_batches; ++i) loss += accumulate(i);
@@ -108,7 +111,7 @@ void save(training<Model, Optimizer> const& t, std::string const& folder, io::js
                                     {"best_loss", p.best_step < 0 ? io::json() : io::json(p.best_loss)},
                                     {"explored", t.explored.to_json()},
                                     {"program", std::move(program)}};
-  save_checkpoint(folder, std::move(state), t.model, t.state);
+  save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
 
 /// What the program gave to `save`.

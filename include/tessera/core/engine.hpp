@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/cpu.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// What multiplies and adds in the register loop of a product.
+enum class engine : std::uint8_t {
+  fma,    // a number of the accumulator in each lane; narrower elements are widened before
+  pairs,  // two neighbours of a narrow element in each lane, by one instruction
+};
+
+constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
+
+/// The engines that may be used. `fma` always may.
+class engine_set {
+ public:
+  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
+  /// Takes one out. Forbidding `fma` changes nothing: it is what is left when all others are forbidden.
+  constexpr void forbid(engine which) {
+    if (which == engine::pairs) allows_pairs_ = false;
+  }
+
+ private:
+  bool allows_pairs_ = true;
+};
+
+/// Whether the instruction that multiplies pairs makes products of a narrow element faster than widening it
+/// does.
+///   AMD     Zen 4 and Zen 5 issue vdpbf16ps as often as an FMA, which is twice the products
+///   Intel   Sapphire and Granite Rapids issue it a quarter as often (117 against 237 GFLOP/s a core):
+///   widened
+///           products are 1.2 to 1.35 times as fast
+///   others  nothing was measured; the instruction reads half of the bytes
+constexpr bool pairs_are_faster(cpu_family family) { return family != cpu_family::intel; }
+
+/// The engine for products whose operands are of one narrow element, where both are compiled in.
+constexpr engine faster_engine(cpu_family family, engine_set allowed) {
+  return allowed.allows(engine::pairs) && pairs_are_faster(family) ? engine::pairs : engine::fma;
+}
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/cpu.hpp>
+#include <tessera/core/engine.hpp>
+
+namespace tessera::inline TESSERA_ISA {
+
+/// What the tiles of a run are made for, and by what they are multiplied.
+struct machine {
+  int workers = 1;  // tasks that it computes at the same time
+  engine_set engines = {};
+  cpu_family family = cpu_family::other;  // by which it chooses among its engines
+};
+
+/// A worker on this CPU, with all of its engines.
+inline machine this_machine() { return {.family = this_cpu_family()}; }
+
+}  // namespace tessera::inline TESSERA_ISA

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/engine.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/elements.hpp>
+#include <tessera/simd/lane.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace tessera::inline TESSERA_ISA::kernels {
+
+/// Whether an engine is compiled in for elements E, in registers of an instruction set.
+template <engine Which, class E, class Arch>
+inline constexpr bool has_engine = Which == engine::fma || (element_traits<E>::features_a_lane > 1 &&
+                                                            simd::multiplies<simd::stored_lane<E>, Arch>);
+
+/// What an engine multiplies where elements E are stored: these, or what they become when they are widened.
+template <engine Which, class E, class Arch>
+using factor_of =
+    std::conditional_t<Which == engine::pairs && has_engine<engine::pairs, E, Arch>, E, accumulator_t<E>>;
+
+/// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
+/// i and registers First … Last - 1. Registers of the right are loaded first and kept, of the left there is
+/// one at a time.
+///   Lane       what an engine multiplies: a number, or a pair of its factor
+///   left(i)    a register that holds what row i is multiplied by
+///   right(j)   register j of the right
+template <class Lane, class Arch, int First, int Last, int Rows, int Registers, class Sum, class Left,
+          class Right>
+TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
+                                            Right const& right) {
+  simd::reg<Lane, Arch> column[Last - First];
+  unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
+    column[j] = right(std::integral_constant<int, First + j>());
+    if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
+  });
+  unroll<Rows>([&](auto i) TESSERA_INLINE_LAMBDA {
+    auto row = left(i);
+    if constexpr (Last - First > 1) simd::pin(row);
+    unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
+      sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
+    });
+  });
+}
+
+/// The same for all registers.
+template <class Lane, class Arch, int Rows, int Registers, class Sum, class Left, class Right>
+TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
+  multiply_some_registers<Lane, Arch, 0, Registers>(sums, left, right);
+}
+
+}  // namespace tessera::inline TESSERA_ISA::kernels
