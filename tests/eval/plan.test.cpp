@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -145,6 +146,31 @@ TEST_CASE("plan: few panels are divided among the workers, and many only where t
   CHECK(
       order_of({{'f', 2, {a.by_tile()}, {}, cut::panels, eval::timing::in_order, 2, eval::division::freely}},
                2) == "f0.0 f0.1 f1.0 f1.1");
+}
+
+namespace {
+int entered = 0, left = 0, most_inside = 0;
+constexpr exec::part_hook counting{[] { most_inside = std::max(most_inside, ++entered - left); },
+                                   [] { ++left; }};
+}  // namespace
+
+TEST_CASE("plan: what an engine needs of a thread is done once around what the thread takes in a phase") {
+  std::vector<std::string> log;
+  eval::plan p({1});
+  for (const char name : {'f', 'g'}) {
+    eval::step_in_the_making s("made up", cut::panels);
+    s.tiles = 3;
+    s.around = &counting;
+    s.writes(name == 'f' ? a.by_tile() : b.by_tile());
+    p.add(s, log_body{&log, name});
+  }
+  entered = left = most_inside = 0;
+  context ctx(1);
+  p.run(ctx);
+  CHECK(log.size() == 6);
+  CHECK(entered == 1);
+  CHECK(left == 1);
+  CHECK(most_inside == 1);
 }
 
 TEST_CASE("plan: steps without tiles are left out") {

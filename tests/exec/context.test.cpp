@@ -139,6 +139,36 @@ TEST_CASE("context: denormals are zero inside bodies on any executor") {
   check(on_users);
 }
 
+namespace {
+thread_local int inside = 0;
+std::atomic<int> enters{0}, leaves{0};
+constexpr exec::part_hook hooks[] = {{[] { ++inside, ++enters; }, [] { --inside, ++leaves; }},
+                                     {[] { inside *= 10; }, [] { inside /= 10; }}};
+}  // namespace
+
+TEST_CASE("context: hooks stand around each part that a thread takes on any executor, and in nested runs") {
+  thread_per_body mine;
+  context own(mine), pool(3, oversubscribe::allowed), one(1);
+  for (context* ctx : {&own, &pool, &one}) {
+    enters = leaves = 0;
+    std::atomic<int> wrong{0};
+    ctx->run(50, [&](int, std::byte*) { wrong += inside != 10; }, hooks);
+    CHECK(wrong == 0);
+    CHECK(enters >= 1);
+    CHECK(enters <= ctx->threads());
+    CHECK(leaves == enters);
+    CHECK_THROWS(ctx->run(9, [](int, std::byte*) { throw 1; }, hooks));
+    CHECK(leaves == enters);
+    // A run begun in a body without hooks of its own has none.
+    ctx->run(3, [&](int, std::byte*) {
+      wrong += inside != 0;
+      ctx->run(2, [&](int, std::byte*) { wrong += inside != 10; }, hooks);
+      wrong += inside != 0;
+    });
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("context: two contexts run side by side") {
   const auto work = [] {
     context ctx(2, oversubscribe::allowed);

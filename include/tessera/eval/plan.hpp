@@ -94,7 +94,10 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    for (int p = 0; p < phases_; ++p) ctx.run(running_phase{*this, phase_[p]});
+    for (int p = 0; p < phases_; ++p) {
+      running_phase now(*this, phase_[p]);
+      ctx.run(now);
+    }
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -122,8 +125,21 @@ class plan {
 
   /// A task of a phase is the same tile of all steps of a chain.
   struct running_phase {
+    static constexpr std::size_t most_hooks = 4;
     plan const& of;
     phase const& now;
+    exec::part_hook hook[most_hooks];  // each once
+    std::size_t hook_count = 0;
+
+    running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
+      for (int i = of.chain_[now.first].first; i < of.chain_[now.last - 1].last; ++i)
+        if (exec::part_hook const* const around = of.step_[i].around;
+            around && std::ranges::find(hooks(), *around) == hooks().end()) {
+          TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
+          hook[hook_count++] = *around;
+        }
+    }
+    std::span<exec::part_hook const> hooks() const { return {hook, hook_count}; }
     int tasks() const { return now.tiles; }
     void compute(int task, std::byte* scratch) const {
       of.for_each_step_of(now, task, [&](int i, tile t) {

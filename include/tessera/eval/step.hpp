@@ -6,6 +6,7 @@
 #include <span>
 
 #include <tessera/core/config.hpp>
+#include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 
 // A step is one kernel's work on all its tiles, as plain data: how it is cut, what it reads and writes, and a
@@ -80,7 +81,8 @@ struct step_form {
   timing when = timing::in_order;
   division divides = division::if_uneven;
   int tiles = 0;
-  int most_parts = 1;  // into which a panel can be divided
+  int most_parts = 1;                       // into which a panel can be divided
+  exec::part_hook const* around = nullptr;  // what its engine needs of a thread
 };
 
 /// What scheduling knows of a step, and a body that knows all else: of a type of its own for each kind.

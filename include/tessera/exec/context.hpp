@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -15,6 +16,7 @@
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/index_ranges.hpp>
 #include <tessera/exec/machine.hpp>
+#include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
@@ -92,18 +94,21 @@ class context {
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
   ///             not cleared
+  ///   hooks     entered and left by each thread around what it takes, whatever the executor
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
-  template <class Body> void run(int count, Body&& body) {
+  template <class Body> void run(int count, Body&& body, std::span<exec::part_hook const> hooks = {}) {
     const exec::sole_entry entry(running_);
     if (!entry) {
       aligned_array<std::byte> scratch(scratch_bytes_);
+      const exec::part_scope around(hooks);
       return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
     }
     if (count <= 0) return;
     // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
     // with stealing are the same on every executor.
     const auto drain = [&](int part) {
+      const exec::part_scope around(hooks);
       std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
       ranges_.drain(part, [&](int index) { body(index, scratch); });
     };
@@ -119,7 +124,7 @@ class context {
     if (run_tasks_)
       if (const exec::sole_entry entry(running_); entry)
         return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
-    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); });
+    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -163,7 +168,7 @@ class context {
     int tasks() const { return of.tasks(); }
     exec::task_description describe(int task) const { return of.describe(task); }
     void compute(int task, int worker) const {
-      const exec::flush_denormals flushed;
+      const exec::part_scope around(of.hooks());
       of.compute(task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <span>
+
+#include <tessera/core/config.hpp>
+#include <tessera/exec/denormals.hpp>
+
+namespace tessera::inline TESSERA_ISA::exec {
+
+/// What is done around each part of a run, on the thread that takes it: state that a kernel needs and the
+/// thread has not. Neither function throws.
+struct part_hook {
+  void (*enter)();
+  void (*leave)();
+  friend bool operator==(part_hook const&, part_hook const&) = default;
+};
+
+/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
+class part_scope {
+ public:
+  explicit part_scope(std::span<part_hook const> hooks) : hooks_(hooks) {
+    for (part_hook const& hook : hooks_) hook.enter();
+  }
+  part_scope(part_scope const&) = delete;
+  part_scope& operator=(part_scope const&) = delete;
+  ~part_scope() {
+    for (auto hook = hooks_.rbegin(); hook != hooks_.rend(); ++hook) hook->leave();
+  }
+
+ private:
+  flush_denormals flushed_;
+  std::span<part_hook const> hooks_;
+};
+
+}  // namespace tessera::inline TESSERA_ISA::exec
