@@ -38,7 +38,11 @@ template <class Element, class Block> class model_of final : public model {
                             1);
   }
 
-  void begin_training(train::adamw const& optimizer) override { training_.emplace(network_, optimizer); }
+  void begin_training(train::adamw const& optimizer) override {
+    training_.emplace(network_, optimizer);
+    // Its gradients would vanish, or overflow.
+    if (std::is_same_v<Element, tessera::float16>) training_->scaling = train::loss_scaling::adaptive();
+  }
 
   double learn(examples const& shown, std::int64_t step) override {
     const auto p = pass(shown.windows, nn::purpose::training, step);
@@ -68,8 +72,10 @@ template <class Element, class Block> class model_of final : public model {
  private:
   using network = nn::gpt<Element, Block>;
 
+  double loss_scale() const { return training_ ? training_->scaling.scale : 1; }
+
   nn::pass<Element> pass(tessera::sequences const& windows, nn::purpose why, std::int64_t step = 0) {
-    return {ctx_, windows, room_, why, seed_, static_cast<std::uint64_t>(step)};
+    return {ctx_, windows, room_, why, seed_, static_cast<std::uint64_t>(step), loss_scale()};
   }
 
   tessera::context& ctx_;

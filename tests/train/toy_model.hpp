@@ -45,19 +45,22 @@ template <class T, class Block = block_shape<4>> struct model {
   }
 };
 
-/// Half the squared distance from what `teacher` says, at random inputs that depend on `key` alone.
+/// Half the squared distance from what `teacher` says, at random inputs that depend on `key` alone. Gradients
+/// are multiplied by `loss_scale`.
 template <class T, class Block>
 train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename model<T, Block>::gradients& g,
-                             std::uint64_t key, std::int64_t tokens) {
+                             std::uint64_t key, std::int64_t tokens, double loss_scale = 1) {
   const model<T, Block> teacher(99, 1);
   panel_matrix<T> x(m.inputs, tokens), z(m.hidden, tokens), h(m.hidden, tokens), e(m.outputs, tokens),
       dz(m.hidden, tokens);
   support::fill(x, 1000 + key);
   run(ctx, h = relu(teacher.up * x + teacher.bias), e = teacher.down * h);
   run(ctx, z = m.up * x + m.bias, h = relu(z), e = m.down * h - e);
+  const double loss = total(ctx, square(e)) / 2;
+  run(ctx, e = e * loss_scale);
   run(ctx, g.down += e * transposed(h), dz = (transposed(m.down) * e) * derivative<ops::relu>(z));
   run(ctx, g.up += sampled(dz * transposed(x)), g.bias += sum_tokens(dz));
-  return {total(ctx, square(e)) / 2, tokens};
+  return {loss, tokens};
 }
 
 template <class Tensor> bool same_bits(Tensor const& a, Tensor const& b) {

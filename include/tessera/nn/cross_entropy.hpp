@@ -55,7 +55,7 @@ class counted_tokens {
 
 /// The mean of -log softmax(logits)[target] over tokens.
 ///   logits (classes, tokens)   targets (tokens), 0 … classes - 1
-/// In training the gradient by the logits, (softmax - one-hot) / count, overwrites them.
+/// In training the gradient by the logits, (softmax - one-hot) loss_scale / count, overwrites them.
 template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
@@ -78,12 +78,12 @@ template <element T> struct cross_entropy {
     const auto scores = named<"logits">(logits);
     const auto one_hot = apply<ops::equal>(feature_number(), s.target);
     const auto shifted = apply<ops::decay>(logits - s.largest);
-    const auto scale = local((1 / count) / s.sum);
+    const double slope = p.loss_scale / count;
+    const auto scale = local(slope / s.sum);
     // In one run, so that a panel stays in the cache.
     run(p.ctx, in_one_pass(s.picked = sum_features(scores * one_hot), s.largest = max_features(scores)),
-        s.sum = sum_features(shifted), when(p.what_for == purpose::training, [&] {
-          return logits = shifted * scale - one_hot * (1 / count);
-        }));
+        s.sum = sum_features(shifted),
+        when(p.what_for == purpose::training, [&] { return logits = shifted * scale - one_hot * slope; }));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
   }
 };

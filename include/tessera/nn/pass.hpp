@@ -63,6 +63,7 @@ template <element T> struct pass {
   workspace<T>& room;
   purpose what_for = purpose::training;
   std::uint64_t seed = 0, step = 0;
+  double loss_scale = 1;  // of the gradients: train::loss_scaling
 
   std::int64_t tokens() const { return batch.tokens(); }
   typename workspace<T>::loan borrow(std::int64_t features) const {

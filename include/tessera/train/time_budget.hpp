@@ -47,11 +47,11 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
     nn::set_zero(t.gradients);
     token_loss loss;
     for (int i = 0; i < planned.micro_batches; ++i) loss += accumulate(i);
-    const auto tokens = static_cast<double>(loss.tokens);
-    const double norm = measure(ctx, t.gradients).norm / tokens;
+    const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
+    const double norm = measure(ctx, t.gradients).norm / divisor;
     update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state,
                       planned.rate * std::min(1.0, (step + 1.0) / rise),
-                      clipping_factor(norm, planned.clip) / tokens);
+                      clipping_factor(norm, planned.clip) / divisor);
     ends.push_back(now());
   }
   const std::size_t half = ends.size() / 2;

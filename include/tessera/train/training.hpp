@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -15,6 +16,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
+#include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
@@ -51,6 +53,7 @@ template <class Model, class Optimizer> struct training {
   typename Model::gradients gradients;
   optimizer_state<Optimizer, Model> state;
   explored_blocks explored;
+  loss_scaling scaling;
   progress so_far;
   machine trained_on = this_machine();  // by the last step
 
@@ -68,11 +71,13 @@ struct step_report {
   double loss;        // mean over its tokens
   double gradient_norm, learning_rate;
   pattern_change changed;
+  bool skipped = false;  // the gradients were not finite, and the loss scale has been halved
 };
 
 /// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
-/// t.gradients and returns that sum; clipping of the mean; the optimizer; the pattern, when it is due.
-/// Throws error, with the model as it was, if the loss or a gradient is not finite.
+/// t.gradients, multiplied by t.scaling.scale, and returns that sum; clipping of the mean; the optimizer; the
+/// pattern, when it is due. Throws error, with the model as it was, if the loss or a gradient is not finite.
+/// With a scale that adapts, gradients that are not finite only skip the optimizer.
 template <class Model, class Optimizer, class Accumulate>
 step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_batches, double clip,
                        double rate, Accumulate&& accumulate) {
@@ -84,12 +89,19 @@ step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_ba
     throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
   gradient_size size = measure(ctx, t.gradients);
-  require_finite(t.so_far.step, loss.mean(), size);
-  size.norm /= static_cast<double>(loss.tokens);
-  update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, rate,
-                    clipping_factor(size.norm, clip) / static_cast<double>(loss.tokens));
+  const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
+  const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
+  if (skips) {
+    t.scaling.overflowed(t.so_far.step);
+  } else {
+    require_finite(t.so_far.step, loss.mean(), size);
+    size.norm /= divisor;
+    update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, rate,
+                      clipping_factor(size.norm, clip) / divisor);
+    t.scaling.succeeded();
+  }
 
-  step_report report{t.so_far.step++, loss.mean(), size.norm, rate, {}};
+  step_report report{t.so_far.step++, loss.mean(), size.norm, rate, {}, skips};
   t.so_far.tokens += loss.tokens;
   if (t.policy.due(t.so_far.step))
     std::apply(
@@ -109,6 +121,8 @@ void save(training<Model, Optimizer> const& t, std::string const& folder, io::js
                                     {"seconds", p.seconds},
                                     {"best_step", p.best_step},
                                     {"best_loss", p.best_step < 0 ? io::json() : io::json(p.best_loss)},
+                                    {"loss_scale", t.scaling.scale},
+                                    {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
@@ -127,9 +141,17 @@ template <class Model, class Optimizer> void resume(training<Model, Optimizer>& 
   p.seconds = state.at("seconds").as_number();
   p.best_step = state.at("best_step").as_integer();
   if (p.best_step >= 0) p.best_loss = state.at("best_loss").as_number();
+  loss_scaling scaling = t.scaling;
+  if (state.contains("loss_scale")) {  // not before version 2
+    scaling.scale = state.at("loss_scale").as_number();
+    scaling.good_steps = state.at("good_steps").as_integer();
+    if (!(scaling.scale >= loss_scaling::least && scaling.scale <= loss_scaling::most))
+      state.at("loss_scale").fail(message("should be in ", loss_scaling::least, " … ", loss_scaling::most));
+  }
   explored_blocks explored = explored_blocks::from_json(state.at("explored"));
   from.load(t.model, t.state, t.gradients);
   t.explored = std::move(explored);
+  t.scaling = scaling;
   t.so_far = p;
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+
+namespace tessera::inline TESSERA_ISA::train {
+
+/// What the loss is multiplied by before gradients are computed, so that they do not vanish in an element of
+/// few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides them by it
+/// again. A step whose gradients are not finite is skipped and halves the scale; `interval` good steps in a
+/// row double it.
+///   accumulate(…) gives `scale` to the passes it makes: nn::pass::loss_scale
+struct loss_scaling {
+  double scale = 1;           // a power of two: multiplying by it rounds nothing
+  std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
+  std::int64_t good_steps = 0;
+
+  static constexpr double least = 0x1p-24, most = 0x1p40;
+
+  /// A scale that finds itself, beginning with one.
+  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
+    if (!(first >= least && first <= most) || interval < 1)
+      throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
+                                 " steps: the scale must be in ", least, " … ", most,
+                                 ", the steps at least 1"));
+    return {first, interval};
+  }
+
+  bool adapts() const { return interval > 0; }
+
+  /// Throws error if the scale cannot become smaller: then it is not the scale.
+  void overflowed(std::int64_t step) {
+    if (scale / 2 < least)
+      throw error(message("[train] step ", step,
+                          ": gradients are not finite, although the loss is multiplied by ", scale,
+                          "; a lower learning rate or clipping may help"));
+    scale /= 2;
+    good_steps = 0;
+  }
+  void succeeded() {
+    if (!adapts() || ++good_steps < interval) return;
+    good_steps = 0;
+    if (scale * 2 <= most) scale *= 2;
+  }
+};
+
+}  // namespace tessera::inline TESSERA_ISA::train

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <limits>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <train/toy_model.hpp>
+
+#include <tessera/train/loss_scaling.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/training.hpp>
+
+using namespace tessera;
+
+namespace {
+
+template <class T> using training = train::training<toy::model<T>, train::adamw>;
+
+/// A step whose gradients are not finite if `spoiled`.
+template <class T> train::step_report step(context& ctx, training<T>& t, bool spoiled = false) {
+  return train::train_step(ctx, t, 1, 1, 0.01, [&](int) {
+    const auto loss =
+        toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.so_far.step), 40, t.scaling.scale);
+    if (spoiled) t.gradients.bias[1] = std::numeric_limits<float>::infinity();
+    return loss;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("loss scaling: a power of two changes no bit of the parameters") {
+  context ctx(1);
+  toy::model<float> a, b;
+  training<float> plain(a, {}), scaled(b, {});
+  scaled.scaling.scale = 1024;
+  for (int i = 0; i < 5; ++i) {
+    const auto one = step(ctx, plain), other = step(ctx, scaled);
+    CHECK(one.loss == other.loss);
+    CHECK(one.gradient_norm == other.gradient_norm);
+  }
+  CHECK(toy::same_bits(plain, scaled));
+}
+
+TEST_CASE(
+    "loss scaling: a gradient that is not finite skips the step and halves the scale, good steps double it") {
+  context ctx(1);
+  toy::model<float16> m;
+  training<float16> t(m, {});
+  t.scaling = train::loss_scaling::adaptive(64, 3);
+  CHECK(!step(ctx, t).skipped);
+  const auto before = t.model;
+  const auto kept = t.state.kept;
+  const auto report = step(ctx, t, true);
+  CHECK(report.skipped);
+  CHECK(toy::same_bits(t.model, before));
+  for (std::size_t i = 0; i < kept.size(); ++i) CHECK(toy::same_bits(t.state.kept[i], kept[i]));
+  CHECK(t.state.updates == 1);
+  CHECK(t.so_far.step == 2);
+  CHECK(t.scaling.scale == 32);
+  for (int i = 0; i < 2; ++i) step(ctx, t);
+  CHECK(t.scaling.scale == 32);  // the step before the skipped one does not count
+  step(ctx, t);
+  CHECK(t.scaling.scale == 64);
+  for (int i = 0; i < 3; ++i) step(ctx, t);
+  CHECK(t.scaling.scale == 128);
+}
+
+TEST_CASE("loss scaling: a scale that does not adapt, or cannot become smaller, makes it an error") {
+  context ctx(1);
+  toy::model<float> m;
+  training<float> t(m, {});
+  CHECK_THROWS_AS(step(ctx, t, true), error);
+  t.scaling = train::loss_scaling::adaptive(train::loss_scaling::least, 10);
+  CHECK_THROWS_AS(step(ctx, t, true), error);
+  CHECK_THROWS_AS(train::loss_scaling::adaptive(0), option_error);
+  CHECK_THROWS_AS(train::loss_scaling::adaptive(64, 0), option_error);
+}
+
+TEST_CASE("loss scaling: a loss that is not finite is an error, whatever the scale") {
+  context ctx(1);
+  toy::model<float> m;
+  training<float> t(m, {});
+  t.scaling = train::loss_scaling::adaptive();
+  t.model.bias[0] = std::numeric_limits<float>::infinity();
+  CHECK_THROWS_AS(step(ctx, t), error);
+}
+
+TEST_CASE("loss scaling: a resumed run has the bits of one that was not interrupted") {
+  const scratch_folder scratch;
+  context ctx(1);
+  toy::model<float16> m, other(77);
+  training<float16> whole(m, {}), resumed(other, {});
+  whole.scaling = train::loss_scaling::adaptive(64, 4);
+  resumed.scaling = train::loss_scaling::adaptive(1, 4);
+  const auto go = [&](training<float16>& t) {
+    while (t.so_far.step < 15) step(ctx, t, t.so_far.step == 3 || t.so_far.step == 9);
+  };
+  for (int i = 0; i < 6; ++i) step(ctx, whole, i == 3);
+  train::save(whole, scratch / "six", {});
+  go(whole);
+  train::resume(resumed, train::checkpoint(scratch / "six"));
+  CHECK(resumed.scaling.scale == 32);
+  CHECK(resumed.scaling.good_steps == 2);
+  go(resumed);
+  CHECK(toy::same_bits(resumed, whole));
+  CHECK(resumed.scaling.scale == whole.scaling.scale);
+}
