@@ -20,8 +20,8 @@
 
 // 20 steps of small models, dense and sparse, beside those that PyTorch took from the same tensors with the
 // same batches: tests/golden/record_gpt.py says which and how. PyTorch itself, in double, differs by less
-// than 1e-6. A model in bfloat16, whose masters begin as those tensors, stays as near as its roundings let
-// it.
+// than 1e-6. A model of narrow elements, whose masters begin as those tensors, stays as near as its roundings
+// let it.
 
 using namespace tessera;
 
@@ -115,7 +115,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
   const io::json_place optimizer = recorded.numbers.at("optimizer"),
                        expected = recorded.numbers.at("trajectories").at(trajectory);
 
-  constexpr double u = nn::is_narrow<Model> ? unit_roundoff<bfloat16> : 0;
+  constexpr double u = nn::is_narrow<Model> ? unit_roundoff<typename Model::value_type> : 0;
   context ctx(2, oversubscribe::allowed);
   Model model(shape(recorded), 0);
   auto initial = nn::widened(model);
@@ -175,9 +175,10 @@ TEST_CASE("trajectory: a GPT without biases whose sequences cross panels trains 
   follow_all<gpt, 16, 8, 4, 1>("gpt_no_bias");
 }
 
-TEST_CASE("trajectory: a GPT in bfloat16 trains nearly as one in float") {
+TEST_CASE("trajectory: a GPT of narrow elements trains nearly as one in float") {
   follow<nn::gpt<bfloat16, block_shape<4>>>("gpt_bias", "4x4");
   follow<nn::gpt<bfloat16, block_shape<16>>>("gpt_bias", "dense");
+  follow<nn::gpt<float16, block_shape<4>>>("gpt_bias", "4x4");
 }
 
 TEST_CASE("trajectory: an encoder with padded sequences and masked tokens trains as in PyTorch") {
