@@ -118,7 +118,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     const std::int64_t blocks =
         ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
     return room_at(index, depth) +
-           (widens_x ? std::size_t(blocks * block_depth + stored_x) * feature_bytes : 0);
+           (widens_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
   }
 
   /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
