@@ -10,6 +10,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/attention_keys.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/visible_factors.hpp>
@@ -61,9 +62,6 @@ struct rows_ahead {
     bytes -= now;
   }
 };
-
-/// panel_product::run's diagonal where all of a block is computed.
-inline constexpr int whole_block = -1;
 
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
 template <class Arch, class E, rows_are Left, columns Right> struct panel_product {
@@ -165,76 +163,6 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
         [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
     a += depth_step;
     b += b_step;
-  }
-};
-
-/// The keys of one panel that are looked at: rows first … last - 1 of a block of scores.
-struct key_block {
-  std::int64_t panel;
-  int first, last;  // multiples of the rows of a register block
-  bool masked;      // some lane does not see all of them
-  bool causal;      // no lane sees a later key than its own number in the panel
-
-  /// The diagonal of a product whose first key or query has this number.
-  int diagonal(int number) const { return causal ? number : whole_block; }
-  /// How many of the registers from `lane` on, of so many lanes, see nothing of a key.
-  int blind_registers(int key, int lane, int lanes) const {
-    return causal ? std::max(0, key - lane) / lanes : 0;
-  }
-};
-
-/// Which keys the queries in the 64 lanes of a panel see.
-struct lane_keys {
-  std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
-  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
-  std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
-  std::int64_t reach = 0;  // no lane sees the key of its own number plus this, or a later one
-
-  void set(int lane, std::int64_t from, std::int64_t to) {
-    low[lane] = from;
-    high[lane] = to;
-    common_first = std::max(common_first, from);
-    common_last = std::min(common_last, to);
-    if (from >= to) return;
-    reach = std::max(reach, to - lane);
-    first = std::min(first, from);
-    last = std::max(last, to);
-  }
-  bool sees(int lane, std::int64_t key) const { return low[lane] <= key && key < high[lane]; }
-  std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
-  std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
-  int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
-
-  key_block block(std::int64_t panel, int rows) const {
-    const std::int64_t begin = panel * panel_tokens;
-    const int from = int(std::max(first, begin) - begin) / rows * rows;
-    const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
-    return {panel, from, to, begin + from < common_first || begin + to > common_last, reach <= begin + 1};
-  }
-};
-
-/// The same, counted from the first key of one panel, as numbers to compare with.
-template <class Arch, class T> struct lane_limits {
-  using batch = simd::batch<T, Arch>;
-  alignas(64) T low[panel_tokens], high[panel_tokens];
-
-  lane_limits(lane_keys const& keys, std::int64_t panel) {
-    const auto from_panel = [&](std::int64_t key) {
-      return T(std::clamp<std::int64_t>(key - panel * panel_tokens, 0, panel_tokens));
-    };
-    for (int i = 0; i < panel_tokens; ++i) {
-      low[i] = from_panel(keys.low[i]);
-      high[i] = from_panel(keys.high[i]);
-    }
-  }
-  /// The lanes that see a key.
-  TESSERA_INLINE auto see(int key, int lane) const {
-    const batch number{T(key)};
-    return number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane);
-  }
-  /// The scores of a key, -infinity in lanes that do not see it.
-  TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
-    return select(see(key, lane), scores, batch(-std::numeric_limits<T>::infinity()));
   }
 };
 
