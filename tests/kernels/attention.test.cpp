@@ -36,7 +36,7 @@ template <class Arch, class E> results<E> compute(attention_head<Arch, E> const&
   a.soon.bytes = head.k.stored.size() * sizeof(E);
   a.soon.add(head.k.stored.data());
   a.soon.add(head.v.stored.data());
-  kernels::attention_panel<Arch, E>::run(a);
+  kernels::attention_panel<Arch, E, engine::pairs>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   return got;
 }

@@ -122,7 +122,7 @@ template <class Arch, class E> struct attention_head {
   static constexpr double smallest = narrow ? double(std::numeric_limits<E>::denorm_min()) / 2 : 0;
   /// Of what is made of scores and multiplied: rounded where pairs of elements are multiplied.
   static constexpr double rounding =
-      narrow && std::is_same_v<E, simd::factor<E, Arch>> ? unit_roundoff<E> : 0;
+      narrow && std::is_same_v<E, kernels::factor_of<engine::pairs, E, Arch>> ? unit_roundoff<E> : 0;
   static double gamma(std::int64_t n) { return double(n) * u / (1 - double(n) * u); }
   /// The bound of a sum with this bound that is stored as E.
   static double stored_bound(double value, double bound) {

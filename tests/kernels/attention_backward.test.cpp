@@ -84,7 +84,7 @@ template <class Arch, class E> gradients<E> compute(backward_head<Arch, E> const
                                              {dv.data(), stride, panels},
                                              scratch.data(),
                                              {}};
-  kernels::attention_backward_panel<Arch, E>::run(a);
+  kernels::attention_backward_panel<Arch, E, engine::pairs>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   from_places(dk, got.dk.stored);
   from_places(dv, got.dv.stored);

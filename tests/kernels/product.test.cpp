@@ -84,7 +84,8 @@ TEST_CASE_TEMPLATE_APPLY(exact, support::archs);
 
 TEST_CASE_TEMPLATE_DEFINE("product: results of narrow elements are exact on integers", Arch, exact_narrow) {
   const auto all = []<class E>(E) {
-    check_product<Arch, kernels::product_types<E, E, E>, block_shape<4>, false, kernels::tree::sum>();
+    check_product<Arch, kernels::product_types<E, E, E, engine::pairs>, block_shape<4>, false,
+                  kernels::tree::sum>();
     check_product<Arch, kernels::product_types<E, E, float>, block_shape<6, 10>, true, costly_sum>();
   };
   all(bfloat16{});
@@ -97,7 +98,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: results of narrow and of mixed elements are 
                           exact_mixed) {
   using Arch = simd::native;
   using kernels::product_types;
-  using narrow = product_types<E, E, E>;
+  using narrow = product_types<E, E, E, engine::pairs>;
   using narrow_to_float = product_types<E, E, float>;
   using narrow_weights = product_types<E, float, E>;
   using narrow_activations = product_types<float, E, float>;

@@ -14,7 +14,7 @@ namespace support {
 
 /// Checks the sampled product of two activations on arrays, whichever kernel computes it for this block.
 template <class Arch, class A, class B, class Block> void check_sampled_product() {
-  using types = kernels::sampled_types<A, B>;
+  using types = kernels::sampled_types<A, B, engine::pairs>;
   using kernel = kernels::sampled_product<Arch, types, Block>;
   using T = typename types::accumulator;
   blocks<T, Block> g, exact;
