@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -33,8 +35,9 @@ struct dearest_first {
       all.push_back(cost_of(tasks.describe(task)).multiplies);
       order.push_back(task);
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return all[std::size_t(a)] > all[std::size_t(b)]; });
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      return std::pair(-all[std::size_t(a)], a) < std::pair(-all[std::size_t(b)], b);
+    });
     for (const int task : order) {
       tasks.compute(task, task % 3);
       costs.push_back(all[std::size_t(task)]);

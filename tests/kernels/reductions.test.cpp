@@ -21,7 +21,7 @@ constexpr int stored = 64;
 
 /// Multiplies, and counts how often.
 struct counted {
-  static constexpr bool costly = false;
+  [[maybe_unused]] static constexpr bool costly = false;
   static inline int count = 0;
   template <class V> V operator()(V a, V b) const { return ++count, a * b; }
 };

@@ -34,7 +34,7 @@ template <class V, class Number> bool holds(V value, Number&& number) {
 
 /// Adds, and counts how often.
 struct counted {
-  static constexpr bool costly = false;
+  [[maybe_unused]] static constexpr bool costly = false;
   static inline int count = 0;
   template <class V> V operator()(V a, V b) const { return ++count, a + b; }
 };

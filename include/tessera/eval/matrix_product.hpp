@@ -71,7 +71,7 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
     const auto blocks_of = [](operand const& o, kernels::block_index const& index, range some, int elements) {
-      const auto bytes = std::int64_t(elements * sizeof(T));
+      const std::int64_t bytes = elements * std::int64_t(sizeof(T));
       return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
                            index.blocks(some.first, some.last) * bytes};
     };
