@@ -23,7 +23,7 @@ template <class Arch> inline constexpr bool looks_up<batch<float, Arch>> = sizeo
 /// The function at x, not-a-number if x is: 12 operations.
 template <class V>
   requires looks_up<V>
-TESSERA_INLINE V evaluate(pieces const& of, V x) {
+TESSERA_INLINE V evaluate([[maybe_unused]] pieces const& of, [[maybe_unused]] V x) {
 #ifdef __AVX512F__
   // min returns its second operand if either is not-a-number.
   const __m512 a = _mm512_min_ps(_mm512_set1_ps(15 / of.per_width), _mm512_abs_ps(x));
