@@ -132,7 +132,7 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Of blocks of this shape, whose weights stand in `memory_of_weights` one after the other.
+  /// For blocks of this shape, in the order of the lines, with weights of so many bytes.
   template <class Block> void describe(tile const& t, std::int64_t weight_bytes, task_description& d) const {
     const range lines = index.lines_of_part(t.part, t.parts, lines_together);
     const std::int64_t first = std::min<std::int64_t>(features, std::int64_t(lines.first) * Block::rows),
