@@ -193,7 +193,14 @@ TEST_CASE("named: a value is computed once, and a name stands for one value") {
   for (std::int64_t f = 0; f < 21; ++f)
     for (std::int64_t t = 0; t < 70; ++t) REQUIRE(y(f, t) == doctest::Approx(want(f, t)));
   CHECK_THROWS_WITH_AS(run(ctx, y = named<"a">(x) + named<"a">(z)),
-                       "[named] two different values of one statement have the name \"a\"", error);
+                       doctest::Contains("[named] two different values of one statement have the name \"a\""),
+                       error);
+  // A local value is one, wherever it is named; a reduction is computed anew.
+  const auto r = local(sum_features(x));
+  run(ctx, y = named<"s">(x - r) * named<"s">(x - r), want = square(x - sum_features(x)));
+  for (std::int64_t f = 0; f < 21; ++f)
+    for (std::int64_t t = 0; t < 70; ++t) REQUIRE(y(f, t) == doctest::Approx(want(f, t)));
+  CHECK_THROWS_AS(run(ctx, y = named<"s">(x - sum_features(x)) + named<"s">(x - sum_features(x))), error);
   CHECK_THROWS_AS(run(ctx, y = named<"a">(x * 2.0f) + named<"a">(x * 3.0f)), error);
   run(ctx, y = named<"a">(x) + named<"b">(z) + named<"a">(x));
   for (std::int64_t f = 0; f < 21; ++f)

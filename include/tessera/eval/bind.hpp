@@ -86,12 +86,7 @@ template <class T, over Over> class binder {
     return tree::stochastic<decltype(of)>{rounded.key, of};
   }
   template <expr::value_name Name, class Value> auto operator()(expr::named_value<Name, Value> const& named) {
-    const int steps = plan_.steps();
     auto of = (*this)(named.value);
-    if (plan_.steps() > steps)
-      throw error(message("[named] \"", Name.text,
-                          "\" contains a product, a reduction or a converted value, which is computed apart: "
-                          "name that with local(…)"));
     return tree::named<name_type<Name>, decltype(of)>{of};
   }
 

@@ -133,7 +133,10 @@ template <class... Named> struct first_of_names<tree::name_list<Named...>> : fir
     if (!before)
       before = &value;
     else if (!same(*before, value))
-      throw error(message("[named] two different values of one statement have the name \"", Name.text, "\""));
+      throw error(
+          message("[named] two different values of one statement have the name \"", Name.text,
+                  "\": give them two names; a product or a reduction in it, which is computed anew at each "
+                  "place, a place of its own with local(…)"));
   }
 };
 /// Throws error unless all values of one name, in these trees, are the same.
