@@ -216,8 +216,8 @@ struct size {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T, float, double,
-                   bfloat16, float16) {
+TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T,
+                   SUPPORT_ELEMENTS) {
   context ctx(2, oversubscribe::allowed);
   for (auto const& [name, rows] : layouts())
     for (const size s : {size{1, 16}, {2, 4}, {3, 20}, {2, 32}, {1, 64}, {1, 128}, {5, 2}, {1, 3}})
@@ -321,8 +321,7 @@ TEST_CASE("attention: the gradient is that of finite differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, float, double, bfloat16,
-                   float16) {
+TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, SUPPORT_ELEMENTS) {
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
     problem<T> one(rows, 3, 20, mask::causal);
@@ -339,7 +338,7 @@ TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, fl
   }
 }
 
-TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16, float16) {
+TEST_CASE_TEMPLATE("attention: no tokens are no work", T, SUPPORT_ELEMENTS) {
   context ctx(1);
   problem<T> a(sequences(), 2, 16, mask::causal);
   a.compute(ctx);
@@ -348,7 +347,7 @@ TEST_CASE_TEMPLATE("attention: no tokens are no work", T, float, bfloat16, float
 
 TEST_CASE_TEMPLATE(
     "attention: the account has each panel of keys once for each panel that visits it, and their pairs", T,
-    float, bfloat16, float16) {
+    SUPPORT_ELEMENTS) {
   context ctx(1);
   problem<T> a(sequences::from_lengths(numbers{150}), 2, 16, mask::causal);
   const std::int64_t multiplies = 6 * 64 * 64 * 32;  // of each product: three panels see 1, 2 and 3

@@ -49,8 +49,9 @@ TEST_CASE("conflicts: a statement whose tasks disturb each other is found") {
   CHECK(conflict({2}, careless{&x}) == "tasks 0 (careless) and 1 (careless) of phase 0 touch the same bytes");
 }
 
+#ifndef TESSERA_REDUCED_TYPES  // it computes nothing, and takes long to compile under a sanitizer
 TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the same bytes, one writing", T,
-                   float, bfloat16) {
+                   SUPPORT_ONE_ELEMENT) {
   using block = block_shape<8>;
   const std::int64_t tokens = 64 * 5 + 9;
   auto w = random_matrix<T, block>(150, 133, 0.3, 1);
@@ -94,6 +95,7 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
       CHECK(conflict({workers}, ac += sampled(a * c)) == "");
     }
 }
+#endif
 
 TEST_CASE("conflicts: what a machine of 1472 workers is given does not depend on the host") {
   const auto w = random_matrix<float, block_shape<8>>(400, 300, 0.2, 1);

@@ -121,8 +121,7 @@ template <class T, class Features, class Tokens> struct sums {
 };
 }  // namespace
 
-TEST_CASE_TEMPLATE("reduction: those of one pass are the same as one by one", T, float, double, bfloat16,
-                   float16) {
+TEST_CASE_TEMPLATE("reduction: those of one pass are the same as one by one", T, SUPPORT_ELEMENTS) {
   using S = accumulator_t<T>;
   for (const int threads : {1, 2}) {
     context ctx(threads, oversubscribe::allowed);

@@ -43,6 +43,20 @@ using element_and_block =
 #endif
 
 /// Those that are narrower than their sums.
-using narrow_elements = std::tuple<tessera::bfloat16, tessera::float16>;
+using narrow_elements =
+#ifdef TESSERA_REDUCED_TYPES
+    std::tuple<tessera::bfloat16>;
+#else
+    std::tuple<tessera::bfloat16, tessera::float16>;
+#endif
 
 }  // namespace support
+
+/// For TEST_CASE_TEMPLATE: all elements, or one wide and one narrow one.
+#ifdef TESSERA_REDUCED_TYPES
+#define SUPPORT_ELEMENTS float, tessera::bfloat16
+#define SUPPORT_ONE_ELEMENT float
+#else
+#define SUPPORT_ELEMENTS float, double, tessera::bfloat16, tessera::float16
+#define SUPPORT_ONE_ELEMENT float, tessera::bfloat16
+#endif
