@@ -195,7 +195,7 @@ TEST_CASE_TEMPLATE_DEFINE("tree: what has a name is computed once for each regis
 }
 TEST_CASE_TEMPLATE_APPLY(names, support::archs);
 
-TEST_CASE_TEMPLATE_DEFINE("tree: uniform numbers are in [0, 1) and depend on the place alone", Arch,
+TEST_CASE_TEMPLATE_DEFINE("tree: uniform numbers are from 0 to below 1 and depend on the place alone", Arch,
                           uniform_numbers) {
   check_uniform<Arch, float>();
   check_uniform<Arch, double>();
