@@ -2,11 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/unroll.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
@@ -40,14 +45,26 @@ template <class Arch, class P> class visible_factors {
   }
 
  private:
+  /// As integers, whose order is that of the magnitudes: infinity is less than what is not a number.
   static bool all_finite(P const* values, int rows) {
-    constexpr int lanes = simd::lanes<T, Arch>;
-    simd::batch<T, Arch> zeros(T(0));  // x - x is not, if x is infinite or not a number
-    for (int i = 0; i < rows * panel_tokens; i += lanes) {
-      const auto x = simd::load_values<Arch>(values + i);
-      zeros = zeros + (x - x);
-    }
-    return simd::sum_lanes(zeros) == T(0);
+    using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
+                                    std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;
+    using batch = simd::batch<bits, Arch>;
+    static_assert(sizeof(P) == sizeof(bits));
+    constexpr int lanes = int(batch::size), maxima = std::min(4, panel_tokens / lanes);
+    const batch magnitude(std::numeric_limits<bits>::max());
+    batch most[maxima];
+    unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA { most[i] = batch(bits(0)); });
+    for (int at = 0; at < rows * panel_tokens; at += maxima * lanes)
+      unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA {
+        batch value;
+        std::memcpy(&value, values + at + i * lanes, sizeof value);
+        most[i] = max(most[i], value & magnitude);
+      });
+    const batch infinity(std::bit_cast<bits>(P(std::numeric_limits<T>::infinity())));
+    bool finite = true;
+    for (batch const& m : most) finite &= !any(m >= infinity);
+    return finite;
   }
 
   TESSERA_COLD void hide(int rows, P* room) {
