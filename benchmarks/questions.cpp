@@ -124,36 +124,55 @@ question dense(int threads) {
           [](std::string const& contestant) { return is_ours(contestant) || contestant == "oneDNN"; }};
 }
 
-/// The products in bfloat16, their gradients in float: a share of the peak of the instruction for it, and
+/// The products in a narrow element, their gradients in float: a share of the peak of what multiplies it, and
 /// from the caches beside the same in float.
-question in_bfloat16(int threads) {
+///   beside_float   the goal for single elements, which are always widened
+question in_narrow(char const* element, char const* about, int threads, double beside_float,
+                   std::function<double(workload const&, std::string const&)> goal) {
   auto groups = sparse_groups({"forward", "transposed", "sampled"}, threads);
   for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, threads}});
   for (auto& group : groups) {
     const std::vector<workload> in_float = group;
-    for (workload& what : group) what.element = "bfloat16";
+    for (workload& what : group) what.element = element;
     if (is_warm(group.front())) group.insert(group.end(), in_float.begin(), in_float.end());
   }
-  return {"bfloat16",
-          "the products of bfloat16, beside those of float",
+  return {element,
+          about,
           groups,
           small_product,
-          [](workload const& what, std::string const& contestant) -> double {
-            if (!is_warm(what) || what.element != "bfloat16") return 0;
-            if (what.operation == "forward") return goal_of({{16, .93}, {8, .92}, {4, .90}}, what.block);
-            if (what.operation == "transposed") return goal_of({{16, .88}, {8, .88}, {4, .85}}, what.block);
-            return contestant == "tessera product only" ? goal_of({{16, .70}, {8, .65}, {4, .65}}, what.block)
-                                                        : 0;
+          [=](workload const& what, std::string const& contestant) {
+            return is_warm(what) && what.element == element ? goal(what, contestant) : 0;
           },
-          [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+          [=](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
             for (entrant const& other : group)
-              if (e.what.element == "bfloat16" && other.what.element == "float" && other.name == e.name &&
+              if (e.what.element == element && other.what.element == "float" && other.name == e.name &&
                   other.what.block == e.what.block)
                 return {{"float", other.time_ns().median / e.time_ns().median,
-                         e.what.block == 1 ? .95 : 0}};  // there it is widened
+                         e.what.block == 1 ? beside_float : 0}};
             return {};
           },
           is_ours};
+}
+
+question in_bfloat16(int threads) {
+  return in_narrow("bfloat16", "the products of bfloat16, beside those of float", threads, .95,
+                   [](workload const& what, std::string const& contestant) -> double {
+                     if (what.operation == "forward")
+                       return goal_of({{16, .93}, {8, .92}, {4, .90}}, what.block);
+                     if (what.operation == "transposed")
+                       return goal_of({{16, .88}, {8, .88}, {4, .85}}, what.block);
+                     return contestant == "tessera product only"
+                                ? goal_of({{16, .70}, {8, .65}, {4, .65}}, what.block)
+                                : 0;
+                   });
+}
+
+question in_float16(int threads) {
+  return in_narrow("float16", "the products of float16, which are those of float after widening", threads, 0,
+                   [](workload const& what, std::string const&) -> double {
+                     return what.operation == "forward" ? goal_of({{16, .80}, {8, .80}, {4, .80}}, what.block)
+                                                        : 0;
+                   });
 }
 
 /// Each workload with one thread and with several, each against the peak of as many threads; and some
@@ -325,9 +344,10 @@ question parts(int threads) {
 }  // namespace
 
 std::vector<question> questions(int threads) {
-  std::vector<question> all = {forward(threads), transposed(threads),  sampled(threads),   dense(threads),
-                               large(threads),   in_bfloat16(threads), attention(threads), memory(threads),
-                               scaling(threads), step(threads),        parts(threads),     pattern_change()};
+  std::vector<question> all = {
+      forward(threads),     transposed(threads), sampled(threads),   dense(threads),  large(threads),
+      in_bfloat16(threads), in_float16(threads), attention(threads), memory(threads), scaling(threads),
+      step(threads),        parts(threads),      pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

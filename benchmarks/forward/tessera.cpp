@@ -35,7 +35,7 @@ template <class T, class Block> job forward_job(workload const& what) {
 }
 
 std::optional<job> prepare(workload const& what) {
-  return with_element_and_block(
+  return with_product_element_and_block(
       what, [&]<class T, class Block> { return std::optional(forward_job<T, Block>(what)); });
 }
 

@@ -11,6 +11,7 @@
 #include <tessera/core/bfloat16.hpp>
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/float16.hpp>
 
 namespace bench {
 
@@ -79,13 +80,19 @@ template <class Body> std::optional<job> with_block(int size, Body&& body) {
   }
 }
 
-/// body.operator()<element, block>() for the elements and sizes in which products are timed.
+/// body.operator()<element, block>() for the elements and sizes in which whole layers are timed.
 template <class Body> std::optional<job> with_element_and_block(workload const& what, Body&& body) {
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     if (what.element == "float") return body.template operator()<float, Block>();
     if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
     return std::nullopt;
   });
+}
+
+/// The same for products, which are also timed in float16.
+template <class Body> std::optional<job> with_product_element_and_block(workload const& what, Body&& body) {
+  if (what.element != "float16") return with_element_and_block(what, body);
+  return with_block(what.block, [&]<class Block> { return body.template operator()<float16, Block>(); });
 }
 
 }  // namespace bench

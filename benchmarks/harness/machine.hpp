@@ -49,7 +49,7 @@ inline io::json describe_machine(int threads) {
   machine["register_block"] = kernels::register_block<float, simd::native>::name;
   machine["cores"] = exec::available_threads();
   io::json& peaks = machine["measured_peaks"];
-  for (const char* element : {"float", "double", "bfloat16"})
+  for (const char* element : {"float", "double", "bfloat16", "float16"})
     for (int t = 1; t <= threads; ++t)
       peaks[element][message(t, t == 1 ? " thread" : " threads")] = peak_gflops(element, t);
   io::json& reads = machine["measured_reads"];

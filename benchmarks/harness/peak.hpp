@@ -85,7 +85,9 @@ inline double peak_gflops(std::string const& element, int threads) {
   if (element == "double") return peak_of<double>(threads);
   if (element == "bfloat16")
     return peak_of<kernels::factor_of<engine::pairs, bfloat16, simd::native>>(threads);
-  throw option_error("[peak] no peak is known for " + element + ", but for float, double and bfloat16");
+  if (element == "float16") return peak_of<kernels::factor_of<engine::pairs, float16, simd::native>>(threads);
+  throw option_error("[peak] no peak is known for " + element +
+                     ", but for float, double, bfloat16 and float16");
 }
 
 }  // namespace bench

@@ -41,7 +41,7 @@ inline bool is_product(workload const& what) {
 /// What a product has to move at least: weights, or their gradient, which is kept in float, with a 32-bit
 /// index for each block, and both activations.
 inline double least_bytes(workload const& what) {
-  const double bytes = what.element == "bfloat16" ? 2 : 4;
+  const double bytes = what.element == "float" ? 4 : 2;
   const double weights = what.density * double(what.m * what.k);
   const double index = what.density < 1 ? weights / (what.block * what.block) : 0;
   return weights * (what.operation == "sampled" ? 4 : bytes) + 4 * index +

@@ -25,7 +25,7 @@ template <class T, class Block> struct weight_gradient {
 };
 
 const registered here({"tessera", "sampled", [](workload const& what) {
-                         return with_element_and_block(what, [&]<class T, class Block> {
+                         return with_product_element_and_block(what, [&]<class T, class Block> {
                            auto p = std::make_shared<weight_gradient<T, Block>>(what);
                            return std::optional(sampled_job(
                                p, [q = p.get()] { run(q->ctx, q->g = sampled(q->dy * transposed(q->x))); }));

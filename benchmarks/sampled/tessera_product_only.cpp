@@ -93,7 +93,7 @@ template <class T, class Block> struct product_only {
 };
 
 const registered here({"tessera product only", "sampled", [](workload const& what) -> std::optional<job> {
-                         return with_element_and_block(what, [&]<class T, class Block> {
+                         return with_product_element_and_block(what, [&]<class T, class Block> {
                            auto p = std::make_shared<product_only<T, Block>>(what);
                            return std::optional(sampled_job(p, [q = p.get()] { q->run(); }));
                          });

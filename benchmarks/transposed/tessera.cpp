@@ -35,7 +35,7 @@ template <class T, class Block> job transposed_job(workload const& what) {
 }
 
 const registered here({"tessera", "transposed", [](workload const& what) {
-                         return with_element_and_block(what, [&]<class T, class Block> {
+                         return with_product_element_and_block(what, [&]<class T, class Block> {
                            return std::optional(transposed_job<T, Block>(what));
                          });
                        }});
