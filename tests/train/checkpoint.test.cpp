@@ -372,3 +372,54 @@ TEST_CASE("checkpoint: a full disk leaves the earlier ones as they were") {
   loaded.load(scratch / "old");
   CHECK(loaded == everything(1));
 }
+
+TEST_SUITE_BEGIN("slow");
+
+TEST_CASE("checkpoint: every random edit of one of its files is found and changes nothing") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c";
+  everything(1).save(folder);
+  everything target(2);
+  const everything before = target;
+  const random_stream random(11, random_purpose::test);
+  std::uint64_t drawn = 0;
+  const auto below = [&](std::size_t n) { return std::size_t(random.below(drawn++, n)); };
+  for (const char* name : {"/tensors.safetensors", "/state.json"}) {
+    const std::string file = folder + name, whole = io::read_file(file);
+    int tried = 0, found = 0;
+    for (int round = 0; round < 50000; ++round) {
+      std::string bytes = whole;
+      for (std::size_t n = 1 + below(4); n > 0; --n) {
+        const std::size_t at = below(bytes.size()), other = below(bytes.size());
+        switch (below(5)) {
+          case 0:
+            bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
+            break;
+          case 1:
+            std::swap(bytes[at], bytes[other]);
+            break;
+          case 2:
+            bytes.erase(at, 1 + below(16));
+            break;
+          case 3:
+            bytes.insert(at, bytes.substr(other, 1 + below(16)));
+            break;
+          default:
+            bytes.replace(at, 8, bytes.substr(other, 8));
+        }
+      }
+      if (bytes == whole) continue;
+      put(file, bytes);
+      ++tried;
+      found += !error_of<io_error>([&] { target.load(folder); }).empty();
+    }
+    CHECK(tried > 40000);
+    CHECK(found == tried);
+    put(file, whole);
+  }
+  CHECK(target == before);
+  target.load(folder);
+  CHECK(target == everything(1));
+}
+
+TEST_SUITE_END();
