@@ -18,7 +18,7 @@ for pair in "include/tessera/tessera.hpp $work/tessera.cpp" "examples/1_multiply
 done
 ((${#files[@]} > 1)) || exit 77
 
-declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=400)  # budgets in percent
+declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
 TIMEFORMAT='%3U %3S'
 percent() { echo $((100 * ${least[$1]} / ${least[xsimd]})); }
 for ((try = 1; try <= 40; ++try)); do

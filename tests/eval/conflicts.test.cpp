@@ -30,8 +30,8 @@ struct careless {
     eval::operand x;
     void compute(eval::tile const&) const noexcept {}
     void describe(eval::tile const& t, exec::task_description& d) const {
-      d.reads.push_back({x.owner, x.at + x.stride * std::size_t(t.index + 1), 64});
-      d.writes.push_back({x.owner, x.at + x.stride * std::size_t(t.index), 64});
+      d.read({x.owner, x.at + x.stride * std::size_t(t.index + 1), 64});
+      d.write({x.owner, x.at + x.stride * std::size_t(t.index), 64});
     }
   };
   void lower(eval::plan& p) const {

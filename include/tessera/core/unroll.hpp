@@ -8,12 +8,19 @@
 
 namespace tessera::inline TESSERA_ISA {
 
+namespace detail {
+
+template <class Body, int... I>
+TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, I...>) {
+  (body(std::integral_constant<int, I>{}), ...);
+}
+
+}  // namespace detail
+
 /// Calls body(0) … body(Count - 1) with compile-time integers, written out one after the other. Pragmas do
 /// not unroll reliably (GCC 12), and one loop left rolled puts a whole array of accumulators on the stack.
 template <int Count, class Body> TESSERA_INLINE constexpr void unroll(Body&& body) {
-  [&]<int... I>(std::integer_sequence<int, I...>) TESSERA_INLINE_LAMBDA {
-    (body(std::integral_constant<int, I>{}), ...);
-  }(std::make_integer_sequence<int, Count>{});
+  detail::unroll(body, std::make_integer_sequence<int, Count>{});
 }
 
 }  // namespace tessera::inline TESSERA_ISA

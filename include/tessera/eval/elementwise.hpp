@@ -49,7 +49,7 @@ template <class E, class Tree> struct panels_body {
     const range f = rows(t);
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, f.first, f.last, live, d);
-    d.writes.push_back(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
   }
 };
 
@@ -68,7 +68,7 @@ template <class E, class Tree> struct tokens_body {
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, 0, 1, live, d);
-    d.writes.push_back({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+    d.write({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
   }
 };
 
@@ -130,7 +130,7 @@ template <class E, class Tree> struct values_body {
 
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, size(t), 0, d);
-    d.writes.push_back({to.owner, place_of(to, t), size(t) * std::int64_t(sizeof(E))});
+    d.write({to.owner, place_of(to, t), size(t) * std::int64_t(sizeof(E))});
   }
 };
 
@@ -172,7 +172,7 @@ template <class T, class Tree> struct panel_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, features, tokens_of(t.index, tokens), d);
-    d.writes.push_back({to.owner, place_of(to, t), sizeof(double)});
+    d.write({to.owner, place_of(to, t), sizeof(double)});
   }
 };
 
@@ -196,7 +196,7 @@ template <class T, class Tree> struct value_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(of.tree, t, 0, of.size(t), 0, d);
-    d.writes.push_back({of.to.owner, place_of(of.to, t), sizeof(double)});
+    d.write({of.to.owner, place_of(of.to, t), sizeof(double)});
   }
 };
 

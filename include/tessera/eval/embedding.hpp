@@ -57,8 +57,8 @@ template <class T, class Value, class Block> struct row_gathering_body {
     const touched_bytes panel =
         part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
                          std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
-    d.writes.push_back(panel);
-    if (adds) d.reads.push_back(panel);
+    d.write(panel);
+    if (adds) d.read(panel);
   }
 };
 
@@ -82,13 +82,13 @@ template <class T, class Value, class Block> struct row_scattering_body {
     const auto repeated = std::ranges::unique(rows);
     rows.erase(repeated.begin(), repeated.end());
     for (const std::int32_t id : rows) {
-      d.writes.push_back(table_row<Value, Block>(table, lines, {line, line + 1}, id));
-      d.reads.push_back(d.writes.back());
+      d.write(table_row<Value, Block>(table, lines, {line, line + 1}, id));
+      d.read(d.writes.back());
     }
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.reads.push_back(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), line * Block::cols,
-                                         std::min<std::int64_t>(features, (line + 1) * Block::cols),
-                                         tokens_of(panel, tokens)));
+      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), line * Block::cols,
+                              std::min<std::int64_t>(features, (line + 1) * Block::cols),
+                              tokens_of(panel, tokens)));
   }
 };
 
@@ -126,9 +126,8 @@ template <class T> struct token_choice_body {
     const auto read = [&](std::int64_t token) {
       const std::int64_t at =
           token / panel_tokens * stride() + place_in_panel<T>(f.first, token % panel_tokens);
-      d.reads.push_back({from.owner, from.at + std::uintptr_t(at) * sizeof(T),
-                         group * std::int64_t(sizeof(T)), ceil_div<std::int64_t>(f.size(), group),
-                         group * panel_tokens * std::int64_t(sizeof(T))});
+      d.read({from.owner, from.at + std::uintptr_t(at) * sizeof(T), group * std::int64_t(sizeof(T)),
+              ceil_div<std::int64_t>(f.size(), group), group * panel_tokens * std::int64_t(sizeof(T))});
     };
     if (back) {
       const auto* at = std::lower_bound(positions, positions + count, first);
@@ -136,7 +135,7 @@ template <class T> struct token_choice_body {
     } else {
       for (int i = 0; i < live; ++i) read(positions[first + i]);
     }
-    d.writes.push_back(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
+    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
   }
 };
 

@@ -76,16 +76,16 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
                            index.blocks(some.first, some.last) * bytes};
     };
     const touched_bytes result = blocks_of(to, beyond.index, l, Rows * Cols);
-    d.reads.push_back(blocks_of(a, a_index, l, Rows * Inner));
-    d.writes.push_back(result);
-    if (accumulates) d.reads.push_back(result);
+    d.read(blocks_of(a, a_index, l, Rows * Inner));
+    d.write(result);
+    if (accumulates) d.read(result);
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
     for (int line = l.first; line < l.last; ++line) {
       const auto stored = beyond.index.line(line).all_columns();
       for (const int k : a_index.line(line).all_columns()) {
         const kernels::block_line right = b_index.line(k);
         for (int i = 0; i < right.count; ++i)
-          if (std::ranges::binary_search(stored, right.columns[i])) {
+          if (std::binary_search(stored.begin(), stored.end(), right.columns[i])) {
             d.multiplies += Rows * Inner * Cols;
             read[std::size_t(right.first + i)] = 1;
           }
@@ -93,7 +93,7 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
     }
     constexpr std::int64_t block_bytes = Inner * Cols * sizeof(T);
     for (std::size_t slot = 0; slot < read.size(); ++slot)
-      if (read[slot]) d.reads.push_back({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+      if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
   }
 };
 

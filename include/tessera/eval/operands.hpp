@@ -84,8 +84,8 @@ template <class T> void clear_padding(operand const& to, std::int64_t features, 
 
 /// Some features and the first tokens of a panel that begins at `panel`; those that share a lane together.
 template <class E>
-touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first, std::int64_t last,
-                            int tokens) {
+TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
+                                         std::int64_t last, int tokens) {
   constexpr int group = element_traits<E>::features_a_lane;
   const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
   const std::int64_t lane = group * std::int64_t(sizeof(E));
@@ -96,9 +96,10 @@ touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t fir
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
-inline void read_once(task_description& d, touched_bytes const& bytes) {
-  if (bytes.all() > 0 && std::find(d.reads.begin(), d.reads.end(), bytes) == d.reads.end())
-    d.reads.push_back(bytes);
+TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& bytes) {
+  for (touched_bytes const& known : d.reads)
+    if (known == bytes) return;
+  if (bytes.all() > 0) d.read(bytes);
 }
 
 }  // namespace tessera::inline TESSERA_ISA::eval

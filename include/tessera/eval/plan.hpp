@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <new>
 #include <span>
 #include <type_traits>
 
@@ -36,11 +36,9 @@ class plan {
     static_assert(std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
     if constexpr (fits) {
       step& s = append(made);
-      std::construct_at(reinterpret_cast<Body*>(s.body), body);
-      s.compute = [](void const* of, tile const& t) noexcept { static_cast<Body const*>(of)->compute(t); };
-      s.describe = [](void const* of, tile const& t, task_description& d) {
-        static_cast<Body const*>(of)->describe(t, d);
-      };
+      new (s.body) Body(body);
+      s.compute = compute<Body>;
+      s.describe = plan::describe<Body>;
       if (s.when == timing::early) move_early();
     }
   }
@@ -114,6 +112,13 @@ class plan {
   }
 
  private:
+  template <class Body> static void compute(void const* body, tile const& t) noexcept {
+    static_cast<Body const*>(body)->compute(t);
+  }
+  template <class Body> static void describe(void const* body, tile const& t, task_description& d) {
+    static_cast<Body const*>(body)->describe(t, d);
+  }
+
   struct chain {
     int first, last;  // steps
     int first_tile;   // within the phase
@@ -133,11 +138,13 @@ class plan {
 
     running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
       for (int i = of.chain_[now.first].first; i < of.chain_[now.last - 1].last; ++i)
-        if (exec::part_hook const* const around = of.step_[i].around;
-            around && std::ranges::find(hooks(), *around) == hooks().end()) {
-          TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
-          hook[hook_count++] = *around;
-        }
+        if (exec::part_hook const* const around = of.step_[i].around) add(*around);
+    }
+    void add(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hook_count; ++h)
+        if (hook[h] == around) return;
+      TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
+      hook[hook_count++] = around;
     }
     std::span<exec::part_hook const> hooks() const { return {hook, hook_count}; }
     int tasks() const { return now.tiles; }
@@ -171,10 +178,10 @@ class plan {
       throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
     if (accesses_ + made.accesses > most_accesses)
       throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-    step& s = *std::construct_at(&step_[steps_++], step_form(made));
+    step& s = *new (&step_[steps_++]) step(made);
     s.first_access = accesses_;
     s.accesses = made.accesses;
-    accesses_ = int(std::copy_n(made.accessed, made.accesses, access_ + accesses_) - access_);
+    for (access const& a : made.all()) access_[accesses_++] = a;
     return s;
   }
 
@@ -268,9 +275,7 @@ class plan {
     return all;
   }
 
-  std::span<access const> accesses_of(step const& s) const {
-    return {access_ + s.first_access, std::size_t(s.accesses)};
-  }
+  access_list accesses_of(step const& s) const { return {access_ + s.first_access, s.accesses}; }
 
   /// Steps that compute in the worker's memory alone, and the step that they do it for, go together: the end
   /// of those that begin at `first`.
@@ -280,8 +285,9 @@ class plan {
     return last + 1;
   }
   bool computes_for_next(step const& s) const {
-    return std::ranges::all_of(accesses_of(s),
-                               [](access const& a) { return !a.writes || a.owner == memory::worker; });
+    for (access const& a : accesses_of(s))
+      if (a.writes && a.owner != memory::worker) return false;
+    return true;
   }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.

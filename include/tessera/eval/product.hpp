@@ -45,11 +45,10 @@ template <class W, class Block> struct transposition_body {
     for (int line = lines.first; line < lines.last; ++line) {
       const kernels::block_line blocks = index.line(line);
       for (int b = 0; b < blocks.count; ++b)
-        d.reads.push_back(
-            {weights.owner, weights.at + std::uintptr_t(blocks.slot(b) * block_bytes), block_bytes});
+        d.read({weights.owner, weights.at + std::uintptr_t(blocks.slot(b) * block_bytes), block_bytes});
     }
-    d.writes.push_back({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-                        index.blocks(lines.first, lines.last) * block_bytes});
+    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+             index.blocks(lines.first, lines.last) * block_bytes});
   }
 };
 
@@ -76,13 +75,12 @@ template <class T, class W> struct nonzeros_body {
     for (int line = now.first; line < now.last; ++line) {
       const kernels::block_line blocks = index.line(line);
       if (!blocks.slots)
-        d.reads.push_back({weights.owner, weights.at + std::uintptr_t(blocks.first) * sizeof(W),
-                           blocks.count * std::int64_t(sizeof(W))});
+        d.read({weights.owner, weights.at + std::uintptr_t(blocks.first) * sizeof(W),
+                blocks.count * std::int64_t(sizeof(W))});
       for (int b = 0; blocks.slots && b < blocks.count; ++b)
-        d.reads.push_back(
-            {weights.owner, weights.at + std::uintptr_t(blocks.slot(b)) * sizeof(W), sizeof(W)});
+        d.read({weights.owner, weights.at + std::uintptr_t(blocks.slot(b)) * sizeof(W), sizeof(W)});
     }
-    d.writes.push_back({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
   }
 };
 
@@ -143,7 +141,7 @@ template <class Types, class Tree> struct product_operands {
     read_once(d, {weights.owner, weights.at + before, stored * weight_bytes});
     read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
     describe_reads(tree, t, first, last, live, d);
-    d.writes.push_back(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
+    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
     d.multiplies += stored * live;
   }
 };
@@ -232,8 +230,8 @@ TESSERA_COLD void add_product(plan& p, step_in_the_making& s, product_operands<T
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && (Transposed || s.tiles >= fewest_panels_ordered)) {
       using body = ordered_product_body<Types, Tree>;
-      const bool reads_result =
-          std::ranges::any_of(s.all(), [&](access const& a) { return !a.writes && overlap(a, of.to); });
+      bool reads_result = false;
+      for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
       order_weights<T, W>(p, s, of.weights, of.index, of.inner);
       body ordered{of, std::is_same_v<typename Types::activation, T> &&
                            std::is_same_v<typename Types::result, T> && !reads_result};

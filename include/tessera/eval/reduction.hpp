@@ -77,7 +77,7 @@ template <class T, class... Reduction> struct reductions_body {
     const int live = tokens_of(t.index, tokens);
     tree::with(of, [&](auto const&... each) {
       (describe_reads(each.tree, t, f.first, f.last, live, d), ...);
-      (d.writes.push_back(each.written(t, f, live)), ...);
+      (d.write(each.written(t, f, live)), ...);
     });
   }
 
@@ -117,12 +117,12 @@ template <class E> struct row_sum_body {
     for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
   }
   void describe(tile const& t, task_description& d) const {
-    d.reads.push_back({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T),
-                       size(t) * std::int64_t(sizeof(T)), panels, std::int64_t(rows.stride)});
+    d.read({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T), size(t) * std::int64_t(sizeof(T)),
+            panels, std::int64_t(rows.stride)});
     const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
                                 size(t) * std::int64_t(sizeof(E))};
-    d.writes.push_back(written);
-    if (accumulates) d.reads.push_back(written);
+    d.write(written);
+    if (accumulates) d.read(written);
   }
 };
 

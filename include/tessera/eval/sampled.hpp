@@ -100,7 +100,7 @@ template <class Types, class Block> struct sampled_body {
         const std::int64_t first = std::min<std::int64_t>(size, std::int64_t(r.first) * height),
                            last = std::min<std::int64_t>(size, std::int64_t(r.last) * height);
         const std::uintptr_t at = x.at + std::uintptr_t(panel * stride) * sizeof(E);
-        if (first < last) d.reads.push_back(part_of_panel<E>(x.owner, at, first, last, live));
+        if (first < last) d.read(part_of_panel<E>(x.owner, at, first, last, live));
       };
       rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, beyond.rows);
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, beyond.cols);
@@ -112,8 +112,8 @@ template <class Types, class Block> struct sampled_body {
         if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
         const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
         const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
-        d.writes.push_back(block);
-        if (accumulates) d.reads.push_back(block);
+        d.write(block);
+        if (accumulates) d.read(block);
         d.multiplies += Block::elements * tokens;
       }
     }

@@ -62,44 +62,43 @@ template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t
 }
 
 /// Calls visit(part) for a tree and all its parts, operands before the op.
-template <class Tree, class Visit> void for_each_part(Tree const& leaf, Visit&& visit) { visit(leaf); }
-template <class Op, class... A, class Visit>
-void for_each_part(tree::apply<Op, A...> const& map, Visit&& visit);
-template <class Name, class Tree, class Visit>
-void for_each_part(tree::named<Name, Tree> const& value, Visit&& visit);
-template <class Tree, class Visit> void for_each_part(tree::stochastic<Tree> const& value, Visit&& visit) {
-  for_each_part(value.of, visit);
-}
-template <class Op, class... A, class Visit>
-void for_each_part(tree::apply<Op, A...> const& map, Visit&& visit) {
-  tree::with(map.of, [&](auto const&... operand) { (for_each_part(operand, visit), ...); });
-}
-template <class Name, class Tree, class Visit>
-void for_each_part(tree::named<Name, Tree> const& value, Visit&& visit) {
-  for_each_part(value.of, visit);
-  visit(value);
+template <class Tree, class Visit> void for_each_part(Tree const& part, Visit& visit) {
+  if constexpr (requires { part.rest; }) {
+    for_each_part(part.first, visit);
+    for_each_part(part.rest, visit);
+  } else {
+    if constexpr (requires { part.of; } && !std::is_same_v<Tree, tree::number>) for_each_part(part.of, visit);
+    visit(part);
+  }
 }
 
-/// What a leaf reads at features [first, last) and so many tokens of a panel, or at so many values.
-template <class Part>
-void describe_leaf(Part const&, tile const&, std::int64_t, std::int64_t, int, task_description&) {}
-template <class Leaf>
-void describe_leaf(source<Leaf> const& leaf, tile const& t, std::int64_t first, std::int64_t last, int tokens,
-                   task_description& d) {
-  using E = typename Leaf::element_type;
-  operand const& o = leaf.from;
-  const std::uintptr_t at = place_of(o, t);
-  if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
-    read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
-  else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
-    read_once(d, {o.owner, at, tokens * std::int64_t(sizeof(E))});
-  else
-    read_once(d, {o.owner, at + std::uintptr_t(first) * sizeof(E), (last - first) * std::int64_t(sizeof(E))});
-}
+/// Describes what parts of a tree read of a tile.
+struct describe_parts {
+  tile const& of;
+  std::int64_t first, last;
+  int tokens;
+  task_description& d;
+
+  void operator()(auto const&) const {}
+  template <class Leaf> void operator()(source<Leaf> const& leaf) const {
+    using E = typename Leaf::element_type;
+    constexpr auto bytes = std::int64_t(sizeof(E));
+    operand const& o = leaf.from;
+    const std::uintptr_t at = place_of(o, of);
+    if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
+      read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+    else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
+      read_once(d, {o.owner, at, tokens * bytes});
+    else
+      read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
+  }
+};
+/// Describes what a tree reads at features [first, last) and so many tokens of a panel, or at so many values.
 template <class Tree>
 void describe_reads(Tree const& of, tile const& t, std::int64_t first, std::int64_t last, int tokens,
                     task_description& d) {
-  for_each_part(of, [&](auto const& part) { describe_leaf(part, t, first, last, tokens, d); });
+  const describe_parts parts{t, first, last, tokens, d};
+  for_each_part(of, parts);
 }
 
 /// A type for a name.
@@ -127,8 +126,9 @@ template <class Named> struct first_of_name {
   Named const* first = nullptr;
 };
 template <class... Named> struct first_of_names<tree::name_list<Named...>> : first_of_name<Named>... {
-  void check(auto const&) {}
-  template <expr::value_name Name, class Tree> void check(tree::named<name_type<Name>, Tree> const& value) {
+  void operator()(auto const&) {}
+  template <expr::value_name Name, class Tree>
+  void operator()(tree::named<name_type<Name>, Tree> const& value) {
     auto const*& before = first_of_name<tree::named<name_type<Name>, Tree>>::first;
     if (!before)
       before = &value;
@@ -141,8 +141,11 @@ template <class... Named> struct first_of_names<tree::name_list<Named...>> : fir
 };
 /// Throws error unless all values of one name, in these trees, are the same.
 template <class... Tree> void require_same_names(Tree const&... of) {
-  first_of_names<typename tree::names_of_all<tree::name_list<>, Tree...>::type> first;
-  (for_each_part(of, [&](auto const& part) { first.check(part); }), ...);
+  using names = typename tree::names_of_all<tree::name_list<>, Tree...>::type;
+  if constexpr (!std::is_same_v<names, tree::name_list<>>) {
+    first_of_names<names> first;
+    (for_each_part(of, first), ...);
+  }
 }
 
 }  // namespace tessera::inline TESSERA_ISA::eval

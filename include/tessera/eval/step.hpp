@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <tessera/core/config.hpp>
 #include <tessera/exec/part_hook.hpp>
@@ -103,6 +102,13 @@ struct access : operand {
   bool writes;
 };
 
+struct access_list {
+  access const* first;
+  int count;
+  access const* begin() const { return first; }
+  access const* end() const { return first + count; }
+};
+
 /// A step while it is made.
 struct step_in_the_making : step_form {
   // Each is an operand of the body.
@@ -114,7 +120,7 @@ struct step_in_the_making : step_form {
 
   operand const& reads(operand const& o) { return add(o, false); }
   operand const& writes(operand const& o) { return add(o, true); }
-  std::span<access const> all() const { return {accessed, std::size_t(accesses)}; }
+  access_list all() const { return {accessed, accesses}; }
 
  private:
   operand const& add(operand const& o, bool is_written) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include <tessera/core/config.hpp>
@@ -25,7 +26,7 @@ class part_scope {
   part_scope(part_scope const&) = delete;
   part_scope& operator=(part_scope const&) = delete;
   ~part_scope() {
-    for (auto hook = hooks_.rbegin(); hook != hooks_.rend(); ++hook) hook->leave();
+    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
   }
 
  private:

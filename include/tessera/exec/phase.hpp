@@ -33,6 +33,9 @@ struct touched_bytes {
 struct task_description {
   std::vector<touched_bytes> reads, writes;
   std::int64_t multiplies = 0;
+
+  TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
+  TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
@@ -41,13 +44,7 @@ class phase {
   /// Of an object with tasks(), describe(task) and compute(task, worker).
   template <class Of>
   explicit phase(Of const& of)
-      : of_(&of),
-        tasks_(of.tasks()),
-        describe_(
-            [](void const* object, int task) { return static_cast<Of const*>(object)->describe(task); }),
-        compute_([](void const* object, int task, int worker) {
-          static_cast<Of const*>(object)->compute(task, worker);
-        }) {}
+      : of_(&of), tasks_(of.tasks()), describe_(describe_of<Of>), compute_(compute_of<Of>) {}
 
   int tasks() const { return tasks_; }
   task_description describe(int task) const { return describe_(of_, task); }
@@ -56,6 +53,13 @@ class phase {
   void compute(int task, int worker) const { compute_(of_, task, worker); }
 
  private:
+  template <class Of> static task_description describe_of(void const* object, int task) {
+    return static_cast<Of const*>(object)->describe(task);
+  }
+  template <class Of> static void compute_of(void const* object, int task, int worker) {
+    static_cast<Of const*>(object)->compute(task, worker);
+  }
+
   void const* of_;
   int tasks_;
   task_description (*describe_)(void const*, int);

@@ -34,17 +34,19 @@ template <class Lane, class Arch, int First, int Last, int Rows, int Registers, 
           class Right>
 TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
                                             Right const& right) {
-  simd::reg<Lane, Arch> column[Last - First];
-  unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
+  constexpr int count = Last - First;
+  simd::reg<Lane, Arch> row, column[count];
+  unroll<count>([&](auto j) TESSERA_INLINE_LAMBDA {
     column[j] = right(std::integral_constant<int, First + j>());
     if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
   });
-  unroll<Rows>([&](auto i) TESSERA_INLINE_LAMBDA {
-    auto row = left(i);
-    if constexpr (Last - First > 1) simd::pin(row);
-    unroll<Last - First>([&](auto j) TESSERA_INLINE_LAMBDA {
-      sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
-    });
+  unroll<Rows * count>([&](auto n) TESSERA_INLINE_LAMBDA {
+    constexpr int i = n / count, j = n % count;
+    if constexpr (j == 0) {
+      row = left(std::integral_constant<int, i>());
+      if constexpr (count > 1) simd::pin(row);
+    }
+    sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <span>
@@ -39,42 +40,47 @@ template <class Start, class Index>
 TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
                                    int entries, std::span<Start> start, std::span<Index> index,
                                    std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
-  const auto fail = [&](auto const&... part) { throw shape_error(message("[", operation, "] ", part...)); };
+  const auto fail = [&](std::initializer_list<message_part> parts) {
+    throw shape_error(message("[", operation, "] ", message(parts)));
+  };
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   check_grid(operation, lines, entries);
   check_stored(operation, integer(index.size()));
   if (integer(start.size()) != integer(lines) + 1)
-    fail(start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1);
+    fail(
+        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
 
   std::int64_t previous = 0;
   for (std::size_t l = 0; l < start.size(); ++l) {
     const std::int64_t here = integer(start[l]);
-    if (l == 0 && here != 0) fail(line, " start 0 is ", here, ": the first must be 0");
+    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
     if (here < previous)
-      fail(line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
-           " starts never decrease");
+      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
+            " starts never decrease"});
     if (here % start_unit != 0)
-      fail(line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block");
+      fail(
+          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
     previous = here;
   }
   if (previous / start_unit != integer(index.size()))
-    fail("the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
-         " ", entry, " numbers: they must be equal");
+    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
+          " ", entry, " numbers: they must be equal"});
 
   for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
     const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
     for (; p < last; ++p) {
       const std::int64_t here = integer(index[p]);
-      const auto fail_here = [&](auto const&... why) {
-        fail(entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", why...);
+      const auto fail_here = [&](std::initializer_list<message_part> why) {
+        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
       };
       if (here < 0 || here >= integer(entries) * index_unit)
-        fail_here("is outside the grid's ", integer(entries) * index_unit, " ", entry, "s");
-      if (here % index_unit != 0) fail_here("is not a multiple of the block's ", index_unit, " ", entry, "s");
+        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
+      if (here % index_unit != 0)
+        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
       if (p == first) continue;
       const std::int64_t before = integer(index[p - 1]);
-      if (here == before) fail_here("repeats its predecessor: list each block once");
-      if (here < before) fail_here("is not above its predecessor ", before, ": sort each ", line);
+      if (here == before) fail_here({"repeats its predecessor: list each block once"});
+      if (here < before) fail_here({"is not above its predecessor ", before, ": sort each ", line});
     }
   }
 }
