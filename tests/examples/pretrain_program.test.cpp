@@ -293,24 +293,24 @@ TEST_SUITE_BEGIN("slow");
 
 TEST_CASE("pretrain: a run that is killed again and again ends with the same bits") {
   const workplace here;
-  CHECK(shell(here.pretrain("whole", "--steps 400 --updates 100")).code == 0);
+  CHECK(shell(here.pretrain("whole", "--steps 2000 --updates 400")).code == 0);
   // Killed without warning, at moments that have nothing to do with its steps; the first time once there is
   // something to resume.
-  const std::string first = here.pretrain("parts", "--steps 400 --updates 100 --checkpoint-every 1");
+  const std::string first = here.pretrain("parts", "--steps 2000 --updates 400 --checkpoint-every 1");
   const std::string kill = "kill -KILL $pid; wait $pid 2>/dev/null; exit 0";
   shell(first + " & pid=$!; until ls " + here.in("runs/parts/dense/step-*") +
         " >/dev/null 2>&1; do sleep 0.005; done; " + kill);
   int kills = 1;
   const tessera::random_stream random(5, tessera::random_purpose::test);
-  for (bool ended = false; !ended && kills < 200; ++kills) {
+  for (bool ended = false; !ended && kills < 1000; ++kills) {
     const std::string wait = std::to_string(20 + random.below(std::uint64_t(kills), 400));
     shell(here.resume("parts") + " & pid=$!; sleep $(printf '0.%03d' " + wait + "); " + kill);
-    ended = here.files("parts").contains("sparse/step-00000400/state.json");
+    ended = here.files("parts").contains("sparse/step-00002000/state.json");
   }
   MESSAGE(kills << " kills");
   CHECK(kills > 3);
   CHECK(shell(here.resume("parts")).code == 0);
-  for (const char* last : {"/dense/step-00000400", "/sparse/step-00000400"})
+  for (const char* last : {"/dense/step-00002000", "/sparse/step-00002000"})
     CHECK(same_tensors(here.in("runs/whole") + last, here.in("runs/parts") + last));
 }
 
