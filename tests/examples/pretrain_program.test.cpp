@@ -86,11 +86,13 @@ class workplace {
   scratch_folder folder;
 };
 
-/// Runs `command`, and sends SIGTERM once there is a file that matches `awaited`. The output ends with the
-/// exit code.
-outcome terminate(std::string const& command, std::string const& awaited) {
+/// Runs `command`, and sends it a signal once there is a file that matches `awaited`. The output ends with
+/// the exit code.
+outcome terminate(std::string const& command, std::string const& awaited,
+                  std::string const& signal = "TERM") {
   return shell(command + " & pid=$!; until ls " + awaited +
-               " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -TERM $pid; wait $pid");
+               " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -" + signal +
+               " $pid; wait $pid");
 }
 
 /// Whether two checkpoints hold the same bits; their metadata may differ, since they say how long it took.
@@ -296,15 +298,13 @@ TEST_CASE("pretrain: a run that is killed again and again ends with the same bit
   CHECK(shell(here.pretrain("whole", "--steps 2000 --updates 400")).code == 0);
   // Killed without warning, at moments that have nothing to do with its steps; the first time once there is
   // something to resume.
-  const std::string first = here.pretrain("parts", "--steps 2000 --updates 400 --checkpoint-every 1");
-  const std::string kill = "kill -KILL $pid; wait $pid 2>/dev/null; exit 0";
-  shell(first + " & pid=$!; until ls " + here.in("runs/parts/dense/step-*") +
-        " >/dev/null 2>&1; do sleep 0.005; done; " + kill);
+  terminate(here.pretrain("parts", "--steps 2000 --updates 400 --checkpoint-every 1"),
+            here.in("runs/parts/dense/step-*"), "KILL");
   int kills = 1;
   const tessera::random_stream random(5, tessera::random_purpose::test);
   for (bool ended = false; !ended && kills < 1000; ++kills) {
-    const std::string wait = std::to_string(20 + random.below(std::uint64_t(kills), 400));
-    shell(here.resume("parts") + " & pid=$!; sleep $(printf '0.%03d' " + wait + "); " + kill);
+    const double seconds = 0.02 + 0.4 * random.uniform(std::uint64_t(kills));
+    shell("timeout --signal KILL " + std::to_string(seconds) + " " + here.resume("parts"));
     ended = here.files("parts").contains("sparse/step-00002000/state.json");
   }
   MESSAGE(kills << " kills");

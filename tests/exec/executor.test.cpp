@@ -90,13 +90,4 @@ TEST_CASE_TEMPLATE("executor: denormals are zero inside bodies and as before aft
   CHECK(denormal * 1.0f > 0.0f);
 }
 
-TEST_CASE("body_ref: it calls the body it was made from and not a copy") {
-  int sum = 0;
-  auto body = [sum](int index) mutable { return sum += index; };
-  const exec::body_ref reference(body), copy(reference);
-  reference(3);
-  copy(4);
-  CHECK(body(0) == 7);
-}
-
 }  // namespace

@@ -37,8 +37,8 @@ class plan {
     if constexpr (fits) {
       step& s = append(made);
       new (s.body) Body(body);
-      s.compute = compute<Body>;
-      s.describe = plan::describe<Body>;
+      s.compute = compute_body<Body>;
+      s.describe = describe_body<Body>;
       if (s.when == timing::early) move_early();
     }
   }
@@ -112,10 +112,10 @@ class plan {
   }
 
  private:
-  template <class Body> static void compute(void const* body, tile const& t) noexcept {
+  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
-  template <class Body> static void describe(void const* body, tile const& t, task_description& d) {
+  template <class Body> static void describe_body(void const* body, tile const& t, task_description& d) {
     static_cast<Body const*>(body)->describe(t, d);
   }
 

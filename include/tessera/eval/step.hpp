@@ -102,6 +102,7 @@ struct access : operand {
   bool writes;
 };
 
+/// Some of them. A std::span takes longer to compile, in every file that runs a statement.
 struct access_list {
   access const* first;
   int count;

@@ -12,7 +12,6 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera::inline TESSERA_ISA::kernels {
@@ -45,7 +44,8 @@ template <class Arch, class P> class visible_factors {
   }
 
  private:
-  /// As integers, whose order is that of the magnitudes: infinity is less than what is not a number.
+  /// Compares bits: without their signs, numbers are ordered as the integers of the same bits, with infinity
+  /// and then what is not a number above all others.
   static bool all_finite(P const* values, int rows) {
     using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
                                     std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;

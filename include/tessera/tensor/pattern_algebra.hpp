@@ -10,6 +10,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/tensor/pattern.hpp>
 
 namespace tessera::inline TESSERA_ISA {
@@ -33,26 +34,11 @@ inline int blocks_over(int elements, int block) {
   return static_cast<int>(ceil_div<std::int64_t>(elements, block));
 }
 
-/// Something that appends the columns of row i to a list, by list(i, columns). By reference.
-class row_lister {
- public:
-  template <class List>
-  row_lister(List const& list)
-      : list_(&list), call_([](void const* object, int i, std::vector<std::int32_t>& columns) {
-          (*static_cast<List const*>(object))(i, columns);
-        }) {}
-  void operator()(int i, std::vector<std::int32_t>& columns) const { call_(list_, i, columns); }
-
- private:
-  void const* list_;
-  void (*call_)(void const*, int, std::vector<std::int32_t>&);
-};
-
 /// The pattern whose row i has the columns that list(i, columns) appends to `columns`, ascending.
 ///   Lists every row twice: the first time only counts, so that a pattern that is too large is refused before
 ///   it is allocated, and a full one never becomes a list.
 TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
-                                            row_lister list) {
+                                            function_ref<void(int, std::vector<std::int32_t>&)> list) {
   check_grid(operation, block_rows, block_cols);
   std::vector<std::int32_t> row;
   std::int64_t stored = 0;
