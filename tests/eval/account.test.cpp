@@ -8,12 +8,12 @@
 
 #include <tessera/eval/account.hpp>
 
+namespace account_test {
+
 // Totals and tiles of the account against closed forms. 150 tokens are two panels and a part of a third.
 
 using namespace tessera;
 using support::random_matrix;
-
-namespace {
 
 constexpr std::int64_t tokens = 150;
 
@@ -36,8 +36,6 @@ std::int64_t used_columns(pattern const& p) {
   for (int j = 0; j < p.block_cols(); ++j) used += p.col_count(j) > 0;
   return used;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for each panel", Types, products) {
   using T = typename Types::element;
@@ -193,3 +191,5 @@ TEST_CASE("account: what run refuses is refused") {
   panel_matrix<float> x(16, 10);
   CHECK_THROWS_AS(account(one, x = w * x), shape_error);
 }
+
+}  // namespace account_test

@@ -16,6 +16,8 @@
 #include <tessera/eval/attention.hpp>
 #include <tessera/tessera.hpp>
 
+namespace attention_test {
+
 // Attention against loops over queries and keys in double, which carry the bound of the error along: a sum of
 // n products in T has an error of at most gamma(n) times the sum of their magnitudes (Higham 2002, §3.1).
 
@@ -25,8 +27,6 @@ using support::padding_is_zero;
 using support::reference;
 using support::same_bits;
 using support::to_reference;
-
-namespace {
 
 using numbers = std::vector<std::int64_t>;
 
@@ -213,8 +213,6 @@ template <class T> struct problem {
 struct size {
   int heads, head_size;
 };
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T,
                    SUPPORT_ELEMENTS) {
@@ -413,3 +411,5 @@ TEST_CASE("attention: heads of an odd number of features are refused in bfloat16
   CHECK_THROWS_AS(static_cast<void>(attention_backward(qkv, y, sums, y, rows, 2, mask::causal, dqkv)),
                   shape_error);
 }
+
+}  // namespace attention_test

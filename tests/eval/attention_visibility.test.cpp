@@ -9,14 +9,14 @@
 
 #include <tessera/eval/attention.hpp>
 
+namespace attention_visibility_test {
+
 // What is not a number, or infinite, in one token reaches the queries that see it, and of gradients those of
 // the keys that these see. All else has the values of a run without it.
 
 using namespace tessera;
 using support::filled;
 using support::padding_is_zero;
-
-namespace {
 
 using lengths = std::vector<std::int64_t>;
 
@@ -86,8 +86,6 @@ void check(sequences const& rows, int heads, int head_size, mask seen, std::int6
   CHECK(found);
 }
 
-}  // namespace
-
 TEST_CASE_TEMPLATE("attention: not-a-number in one token stays where queries see it", T,
                    SUPPORT_ONE_ELEMENT) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -103,3 +101,5 @@ TEST_CASE_TEMPLATE("attention: not-a-number in one token stays where queries see
       check<T>(crossing, 2, 64, seen, 100, part, std::numeric_limits<double>::infinity());
     }
 }
+
+}  // namespace attention_visibility_test

@@ -12,6 +12,8 @@
 #include <tessera/eval/embedding.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 
+namespace conflicts_test {
+
 // What tiles say that they read and write, for every kind of statement: two tasks of one phase never touch
 // the same bytes if one of them writes, for machines of few workers and of many.
 
@@ -19,8 +21,6 @@ using namespace tessera;
 using support::conflict;
 using support::filled;
 using support::random_matrix;
-
-namespace {
 
 /// A statement whose tiles claim to write what their neighbours read.
 struct careless {
@@ -41,8 +41,6 @@ struct careless {
     p.add(s, body{of});
   }
 };
-
-}  // namespace
 
 TEST_CASE("conflicts: a statement whose tasks disturb each other is found") {
   panel_matrix<float> x(16, 200);
@@ -107,3 +105,5 @@ TEST_CASE("conflicts: what a machine of 1472 workers is given does not depend on
   CHECK(account(one, y = w * x).tasks.size() == account(machine{1}, y = w * x).tasks.size());
   CHECK(account(three, y = w * x).tasks.size() == account(machine{3}, y = w * x).tasks.size());
 }
+
+}  // namespace conflicts_test

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 
+namespace elementwise_test {
+
 // Elementwise expressions over activations, alone and behind products, against their formulas in double.
 
 using namespace tessera;
@@ -17,13 +19,9 @@ using support::random_matrix;
 using support::reference;
 using support::to_reference;
 
-namespace {
-
 double gelu_of(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
 
 const std::vector<std::int64_t> token_counts = {1, 15, 64, 70, 200};
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("elementwise: trees of activations, vectors and numbers equal their formula", T, float,
                    double) {
@@ -216,3 +214,5 @@ TEST_CASE("uniform: numbers are a function of key, feature and token alone") {
   CHECK(std::abs(squares / 8000 - 1.0 / 3) < 5 * std::sqrt(4.0 / 45 / 8000));
   CHECK(support::padding_is_zero(many));
 }
+
+}  // namespace elementwise_test

@@ -10,16 +10,16 @@
 #include <tessera/eval/embedding.hpp>
 #include <tessera/eval/run.hpp>
 
+namespace embedding_test {
+
 using namespace tessera;
 
-namespace {
 std::vector<std::int32_t> some_ids(std::int64_t count, std::uint64_t end) {
   const random_stream random(1, random_purpose::test);
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i < count; ++i) ids.push_back(std::int32_t(random.below(std::uint64_t(i), end)));
   return ids;
 }
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("embedding: gathered rows are the table's, and rows can be added", Types, gather) {
   using T = typename Types::element;
@@ -60,7 +60,6 @@ TEST_CASE_TEMPLATE_DEFINE("embedding: scattered tokens are summed into their row
 }
 TEST_CASE_TEMPLATE_APPLY(scatter, support::element_and_block);
 
-namespace {
 template <class E, class Value, class Block> void check_narrow_rows(std::int64_t tokens, context& ctx) {
   const auto table = support::filled(block_sparse_matrix<Value, Block>(45, 37), 1);
   const auto before = support::filled(panel_matrix<E>(37, tokens), 2);
@@ -76,7 +75,6 @@ template <class E, class Value, class Block> void check_narrow_rows(std::int64_t
   CHECK(support::padding_is_zero(gathered));
   CHECK(support::padding_is_zero(added));
 }
-}  // namespace
 
 TEST_CASE_TEMPLATE("embedding: rows go to tokens of narrow elements rounded once, and back as sums in float",
                    Block, block_shape<16>, block_shape<5, 3>) {
@@ -138,3 +136,5 @@ TEST_CASE("embedding: wrong ids, positions and shapes are refused") {
   table.set_pattern(pattern::from_rows(3, 2, {0, 1, 1, 1}, {0}));
   CHECK_THROWS_AS(static_cast<void>(gather_rows(y, table, ids{1, 2})), shape_error);
 }
+
+}  // namespace embedding_test

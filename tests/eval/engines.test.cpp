@@ -8,14 +8,14 @@
 #include <tessera/eval/attention.hpp>
 #include <tessera/eval/engines.hpp>
 
+namespace engines_test {
+
 // Products in bfloat16 by each engine that is compiled in: a context may forbid one, all are right.
 
 using namespace tessera;
 using support::filled;
 using support::random_matrix;
 using support::same_bits;
-
-namespace {
 
 constexpr bool has_pairs = kernels::has_engine<engine::pairs, bfloat16, simd::native>;
 
@@ -36,8 +36,6 @@ struct results {
         attention(qkv, rows, 2, mask::causal, attended, log_sums));
   }
 };
-
-}  // namespace
 
 TEST_CASE("engines: a context that forbids pairs multiplies without them, and the results agree") {
   context any(1), none(1);
@@ -73,3 +71,5 @@ TEST_CASE("engines: what decides about the last bits has a name") {
     CHECK(arithmetic_of<bfloat16>(with) == arithmetic_of<float>(with));
   }
 }
+
+}  // namespace engines_test

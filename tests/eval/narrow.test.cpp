@@ -13,6 +13,8 @@
 
 #include <tessera/eval/account.hpp>
 
+namespace narrow_test {
+
 // Statements with operands and destinations of narrow elements compute what the same statement computes in
 // float, to the bit: operands are widened where they are read, and the result is rounded once, where it is
 // stored.
@@ -22,8 +24,6 @@ using support::bound;
 using support::farthest;
 using support::filled;
 using support::same_bits;
-
-namespace {
 
 /// The same values in float.
 template <element E> panel_matrix<float> wide(panel_matrix<E> const& x) {
@@ -58,8 +58,6 @@ template <class Narrow, class Wide> bool rounded(Narrow const& got, Wide const& 
 
 constexpr std::initializer_list<std::int64_t> token_counts = {1, 15, 64, 70, 200};
 constexpr std::initializer_list<std::int64_t> feature_counts = {1, 2, 35, 48};
-
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: elementwise statements equal the float one, rounded once", E,
                           elementwise) {
@@ -188,7 +186,6 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: a local value keeps its float", E, locals) {
 }
 TEST_CASE_TEMPLATE_APPLY(locals, support::narrow_elements);
 
-namespace {
 template <class E, class Block> void check_values() {
   context ctx(2, oversubscribe::allowed);
   for (const double density : {0.0, 0.3, 1.0}) {
@@ -207,7 +204,6 @@ template <class E, class Block> void check_values() {
     CHECK(total(ctx, square(w)) == total(ctx, square(wide(w))));
   }
 }
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: statements on the values of matrices", E, values) {
   check_values<E, block_shape<8>>();
@@ -243,7 +239,6 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: a product in float reads its bias and its res
 }
 TEST_CASE_TEMPLATE_APPLY(bias, support::narrow_elements);
 
-namespace {
 /// y = W·x + b and x = Wᵀ·y against the triple loop in double, sums of at most `terms` products in float and
 /// one rounding where the result is stored.
 template <class W, class X, class Y, class Block> void check_products() {
@@ -283,7 +278,6 @@ template <class W, class X, class Y, class Block> void check_products() {
   check(costly, rw, rx, cols, [&](std::int64_t f, double sum) { return std::tanh(sum + b[f]); }, 2);
   check(dx, support::transposed(rw), ry, rows, [](std::int64_t, double sum) { return sum; }, 1);
 }
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: products of narrow elements equal the triple loop, rounded once", E,
                           products) {
@@ -401,3 +395,5 @@ TEST_CASE("account: each operand counts in its own bytes, and the whole lane of 
   CHECK(account(ctx, z = w * f + residual).total ==
         cost{3 * w.size() * 4 + 33 * 150 * 4 + 20 * 150 * 2, 20 * 150 * 4, w.size() * 150});
 }
+
+}  // namespace narrow_test

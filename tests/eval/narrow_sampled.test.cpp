@@ -11,12 +11,12 @@
 
 #include <tessera/eval/account.hpp>
 
+namespace narrow_sampled_test {
+
 // The weight gradient of activations of narrow elements, or of one of these and one in float, kept in float.
 
 using namespace tessera;
 using support::filled;
-
-namespace {
 
 #ifdef TESSERA_REDUCED_TYPES
 using blocks = std::tuple<block_shape<16>, block_shape<1>, block_shape<5, 3>>;
@@ -84,8 +84,6 @@ template <class A, class B, class Block> void check_all() {
   for (size const& s : sizes) check<A, B, Block>(s);
 }
 
-}  // namespace
-
 TEST_CASE_TEMPLATE_DEFINE(
     "narrow: sampled products equal the triple loop, with the same bits for any threads", Block, pairs) {
   check_all<bfloat16, bfloat16, Block>();
@@ -119,3 +117,5 @@ TEST_CASE("account: a sampled product counts its operands and its sums in their 
   CHECK(account(ctx, g = sampled(wide_a * transposed(b))).total == expected(4, 2));
   CHECK(account(ctx, g = sampled(a * transposed(wide_b))).total == expected(2, 4));
 }
+
+}  // namespace narrow_sampled_test

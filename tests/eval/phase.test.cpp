@@ -9,6 +9,8 @@
 
 #include <tessera/eval/account.hpp>
 
+namespace phase_test {
+
 // An executor that takes whole phases: it sees what each task reads, writes and multiplies before it runs
 // any.
 
@@ -16,8 +18,6 @@ using namespace tessera;
 using support::filled;
 using support::random_matrix;
 using support::same_bits;
-
-namespace {
 
 /// Runs the dearest tasks first, each as another of three workers.
 struct dearest_first {
@@ -47,8 +47,6 @@ struct dearest_first {
 static_assert(exec::executor<dearest_first> && exec::phase_executor<dearest_first>);
 static_assert(!exec::phase_executor<exec::thread_pool>);
 
-}  // namespace
-
 TEST_CASE("phase: an executor sees the cost of tasks before it runs them, and the bits are the same") {
   using block = block_shape<8>;
   const auto w = random_matrix<float, block>(70, 33, 0.4, 1);
@@ -70,3 +68,5 @@ TEST_CASE("phase: an executor sees the cost of tasks before it runs them, and th
   CHECK(mine.multiplies[0].front() == w.size() * 64);
   CHECK(mine.multiplies[0].back() == w.size() * 22);
 }
+
+}  // namespace phase_test

@@ -10,6 +10,8 @@
 
 #include <tessera/tessera.hpp>
 
+namespace product_test {
+
 // Every product against the triple loop in double, over all elements and blocks, odd sizes, empty rows and
 // full patterns, several token counts.
 
@@ -22,8 +24,6 @@ using support::padding_is_zero;
 using support::random_matrix;
 using support::reference;
 using support::to_reference;
-
-namespace {
 
 struct size {
   std::int64_t rows, cols, tokens;
@@ -43,8 +43,6 @@ double excess(reference const& got, reference const& exact, reference const& mag
                                                      bound<T>(terms, magnitude.values[i])));
   return worst;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("product: W * x equals the triple loop", Types, forward) {
   using T = typename Types::element;
@@ -182,3 +180,5 @@ TEST_CASE_TEMPLATE_DEFINE("product: a sparse matrix times a sparse matrix equals
   CHECK(excess<T>(to_reference(c), multiply(ra, rb), multiply(magnitudes(ra), magnitudes(rb)), 75) <= 1);
 }
 TEST_CASE_TEMPLATE_APPLY(sparse_sparse, support::element_and_block);
+
+}  // namespace product_test

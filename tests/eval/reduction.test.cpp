@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 
+namespace reduction_test {
+
 // Sums over features and over tokens against loops in double. exp(0) is 1: padding that leaked would show.
 
 using namespace tessera;
@@ -13,15 +15,11 @@ using support::bound;
 using support::farthest;
 using support::filled;
 
-namespace {
-
 template <class Term> double sum(std::int64_t count, Term term) {
   double all = 0;
   for (std::int64_t i = 0; i < count; ++i) all += term(i);
   return all;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("reduction: sums, means and maxima over the features of each token", T, float, double) {
   context ctx(2, oversubscribe::allowed);
@@ -108,7 +106,6 @@ TEST_CASE("reduction: the error of a sum over tokens does not grow with the pane
   }
 }
 
-namespace {
 template <class T, class Features, class Tokens> struct sums {
   Features weighted, plain;
   Tokens total, largest, offset;
@@ -119,7 +116,6 @@ template <class T, class Features, class Tokens> struct sums {
         largest(tokens),
         offset(tokens) {}
 };
-}  // namespace
 
 TEST_CASE_TEMPLATE("reduction: those of one pass are the same as one by one", T, SUPPORT_ELEMENTS) {
   using S = accumulator_t<T>;
@@ -244,3 +240,5 @@ TEST_CASE("reduction: over no features is refused") {
   token_vector<float> r(10);
   CHECK_THROWS_AS(run(ctx, r = max_features(none)), shape_error);
 }
+
+}  // namespace reduction_test

@@ -11,6 +11,8 @@
 #include <eval/evaluation.hpp>
 #include <support/allocations.hpp>
 
+namespace run_test {
+
 using namespace tessera;
 using support::farthest;
 using support::filled;
@@ -305,3 +307,5 @@ TEST_CASE_TEMPLATE("run: not-a-number beyond the last row and column of a matrix
   CHECK(support::padding_is_zero(c));
   CHECK(std::isinf(c(3, 3)));
 }
+
+}  // namespace run_test

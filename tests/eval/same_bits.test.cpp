@@ -5,13 +5,13 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 
+namespace same_bits_test {
+
 // The bits of a result do not depend on how many threads computed it.
 
 using namespace tessera;
 using support::filled;
 using support::random_matrix;
-
-namespace {
 
 /// Every kind of statement, with the results of all of them.
 template <class T, class Block> struct everything {
@@ -47,8 +47,6 @@ template <class T, class Block> struct everything {
   }
 };
 
-}  // namespace
-
 TEST_CASE_TEMPLATE_DEFINE("run: every kind of statement has the same bits for any number of threads", Types,
                           any_threads) {
   using results = everything<typename Types::element, typename Types::block>;
@@ -79,3 +77,5 @@ TEST_CASE("run: a sparse product of matrices has the same bits for any number of
     CHECK(support::same_bits(one, several));
   }
 }
+
+}  // namespace same_bits_test

@@ -10,6 +10,8 @@
 
 #include <tessera/eval/account.hpp>
 
+namespace stages_test {
+
 // How statements of one run are cut into stages: whatever reads and writes what, a run gives the same bits as
 // its statements one by one.
 
@@ -17,8 +19,6 @@ using namespace tessera;
 using support::filled;
 using support::random_matrix;
 using support::same_bits;
-
-namespace {
 
 using block = block_shape<8>;
 
@@ -68,8 +68,6 @@ template <class Statements> void check_all_together(Statements statements) {
 }
 
 int stages(workload const& w) { return w.tasks.empty() ? 0 : w.tasks.back().stage + 1; }
-
-}  // namespace
 
 TEST_CASE("stages: a chain of layers in one run equals one run for each statement") {
   check_all_together([](context& ctx, auto& n, bool together) {
@@ -272,3 +270,5 @@ TEST_CASE("stages: a local value is computed where it is used first") {
     run_both(ctx, together, n.gb += sum_tokens(n.z), n.h = h + n.gb, n.z = h * 2);
   });
 }
+
+}  // namespace stages_test

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 
+namespace values_test {
+
 // Statements on the stored values of matrices and on vectors. Sizes leave tails: neither the number of values
 // nor the matrix is a multiple of anything.
 
@@ -86,3 +88,5 @@ TEST_CASE("values: matrices in different blocks or patterns are refused") {
   CHECK_THROWS_AS(run(ctx, five = five + sparse), shape_error);
   CHECK_THROWS_AS(run(ctx, sparse = five * 2), shape_error);
 }
+
+}  // namespace values_test

@@ -11,10 +11,10 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 
+namespace allocation_test {
+
 using namespace tessera;
 using support::some_ids;
-
-namespace {
 
 nn::transformer_config small(std::int64_t layers, double density, double dropout) {
   nn::transformer_config config;
@@ -91,8 +91,6 @@ using encoder = nn::encoder<float, block_shape<16>>;
 constexpr auto for_gpt = [](auto const& ids) { return std::span(ids); };
 constexpr auto for_encoder = [](auto const& ids) { return encoder::input{ids}; };
 
-}  // namespace
-
 TEST_CASE("allocation: the second step of a gpt allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
   check<gpt>(for_gpt);
@@ -107,5 +105,7 @@ TEST_CASE("allocation: bytes of a step are those that the model's size foretells
   check_bytes<gpt>(nn::gpt_size<float>, for_gpt);
   check_bytes<encoder>(nn::encoder_size<float>, for_encoder);
 }
+
+}  // namespace allocation_test
 
 #endif

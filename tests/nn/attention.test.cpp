@@ -4,19 +4,19 @@
 
 #include <tessera/nn/attention.hpp>
 
+namespace attention_test {
+
 using namespace tessera;
 using support::some_blocks;
 using support::trial;
 
 using layer = nn::multi_head_attention<double, block_shape<4>>;
 
-namespace {
 layer some_layer(mask seen) {
   layer l{{60, 20, some_blocks(60, 20, 0.5, 1)}, {20, 20, some_blocks(20, 20, 0.5, 2)}, 2, seen};
   support::randomise(l);
   return l;
 }
-}  // namespace
 
 TEST_CASE("attention: gradients of the layer are right, causal") {
   trial t;
@@ -45,3 +45,5 @@ TEST_CASE("attention: a causal token does not depend on later ones, nor on other
     CHECK(same == (n < 30 || n >= 40));
   }
 }
+
+}  // namespace attention_test

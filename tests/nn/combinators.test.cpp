@@ -10,6 +10,8 @@
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/norm.hpp>
 
+namespace combinators_test {
+
 using namespace tessera;
 using support::some_blocks;
 using support::trial;
@@ -18,7 +20,6 @@ using linear = nn::linear<double, block_shape<4>>;
 using norm = nn::layer_norm<double>;
 using chain = nn::sequence<double, linear, nn::dropout<double>, norm>;
 
-namespace {
 chain some_chain(std::int64_t out, std::int64_t in) {
   return {{linear(out, in, some_blocks(out, in, 0.5, 1)), nn::dropout<double>(0.2, 1), norm(out)}};
 }
@@ -28,7 +29,6 @@ template <class Layer> std::vector<std::string> names_of(Layer const& layer) {
                          [&](nn::parameter_name const& name, auto const&) { names.push_back(name.text()); });
   return names;
 }
-}  // namespace
 
 TEST_CASE("sequence: gradients are right") {
   trial t;
@@ -69,3 +69,5 @@ TEST_CASE("combinators: parameters are named by number") {
       {{linear(4, 4, nn::bias_term::absent)}, {linear(4, 4)}}};
   CHECK(names_of(layer) == std::vector<std::string>{"0.weight", "1.weight", "1.bias"});
 }
+
+}  // namespace combinators_test

@@ -7,10 +7,11 @@
 
 #include <tessera/nn/cross_entropy.hpp>
 
+namespace cross_entropy_test {
+
 using namespace tessera;
 using support::trial;
 
-namespace {
 double plain_loss(panel_matrix<double> const& logits, std::vector<std::int32_t> const& targets) {
   double loss = 0;
   for (std::int64_t t = 0; t < logits.tokens(); ++t) {
@@ -20,7 +21,6 @@ double plain_loss(panel_matrix<double> const& logits, std::vector<std::int32_t> 
   }
   return loss;
 }
-}  // namespace
 
 TEST_CASE("cross_entropy: the loss is that of the definition and its gradient overwrites the logits") {
   trial t({0, 83});
@@ -79,3 +79,5 @@ TEST_CASE("counted_tokens: positions with a target are chosen in order") {
   chosen.choose(std::vector<std::int32_t>{3, 4});
   CHECK(chosen.all());
 }
+
+}  // namespace cross_entropy_test

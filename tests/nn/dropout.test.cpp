@@ -4,12 +4,13 @@
 
 #include <tessera/nn/dropout.hpp>
 
+namespace dropout_test {
+
 using namespace tessera;
 using support::trial;
 
 using layer = nn::dropout<double>;
 
-namespace {
 panel_matrix<double> dropped(layer const& l, nn::pass<double> const& p) {
   panel_matrix<double> x(50, p.tokens()), y(50, p.tokens());
   for (std::int64_t f = 0; f < 50; ++f)
@@ -30,7 +31,6 @@ std::int64_t differences(panel_matrix<double> const& a, panel_matrix<double> con
     for (std::int64_t n = 0; n < a.tokens(); ++n) count += a(f, n) != b(f, n);
   return count;
 }
-}  // namespace
 
 TEST_CASE("dropout: about the rate of the values becomes zero and the others grow") {
   trial t({0, 200});
@@ -67,3 +67,5 @@ TEST_CASE("dropout: a rate outside of 0 to 1 is refused") {
   CHECK_THROWS_AS(layer(1.0, 0), option_error);
   CHECK_THROWS_AS(layer(-0.1, 0), option_error);
 }
+
+}  // namespace dropout_test

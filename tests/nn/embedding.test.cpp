@@ -8,6 +8,8 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/embedding.hpp>
 
+namespace embedding_test {
+
 using namespace tessera;
 using support::trial;
 
@@ -35,3 +37,5 @@ TEST_CASE("embedding: positions count from the start of each sequence") {
   CHECK_THROWS_WITH_AS(nn::list_positions(sequences({0, 3, 7}), 3, positions),
                        "[position embedding] sequence 1 has 4 tokens but the context is 3", shape_error);
 }
+
+}  // namespace embedding_test

@@ -7,13 +7,14 @@
 
 #include <tessera/nn/encoder.hpp>
 
+namespace encoder_test {
+
 using namespace tessera;
 using support::some_ids;
 using support::trial;
 
 using model = nn::encoder<double, block_shape<4>>;
 
-namespace {
 nn::transformer_config small() {
   nn::transformer_config config;
   config.layers = 2;
@@ -41,7 +42,6 @@ void check(nn::transformer_config const& config, int all_but_every) {
   m.backward(in, saved, gradients, t.pass());
   support::check_parameter_gradients(m, gradients, loss);
 }
-}  // namespace
 
 TEST_CASE("encoder: gradients of a dense model are right") { check(small(), 1); }
 
@@ -78,3 +78,5 @@ TEST_CASE("encoder: the head is dense and never pruned") {
   });
   CHECK(sparse == 8);
 }
+
+}  // namespace encoder_test

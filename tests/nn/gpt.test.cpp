@@ -11,13 +11,13 @@
 
 #include <tessera/nn/gpt.hpp>
 
+namespace gpt_test {
+
 using namespace tessera;
 using support::some_ids;
 using support::trial;
 
 using model = nn::gpt<double, block_shape<4>>;
-
-namespace {
 
 constexpr std::int64_t tokens = 87;
 const std::vector<std::int64_t> offsets{0, 41, 46, 46, 87};
@@ -69,8 +69,6 @@ std::vector<double> step(model const& m, int threads, int all_but_every) {
   });
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("gpt: gradients of a dense model are right") { check(small(), 1); }
 
@@ -170,3 +168,5 @@ TEST_CASE("gpt: ids, targets and sequences that do not fit are refused") {
   CHECK_THROWS_WITH_AS(m.forward(ids, ids, saved, long_one.pass()),
                        "[position embedding] sequence 0 has 87 tokens but the context is 50", shape_error);
 }
+
+}  // namespace gpt_test

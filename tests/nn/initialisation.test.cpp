@@ -8,11 +8,12 @@
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
+namespace initialisation_test {
+
 using namespace tessera;
 using nn::distribution;
 using nn::initialise;
 
-namespace {
 struct moments {
   double mean = 0, deviation = 0, largest = 0;
 };
@@ -28,7 +29,6 @@ template <class Matrix> moments measure(Matrix const& m) {
   all.deviation = std::sqrt(all.deviation);
   return all;
 }
-}  // namespace
 
 TEST_CASE("initialisation: distributions have their moments") {
   block_sparse_matrix<double, block_shape<4>> m(300, 200);
@@ -72,3 +72,5 @@ TEST_CASE("initialisation: what overhangs the matrix stays zero") {
   for (const double v : m) not_zero += v != 0;
   CHECK(not_zero == 17 * 3);
 }
+
+}  // namespace initialisation_test

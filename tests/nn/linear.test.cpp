@@ -4,6 +4,8 @@
 
 #include <tessera/nn/linear.hpp>
 
+namespace linear_test {
+
 using namespace tessera;
 using support::trial;
 
@@ -44,3 +46,5 @@ TEST_CASE("linear: an absent bias is no parameter") {
   CHECK(count(with) == 2);
   CHECK(count(without) == 1);
 }
+
+}  // namespace linear_test

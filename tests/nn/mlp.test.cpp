@@ -4,6 +4,8 @@
 
 #include <tessera/nn/mlp.hpp>
 
+namespace mlp_test {
+
 using namespace tessera;
 using support::some_blocks;
 using support::trial;
@@ -33,3 +35,5 @@ TEST_CASE("gated_mlp: gradients are right with SiLU") {
   support::randomise(layer);
   support::check_layer(layer, 21, t.pass());
 }
+
+}  // namespace mlp_test

@@ -8,12 +8,12 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 
+namespace model_size_test {
+
 using namespace tessera;
 using support::some_ids;
 
 using block = block_shape<4>;
-
-namespace {
 
 nn::transformer_config small() {
   nn::transformer_config config;
@@ -47,8 +47,6 @@ template <class Model> void check_parameters(Model const& m, nn::model_size cons
   CHECK(size.live == held.live);
   CHECK(size.stored == held.stored);
 }
-
-}  // namespace
 
 TEST_CASE("model_size: counts of a gpt are those of its containers") {
   for (const double density : {1.0, 0.3})
@@ -100,3 +98,5 @@ TEST_CASE("model_size: senseless and absurd shapes are refused before anything i
   refused([](auto& c) { c.hidden = std::int64_t(3) << 29; });
   refused([](auto& c) { c.layers = std::int64_t(1) << 50; });
 }
+
+}  // namespace model_size_test

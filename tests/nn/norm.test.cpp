@@ -6,6 +6,8 @@
 
 #include <tessera/nn/norm.hpp>
 
+namespace norm_test {
+
 using namespace tessera;
 using support::trial;
 
@@ -56,3 +58,5 @@ TEST_CASE("rms_norm: gradients are right") {
   support::randomise(norm);
   support::check_layer(norm, 21, t.pass());
 }
+
+}  // namespace norm_test

@@ -4,6 +4,8 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/nn/linear.hpp>
 
+namespace parameter_test {
+
 using namespace tessera;
 using nn::parameter_name;
 using nn::parameter_role;
@@ -38,3 +40,5 @@ TEST_CASE("parameter: a layer, its gradients and moments are visited together an
   CHECK(l.weight(0, 4) == 2);
   CHECK(gradients.weight.stored().serial() == l.weight.stored().serial());
 }
+
+}  // namespace parameter_test

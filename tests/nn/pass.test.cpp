@@ -3,6 +3,8 @@
 
 #include <tessera/nn/pass.hpp>
 
+namespace pass_test {
+
 using namespace tessera;
 
 TEST_CASE("workspace: what came back is lent again, to those who want as many features") {
@@ -34,3 +36,5 @@ TEST_CASE("fit: gives an activation its size and keeps its memory") {
   CHECK(x.tokens() == 60);
   CHECK(x.data() == memory);
 }
+
+}  // namespace pass_test

@@ -4,12 +4,13 @@
 
 #include <tessera/nn/transformer_config.hpp>
 
+namespace transformer_block_test {
+
 using namespace tessera;
 using support::trial;
 
 using block = block_shape<4>;
 
-namespace {
 template <class Layer> void check(mask seen, double dropout) {
   trial t({0, 70, 83}, {60, 13});
   nn::transformer_config config;
@@ -22,7 +23,6 @@ template <class Layer> void check(mask seen, double dropout) {
   support::randomise(layer);
   support::check_layer(layer, config.hidden, t.pass());
 }
-}  // namespace
 
 TEST_CASE("transformer_block: gradients of a pre-norm block are right, with and without dropout") {
   using layer = nn::transformer_block<double, block, nn::norm_order::pre>;
@@ -41,3 +41,5 @@ TEST_CASE("transformer_block: gradients of a post-norm block are right, with and
   check<layer>(mask::bidirectional, 0);
   check<layer>(mask::bidirectional, 0.2);
 }
+
+}  // namespace transformer_block_test

@@ -14,11 +14,11 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 
+namespace checkpoint_test {
+
 using namespace tessera;
 using train::adamw;
 using train::checkpoint;
-
-namespace {
 
 using model = toy::model<float>;
 
@@ -73,8 +73,6 @@ void make_version_1(std::string const& folder) {
 }
 
 bool contains(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
-
-}  // namespace
 
 TEST_CASE("checkpoint: all bits come back and patterns with them") {
   const scratch_folder scratch;
@@ -299,8 +297,6 @@ TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
       contains(error_of<io_error>([&] { checkpoint(folder).load(other, momentum, gradients); }), "momentum"));
 }
 
-namespace {
-
 /// W (rows, cols), sparse, of which neither values nor pattern say how large it is.
 template <class T, class Block> struct matrix_model {
   block_sparse_matrix<T, Block> w;
@@ -322,8 +318,6 @@ std::string refusal_between(std::string const& folder, Written const& written, R
   CHECK(toy::same_bits(read.w, before));
   return what;
 }
-
-}  // namespace
 
 TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused with both sides named") {
   const scratch_folder scratch;
@@ -423,3 +417,5 @@ TEST_CASE("checkpoint: every random edit of one of its files is found and change
 }
 
 TEST_SUITE_END();
+
+}  // namespace checkpoint_test

@@ -7,6 +7,8 @@
 
 #include <tessera/train/checkpoint_folders.hpp>
 
+namespace checkpoint_folders_test {
+
 using namespace tessera::train;
 using steps = std::vector<std::int64_t>;
 
@@ -56,3 +58,5 @@ TEST_CASE("checkpoint folders: the last ones and the best are kept") {
   CHECK(checkpoint_steps(run) == steps{5, 6});
   CHECK(std::filesystem::exists(run + "/notes"));
 }
+
+}  // namespace checkpoint_folders_test

@@ -9,6 +9,8 @@
 
 #include <tessera/train/clipping.hpp>
 
+namespace clipping_test {
+
 using namespace tessera;
 
 TEST_CASE("clipping: norm and clipped gradients are those of torch.nn.utils.clip_grad_norm_") {
@@ -61,3 +63,5 @@ TEST_CASE("clipping: the watch names the first parameter whose gradient is not f
   const std::string what = error_of<error>([&] { train::require_finite(5, std::nan(""), {}); });
   CHECK(what.find("the loss is nan") != what.npos);
 }
+
+}  // namespace clipping_test

@@ -5,12 +5,12 @@
 
 #include <tessera/train/interrupt.hpp>
 
+namespace interrupt_test {
+
 using tessera::train::interrupt_guard;
 
-namespace {
 volatile std::sig_atomic_t earlier_handler_calls = 0;
 void earlier_handler(int) { earlier_handler_calls = earlier_handler_calls + 1; }
-}  // namespace
 
 TEST_CASE("interrupt: the first signal sets the flag and the second does what it did before") {
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -66,3 +66,5 @@ TEST_CASE("interrupt: the handlers from before are back when the guard is gone")
   }
   std::signal(SIGTERM, before);
 }
+
+}  // namespace interrupt_test

@@ -13,11 +13,11 @@
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 
+namespace loop_test {
+
 using namespace tessera;
 using train::loop_settings;
 using train::stop_reason;
-
-namespace {
 
 using model = toy::model<float>;
 const train::evolving_pattern evolving{.interval = 3, .steps = 12, .share = 0.4, .seed = 5};
@@ -62,8 +62,6 @@ struct program {
 };
 
 using numbers = std::vector<std::int64_t>;
-
-}  // namespace
 
 TEST_CASE("loop: steps, rates, evaluations and checkpoints come when they are due") {
   program p;
@@ -158,3 +156,5 @@ TEST_CASE("loop: only the time spent in steps is counted") {
   train::run_training(p.ctx, p.t, {.steps = 5, .evaluate_every = 1}, rates, p, clock);
   CHECK(p.t.so_far.seconds == 5);
 }
+
+}  // namespace loop_test

@@ -10,9 +10,9 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/training.hpp>
 
-using namespace tessera;
+namespace loss_scaling_test {
 
-namespace {
+using namespace tessera;
 
 template <class T> using training = train::training<toy::model<T>, train::adamw>;
 
@@ -25,8 +25,6 @@ template <class T> train::step_report step(context& ctx, training<T>& t, bool sp
     return loss;
   });
 }
-
-}  // namespace
 
 TEST_CASE("loss scaling: a power of two changes no bit of the parameters") {
   context ctx(1);
@@ -105,3 +103,5 @@ TEST_CASE("loss scaling: a resumed run has the bits of one that was not interrup
   CHECK(toy::same_bits(resumed, whole));
   CHECK(resumed.scaling.scale == whole.scaling.scale);
 }
+
+}  // namespace loss_scaling_test

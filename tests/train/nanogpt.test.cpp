@@ -21,11 +21,11 @@
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/training.hpp>
 
+namespace nanogpt_test {
+
 // Trainings of minutes on tinyshakespeare, whose results are known. The text is looked for in $TESSERA_DATA.
 
 using namespace tessera;
-
-namespace {
 
 constexpr int window_tokens = 64;
 
@@ -113,8 +113,6 @@ void with_shakespeare(auto&& check) {
   check(pretrain::tokenize(pretrain::read_files({shakespeare()}, character), character, window_tokens));
 }
 
-}  // namespace
-
 TEST_SUITE_BEGIN("slow");
 
 TEST_CASE("nanogpt: a bigram table learns the bigram entropy of the text") {
@@ -158,5 +156,7 @@ TEST_CASE("nanogpt: the small character model for CPUs reaches its published los
 }
 
 TEST_SUITE_END();
+
+}  // namespace nanogpt_test
 
 #endif

@@ -6,9 +6,9 @@
 
 #include <tessera/train/schedules.hpp>
 
-using namespace tessera::train;
+namespace schedules_test {
 
-namespace {
+using namespace tessera::train;
 
 struct entry {
   std::int64_t step;
@@ -22,8 +22,6 @@ template <class Schedule> void check(Schedule const& s, std::vector<entry> const
     CHECK(std::abs(s.rate(e.step) - e.rate) <= 1e-12);
   }
 }
-
-}  // namespace
 
 TEST_CASE("schedules: a constant one never changes") {
   check(constant{0.25}, {{0, 0.25}, {1, 0.25}, {1000000, 0.25}});
@@ -88,3 +86,5 @@ TEST_CASE("schedules: no warm-up is the schedule itself") {
   const warmed_up<cosine> warmed{0, plain};
   for (int step = 0; step < 60; ++step) CHECK(warmed.rate(step) == plain.rate(step));
 }
+
+}  // namespace schedules_test

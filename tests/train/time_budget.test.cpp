@@ -6,17 +6,15 @@
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/time_budget.hpp>
 
-using namespace tessera;
+namespace time_budget_test {
 
-namespace {
+using namespace tessera;
 
 /// Stands still but for what the work says it took.
 struct fake_clock {
   double* time;
   double operator()() const { return *time; }
 };
-
-}  // namespace
 
 TEST_CASE("time budget: steps are the budget divided by the mean time of the later ones of the first steps") {
   context ctx(1);
@@ -74,3 +72,5 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
     CHECK(like->up.stored().serial() == t.model.up.stored().serial());
   for (const float g : t.gradients.up) CHECK(g == 0);
 }
+
+}  // namespace time_budget_test

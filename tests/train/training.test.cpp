@@ -12,9 +12,9 @@
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/training.hpp>
 
-using namespace tessera;
+namespace training_test {
 
-namespace {
+using namespace tessera;
 
 using model = toy::model<float>;
 template <class Model> using training_of = train::training<Model, train::adamw>;
@@ -28,8 +28,6 @@ train::step_report step(context& ctx, training_of<Model>& t, int micro_batches =
     return toy::accumulate(ctx, t.model, t.gradients, 8 * key + std::uint64_t(i), 70 + 20 * i);
   });
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("training: the loss falls and counters count", T, float, bfloat16, float16) {
   context ctx(1);
@@ -179,3 +177,5 @@ TEST_CASE("training: what is not finite ends the run by name and leaves the mode
   CHECK(toy::same_bits(m, before));
   CHECK(t.so_far.step == 1);
 }
+
+}  // namespace training_test

@@ -18,14 +18,14 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/training.hpp>
 
+namespace trajectory_test {
+
 // 20 steps of small models, dense and sparse, beside those that PyTorch took from the same tensors with the
 // same batches: tests/golden/record_gpt.py says which and how. PyTorch itself, in double, differs by less
 // than 1e-6. A model of narrow elements, whose masters begin as those tensors, stays as near as its roundings
 // let it.
 
 using namespace tessera;
-
-namespace {
 
 /// What was recorded of one model.
 class recording {
@@ -167,8 +167,6 @@ template <template <class, class> class Model, int... Size> void follow_all(std:
 template <class T, class Block> using gpt = nn::gpt<T, Block>;
 template <class T, class Block> using encoder = nn::encoder<T, Block>;
 
-}  // namespace
-
 TEST_CASE("trajectory: a GPT trains as in PyTorch") { follow_all<gpt, 16, 8, 4, 1>("gpt_bias"); }
 
 TEST_CASE("trajectory: a GPT without biases whose sequences cross panels trains as in PyTorch") {
@@ -184,5 +182,7 @@ TEST_CASE("trajectory: a GPT of narrow elements trains nearly as one in float") 
 TEST_CASE("trajectory: an encoder with padded sequences and masked tokens trains as in PyTorch") {
   follow_all<encoder, 16, 4>("encoder");
 }
+
+}  // namespace trajectory_test
 
 #endif

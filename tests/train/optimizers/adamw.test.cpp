@@ -4,11 +4,11 @@
 
 #include <tessera/train/optimizers/adamw.hpp>
 
+namespace adamw_test {
+
 using namespace tessera;
 
-namespace {
 const train::adamw recorded{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-}
 
 TEST_CASE("adamw: 1000 steps end where torch.optim.AdamW ends") {
   CHECK(distance_from_torch("adamw", recorded) <= 1e-6);
@@ -46,3 +46,5 @@ TEST_CASE("adamw: scaling the gradients by two in the update is scaling them bef
   CHECK(largest_difference(a, b) == 0);
   CHECK(largest_difference(state_a.kept[1], state_b.kept[1]) == 0);
 }
+
+}  // namespace adamw_test

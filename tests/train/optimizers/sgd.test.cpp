@@ -4,12 +4,12 @@
 
 #include <tessera/train/optimizers/sgd.hpp>
 
+namespace sgd_test {
+
 using namespace tessera;
 
-namespace {
 const train::sgd classical{.momentum = 0.9, .weight_decay = 0.01};
 const train::sgd nesterov{.momentum = 0.9, .weight_decay = 0.01, .lookahead = train::lookahead::nesterov};
-}  // namespace
 
 TEST_CASE("sgd: 1000 steps end where torch.optim.SGD ends") {
   CHECK(distance_from_torch("sgd", classical) <= 1e-6);
@@ -26,3 +26,5 @@ TEST_CASE("sgd: padding stays zero") {
   CHECK(padding_stays_zero(classical));
   CHECK(padding_stays_zero(nesterov));
 }
+
+}  // namespace sgd_test

@@ -9,10 +9,10 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 
+namespace evolving_pattern_test {
+
 using namespace tessera;
 using train::evolving_pattern;
-
-namespace {
 
 /// A training whose moments and gradients are not zero anywhere.
 template <class Model>
@@ -27,8 +27,6 @@ template <class Model>
 train::pattern_change evolve(train::training<Model, train::adamw>& t, std::int64_t done) {
   return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state.kept[0], t.state.kept[1]);
 }
-
-}  // namespace
 
 TEST_CASE("evolving pattern: updates come every so many steps and never at the ends") {
   const evolving_pattern policy{.interval = 10, .steps = 45};
@@ -127,3 +125,5 @@ TEST_CASE("evolving pattern: random growth explores as much as chance predicts")
   }
   CHECK(std::abs(t.explored.share() - (1 - never)) < 0.05);
 }
+
+}  // namespace evolving_pattern_test

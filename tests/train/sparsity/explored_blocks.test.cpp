@@ -8,6 +8,8 @@
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 
+namespace explored_blocks_test {
+
 using namespace tessera;
 
 TEST_CASE("explored blocks: the share counts each block once") {
@@ -38,3 +40,5 @@ TEST_CASE("explored blocks: JSON brings all bits back") {
           train::explored_blocks::from_json(io::json_place(wrong));
         }).find("w.ever") != std::string::npos);
 }
+
+}  // namespace explored_blocks_test

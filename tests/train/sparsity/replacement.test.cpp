@@ -13,16 +13,16 @@
 
 #include <tessera/train/sparsity/replacement.hpp>
 
+namespace replacement_test {
+
 using namespace tessera;
 
-namespace {
 using cell = std::pair<int, int>;
 std::set<cell> cells(pattern const& p) {
   std::set<cell> all;
   p.for_each([&](int i, int j, std::int64_t) { all.insert({i, j}); });
   return all;
 }
-}  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("replacement: block norms are sums of absolute values", Types, norms) {
   using T = typename Types::element;
@@ -146,3 +146,5 @@ TEST_CASE("replacement: the new pattern is the old one without the pruned and wi
     REQUIRE(added.empty());
   }
 }
+
+}  // namespace replacement_test
