@@ -1,11 +1,11 @@
 #!/bin/bash
 # Compile-time budgets, as multiples of including xsimd alone. usage: compile_time.sh SOURCE_DIR COMPILER FLAGS…
-# Processor time at -O2, the least of tries that take turns: five, and up to forty while something is over its budget
-# (other work on the machine only ever adds). xsimd is compiled three times in a try, so that its tries are as long as
-# the others and find a quiet moment no more often. Exits with 77 where there is nothing to measure.
+# Counts the instructions that the compiler executes at -O2, by valgrind: processor time depends on the machine and on
+# what else it does, this number hardly. Exits with 77 where there is nothing to measure, or nothing to count by.
 set -eu
 source_dir=$1
-compile=("${@:2}" -O2 -march=native -c -o /dev/null)
+compile=("${@:2}" -O2 -march=native -S -o /dev/null)
+command -v valgrind >/dev/null || { echo "skipped: valgrind, which counts instructions, is not installed"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -18,25 +18,24 @@ for pair in "include/tessera/tessera.hpp $work/tessera.cpp" "examples/1_multiply
 done
 ((${#files[@]} > 1)) || exit 77
 
-declare -A least budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
-TIMEFORMAT='%3U %3S'
-percent() { echo $((100 * ${least[$1]} / ${least[xsimd]})); }
-for ((try = 1; try <= 40; ++try)); do
-  over=0
-  for file in "${files[@]}"; do
-    name=$(basename "$file" .cpp)
-    times=$([ "$name" = xsimd ] && echo 3 || echo 1)
-    read -r user system < <({ time for ((i = 0; i < times; ++i)); do "${compile[@]}" "$file"; done 2>"$work/errors"; } 2>&1)
-    [ ! -s "$work/errors" ] || { cat "$work/errors"; exit 1; }
-    ms=$(((10#${user/./} + 10#${system/./}) / times))
-    ((ms < ${least[$name]:-1000000})) && least[$name]=$ms
-    (($(percent "$name") <= ${budget[$name]})) || over=1
-  done
-  if ((try >= 5 && !over)); then break; fi
-done
+# The driver is asked for the command of the compiler proper, which is what valgrind runs: the emulated processor would
+# say otherwise what "native" is.
+count() { # file
+  local command count_file=$work/$(basename "$1").count
+  command=$("${compile[@]}" "$1" -### 2>&1 | grep -E 'cc1plus|"-cc1"')
+  eval "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=$count_file $command" >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; return 1; }
+  sed -n 's/^summary: //p' "$count_file"
+}
 
+declare -A instructions budget=([xsimd]=100 [tessera]=160 [1_multiply]=300)  # budgets in percent
+over=0
 for file in "${files[@]}"; do
   name=$(basename "$file" .cpp)
-  echo "$name: ${least[$name]} ms, $(percent "$name") % of xsimd alone (budget ${budget[$name]} %)"
+  instructions[$name]=$(count "$file")
+  percent=$((100 * ${instructions[$name]} / ${instructions[xsimd]}))
+  echo "$name: $((${instructions[$name]} / 1000000)) million instructions," \
+    "$percent % of xsimd alone (budget ${budget[$name]} %)"
+  ((percent <= ${budget[$name]})) || over=1
 done
 exit $over
