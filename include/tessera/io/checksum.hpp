@@ -16,8 +16,8 @@ namespace tessera::inline TESSERA_ISA::io {
 ///   A change within one word of 4 bytes, so any changed bit, is always found: each word goes into its lane
 ///   by the step of XXH32 (Collet), which loses neither the word nor what the lane held, and so do the lanes
 ///   into the result, by that of XXH64. Other changes are overlooked once in 2^32 if they are all in one
-///   lane, else in 2^64. Runs at the speed of the memory where there is a multiplication of 32-bit lanes
-///   (AVX2 or more).
+///   lane, else in 2^64. Runs at the speed of the memory on any CPU that has AVX2, whatever the compiler's
+///   flags: without them, these few lines are compiled for it as well, and the CPU is asked.
 class checksum {
  public:
   /// Bytes in which each lane has one word.
@@ -30,15 +30,13 @@ class checksum {
   /// The bytes that follow; all pieces but the last are multiples of `stretch`.
   void add(std::span<std::byte const> bytes) {
     bytes_ += bytes.size();
-    vectors now = state_;  // in registers: what bytes point to might be this
-    std::size_t at = 0;
-    for (; bytes.size() - at >= stretch; at += stretch) step(now, bytes.data() + at);
-    if (at < bytes.size()) {
+    std::size_t const whole = bytes.size() - bytes.size() % stretch;
+    steps_fastest(state_, bytes.data(), whole);
+    if (whole < bytes.size()) {
       std::byte last[stretch]{};
-      std::copy(bytes.begin() + std::ptrdiff_t(at), bytes.end(), last);
-      step(now, last);
+      std::copy(bytes.begin() + std::ptrdiff_t(whole), bytes.end(), last);
+      steps(state_, last, stretch);
     }
-    state_ = now;
   }
 
   std::uint64_t value() const {
@@ -59,15 +57,34 @@ class checksum {
     vector of[words / lanes];
   };
 
-  TESSERA_INLINE static void step(vectors& all, std::byte const* from) {
-    for (vector& state : all.of) {
-      vector word;
-      std::memcpy(&word, from, sizeof(word));
-      from += sizeof(word);
-      word = state + word * word_multiplier;
-      state = ((word << 13) | (word >> 19)) * multiplier;
-    }
+  TESSERA_INLINE static void steps(vectors& all, std::byte const* bytes, std::size_t size) {
+    vectors now = all;  // in registers: what bytes point to might be these
+    for (std::byte const* from = bytes; from != bytes + size;)
+      for (vector& state : now.of) {
+        vector word;
+        std::memcpy(&word, from, sizeof(word));
+        from += sizeof(word);
+        word = state + word * word_multiplier;
+        state = ((word << 13) | (word >> 19)) * multiplier;
+      }
+    all = now;
   }
+
+#if defined(__x86_64__) && !defined(__AVX2__)
+  [[gnu::target("avx2")]] static void steps_avx2(vectors& all, std::byte const* bytes, std::size_t size) {
+    steps(all, bytes, size);
+  }
+  static void steps_fastest(vectors& all, std::byte const* bytes, std::size_t size) {
+    if (__builtin_cpu_supports("avx2"))
+      steps_avx2(all, bytes, size);
+    else
+      steps(all, bytes, size);
+  }
+#else
+  static void steps_fastest(vectors& all, std::byte const* bytes, std::size_t size) {
+    steps(all, bytes, size);
+  }
+#endif
 
   vectors state_;
   std::uint64_t bytes_ = 0;
