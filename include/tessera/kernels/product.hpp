@@ -273,16 +273,20 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   TESSERA_INLINE static std::int32_t compute_tile(arguments const& a, int line, int row, int token,
                                                   chunk const& now, T* sums, ahead& next) {
     reg acc[rows][C];
-    T* const carried = sums + row * panel_tokens + token;
+    // An offset: without chunks `sums` may be null.
+    const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-      acc[i / C][i % C] = now.begins ? simd::zero<Arch, T>()
-                                     : simd::load<Arch>(carried + i / C * panel_tokens + i % C * lanes);
+      acc[i / C][i % C] = now.begins
+                              ? simd::zero<Arch, T>()
+                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     ahead fetching = next;  // in registers
     std::int32_t const* column = now.line.columns + now.first;
     std::int32_t const* const end = now.line.columns + now.line.count;
-    W const* w = a.weights + (now.line.first + now.first) * Shape::elements + row * Shape::cols;
-    for (; column < end && *column < now.limit; ++column, w += Shape::elements) {
+    // An offset too: a matrix without blocks has no weights.
+    std::int64_t weight = (now.line.first + now.first) * Shape::elements + row * Shape::cols;
+    for (; column < end && *column < now.limit; ++column, weight += Shape::elements) {
+      W const* const w = a.weights + weight;
       fetching.fetch();
       if (now.fetches) fetch_rows(w + now.ahead * Shape::elements);
       const std::int64_t feature = std::int64_t(*column) * block_depth;
@@ -293,7 +297,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     next = fetching;
     if (sums_in_memory || !now.ends || overhangs(a, line)) {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        simd::store<Arch>(carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
+        simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
       });
     } else {
       const std::int64_t feature = std::int64_t(line) * line_rows + row;

@@ -41,18 +41,20 @@ template <class T> struct nonzeros {
 
   int lines, chunk, chunks;  // a chunk is this many features
   std::int64_t stored;
-  std::int32_t* starts;  // of the windows in values and features
-  piece* pieces;
-  T* values;
-  std::uint16_t* features;
+  std::int32_t* starts = nullptr;  // of the windows in values and features
+  piece* pieces = nullptr;
+  T* values = nullptr;
+  std::uint16_t* features = nullptr;
 
   /// Those of a matrix, at `memory`; in chunks of at most `most` features if that leaves pieces long enough.
+  /// Without memory they can only say how many bytes they take.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
       : lines(index.lines()), stored(index.blocks()) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
     depth = std::max<std::int64_t>(1, depth);
     chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
     chunk = int(ceil_div<std::int64_t>(depth, chunks));
+    if (!memory) return;
     values = reinterpret_cast<T*>(memory);
     starts = reinterpret_cast<std::int32_t*>(memory + value_bytes());
     pieces = reinterpret_cast<piece*>(starts + groups() * chunks);
