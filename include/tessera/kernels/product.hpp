@@ -148,8 +148,9 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
     ahead next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
-      chunk now{.line = {},
-                .first = 0,
+      chunk now{.column = nullptr,
+                .end = nullptr,
+                .weights = nullptr,
                 .ahead = 0,
                 .limit = std::int32_t((c + 1) * blocks / count),
                 .begins = c == 0,
@@ -164,23 +165,27 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
       T* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
-        now.line = a.index.line(line);
-        now.first = first_of(line);
-        if (line + 1 < a.last_line)
-          now.ahead = a.index.blocks_before(line + 1) + first_of(line + 1) - now.line.first - now.first;
+        const block_line blocks_of_line = a.index.line(line);
+        const std::int32_t first = first_of(line);
+        const std::int64_t before = blocks_of_line.first + first;
+        now.column = blocks_of_line.columns + first;
+        now.end = blocks_of_line.columns + blocks_of_line.count;
+        if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
+        if (now.fetches && line + 1 < a.last_line)
+          now.ahead = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
         else
           now.ahead = 0;
-        std::int32_t last = now.first;
+        std::int32_t const* last = now.column;
         for (int token = 0; token < a.tokens;)
           if (token + registers * lanes <= a.tokens) {
             last = compute_line<registers>(a, line, token, now, sums, next);
             token += registers * lanes;
           } else {
-            last = compute_line<1>(a, line, token, now, sums, next);
+            last = compute_last_tokens(a, line, token, now, sums, next);
             token += lanes;
           }
         if (!keeps_all) continue;
-        walked[line - a.first_line] = last;
+        walked[line - a.first_line] = std::int32_t(last - blocks_of_line.columns);
         sums += line_rows * panel_tokens;
       }
     }
@@ -191,13 +196,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
  private:
   struct chunk {
-    block_line line;     // the one that is being computed
-    std::int32_t first;  // of its blocks
-    std::int64_t ahead;  // blocks from one to that fetched meanwhile
-    std::int32_t limit;  // block column or row where the chunk ends
-    bool begins, ends;   // the sums
-    bool fetches;        // the weights of the next line
-    factor const* x;     // from this feature on
+    std::int32_t const *column, *end;  // of the blocks of a line from this chunk on
+    W const* weights;                  // of the first of them
+    std::int64_t ahead;                // blocks from one to that fetched meanwhile
+    std::int32_t limit;                // block column or row where the chunk ends
+    bool begins, ends;                 // the sums
+    bool fetches;                      // the weights of the next line
+    factor const* x;                   // from this feature on
     std::int64_t first_feature;
   };
 
@@ -251,11 +256,17 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
   }
 
+  /// compute_line for one register of tokens. A call, so that the compiler has more registers for the others.
+  [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
+                                                                   chunk const& now, T* sums, ahead& next) {
+    return compute_line<1>(a, line, token, now, sums, next);
+  }
+
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
-  TESSERA_INLINE static std::int32_t compute_line(arguments const& a, int line, int token, chunk const& now,
-                                                  T* sums, ahead& next) {
-    std::int32_t last = now.first;
+  TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
+                                                         chunk const& now, T* sums, ahead& next) {
+    std::int32_t const* last = now.column;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
     if constexpr (!shares_lanes)
@@ -270,8 +281,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   }
 
   template <int C>
-  TESSERA_INLINE static std::int32_t compute_tile(arguments const& a, int line, int row, int token,
-                                                  chunk const& now, T* sums, ahead& next) {
+  TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
+                                                         chunk const& now, T* sums, ahead& next) {
     reg acc[rows][C];
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
@@ -281,12 +292,10 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     ahead fetching = next;  // in registers
-    std::int32_t const* column = now.line.columns + now.first;
-    std::int32_t const* const end = now.line.columns + now.line.count;
-    // An offset too: a matrix without blocks has no weights.
-    std::int64_t weight = (now.line.first + now.first) * Shape::elements + row * Shape::cols;
-    for (; column < end && *column < now.limit; ++column, weight += Shape::elements) {
-      W const* const w = a.weights + weight;
+    std::int32_t const* column = now.column;
+    W const* w = nullptr;  // a matrix without blocks has no weights
+    if (column < now.end) w = now.weights + row * Shape::cols;
+    for (; column < now.end && *column < now.limit; ++column, w += Shape::elements) {
       fetching.fetch();
       if (now.fetches) fetch_rows(w + now.ahead * Shape::elements);
       const std::int64_t feature = std::int64_t(*column) * block_depth;
@@ -309,7 +318,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                             to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
-    return std::int32_t(column - now.line.columns);
+    return column;
   }
 
   /// The rows of a block that a tile reads.
