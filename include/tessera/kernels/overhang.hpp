@@ -22,39 +22,43 @@ struct overhang {
   /// Clears it in the blocks of some lines that lie in some block columns; `values` are the matrix's.
   template <class T> void clear(T* values, range lines, range columns) const noexcept {
     if (!exists()) return;
-    const int last_row = int((rows - 1) / block_rows), last_col = int((cols - 1) / block_cols);
-    for (int line = lines.first; line < lines.last; ++line) {
-      const block_line blocks = index.line(line);
-      // Only the last block of a line, and all blocks of the last line, can overhang.
-      for (int b = line == last_row ? 0 : std::max(0, blocks.count - 1); b < blocks.count; ++b)
-        if (blocks.columns[b] >= columns.first && blocks.columns[b] < columns.last &&
-            (line == last_row || blocks.columns[b] == last_col))
-          clear_block(values, blocks.first + b, line, blocks.columns[b], 0, index.blocks() * elements());
-    }
+    for (int line = lines.first; line < lines.last; ++line)
+      clear_line(values, line, columns, 0, index.blocks() * elements());
   }
 
   /// Clears it among `count` values; `values` is the one with number `first`.
   template <class T> void clear(T* values, std::int64_t first, std::int64_t count) const noexcept {
     if (!exists()) return;
-    for (std::int64_t slot = first / elements(); slot * elements() < first + count; ++slot) {
-      const int line = index.line_of(slot);
-      const block_line blocks = index.line(line);
-      clear_block(values, slot, line, blocks.columns[slot - blocks.first], first, count);
-    }
+    const std::int64_t end = first + count;
+    for (int line = index.line_of(first / elements());
+         line < index.lines() && index.blocks_before(line) * elements() < end; ++line)
+      clear_line(values, line, {0, index.width()}, first, count);
   }
 
  private:
   std::int64_t elements() const { return std::int64_t(block_rows) * block_cols; }
 
   template <class T>
+  void clear_line(T* values, int line, range columns, std::int64_t first, std::int64_t count) const {
+    const int last_row = int((rows - 1) / block_rows), last_col = int((cols - 1) / block_cols);
+    const block_line blocks = index.line(line);
+    // Only the last block of a line, and all blocks of the last line, can overhang.
+    for (int b = line == last_row ? 0 : std::max(0, blocks.count - 1); b < blocks.count; ++b)
+      if (blocks.columns[b] >= columns.first && blocks.columns[b] < columns.last &&
+          (line == last_row || blocks.columns[b] == last_col))
+        clear_block(values, blocks.first + b, line, blocks.columns[b], first, count);
+  }
+
+  template <class T>
   void clear_block(T* values, std::int64_t slot, int line, int column, std::int64_t first,
                    std::int64_t count) const {
     const std::int64_t height = std::min<std::int64_t>(block_rows, rows - std::int64_t(line) * block_rows),
                        width = std::min<std::int64_t>(block_cols, cols - std::int64_t(column) * block_cols);
-    if (height == block_rows && width == block_cols) return;
-    for (std::int64_t k = 0; k < elements(); ++k) {
-      const std::int64_t at = slot * elements() + k - first;
-      if ((k / block_cols >= height || k % block_cols >= width) && at >= 0 && at < count) values[at] = T(0);
+    for (int row = 0; row < block_rows; ++row) {
+      const std::int64_t at = slot * elements() + std::int64_t(row) * block_cols - first;
+      const std::int64_t from = std::clamp<std::int64_t>(at + (row < height ? width : 0), 0, count),
+                         to = std::clamp<std::int64_t>(at + block_cols, 0, count);
+      std::fill(values + from, values + to, T(0));
     }
   }
 };
