@@ -38,14 +38,20 @@ struct overhang {
  private:
   std::int64_t elements() const { return std::int64_t(block_rows) * block_cols; }
 
+  /// In the blocks of a line that have one of the values.
   template <class T>
   void clear_line(T* values, int line, range columns, std::int64_t first, std::int64_t count) const {
     const int last_row = int((rows - 1) / block_rows), last_col = int((cols - 1) / block_cols);
+    const bool whole_line = line == last_row && rows % block_rows != 0;
     const block_line blocks = index.line(line);
-    // Only the last block of a line, and all blocks of the last line, can overhang.
-    for (int b = line == last_row ? 0 : std::max(0, blocks.count - 1); b < blocks.count; ++b)
+    const std::int64_t before = first / elements() - blocks.first,
+                       behind = ceil_div(first + count, elements()) - blocks.first;
+    // Else only the last block of a line can overhang.
+    const int begin = int(std::max<std::int64_t>(before, whole_line ? 0 : std::max(0, blocks.count - 1))),
+              end = int(std::min<std::int64_t>(behind, blocks.count));
+    for (int b = begin; b < end; ++b)
       if (blocks.columns[b] >= columns.first && blocks.columns[b] < columns.last &&
-          (line == last_row || blocks.columns[b] == last_col))
+          (whole_line || blocks.columns[b] == last_col))
         clear_block(values, blocks.first + b, line, blocks.columns[b], first, count);
   }
 
