@@ -164,16 +164,16 @@ TEST_CASE("account: a product of matrices counts the pairs of blocks that meet")
   const auto b = random_matrix<float, block_shape<8, 4>>(64, 48, 0.3, 2);
   block_sparse_matrix<float, block_shape<4>> c(40, 48);
   std::int64_t pairs = 0;
-  a.stored().for_each([&](int, int k, std::int64_t) { pairs += b.stored().row_count(k); });
+  a.pattern().for_each([&](int, int k, std::int64_t) { pairs += b.pattern().row_count(k); });
   std::int64_t read = 0;
   for (int k = 0; k < 8; ++k)
-    if (a.stored().col_count(k) > 0) read += b.stored().row_count(k);
+    if (a.pattern().col_count(k) > 0) read += b.pattern().row_count(k);
   context one(1);
   const workload all = account(one, c = a * b);
   CHECK(complete(all));
   CHECK(all.total.multiplies == pairs * 4 * 8 * 4);
   CHECK(all.total.bytes_written == c.size() * 4);
-  REQUIRE(used_columns(a.stored()) == 8);
+  REQUIRE(used_columns(a.pattern()) == 8);
   // A block of b is read once by each tile that needs it: with one block row to a tile, once for each pair.
   CHECK(all.tasks.size() == 8);
   CHECK(all.total.bytes_read >= (a.size() + read * 32) * 4);
@@ -181,11 +181,16 @@ TEST_CASE("account: a product of matrices counts the pairs of blocks that meet")
   auto d = c;
   d.set_pattern(band_pattern(10, 12, 0, 0));
   std::int64_t sampled_pairs = 0;
-  a.stored().for_each([&](int i, int k, std::int64_t) { sampled_pairs += b.stored().find(k, i) >= 0; });
+  a.pattern().for_each([&](int i, int k, std::int64_t) { sampled_pairs += b.pattern().find(k, i) >= 0; });
   CHECK(account(one, d = sampled(a * b)).total.multiplies == sampled_pairs * 4 * 8 * 4);
 }
 
 TEST_CASE("account: what run refuses is refused") {
+  {
+    panel_matrix<float> x(20, 70);
+    for (const int workers : {-1, 0, 600'000'000})
+      CHECK_THROWS_AS(static_cast<void>(account(machine{workers}, x = x + 1)), option_error);
+  }
   context one(1);
   block_sparse_matrix<float, block_shape<8>> w(16, 16);
   panel_matrix<float> x(16, 10);

@@ -71,6 +71,7 @@ TEST_CASE("loss scaling: a scale that does not adapt, or cannot become smaller, 
   t.scaling = train::loss_scaling::adaptive(train::loss_scaling::least, 10);
   CHECK_THROWS_AS(step(ctx, t, true), error);
   CHECK_THROWS_AS(train::loss_scaling::adaptive(0), option_error);
+  CHECK_THROWS_AS(train::loss_scaling::adaptive(3), option_error);
   CHECK_THROWS_AS(train::loss_scaling::adaptive(64, 0), option_error);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/run.hpp>
 
@@ -47,9 +48,14 @@ struct workload {
 };
 
 /// The tasks that `run` would give to the workers of a machine, and what each reads, writes and multiplies:
-/// the same on every host. Throws what `run` would throw.
+/// the same on every host. Throws what `run` would throw, and option_error for a machine without workers or
+/// with more than 2^20.
 template <class... Statement> workload account(machine const& on, Statement const&... statement) {
   static_assert((runnable<Statement> && ...), "account takes what run takes: statements such as `y = w * x`");
+  constexpr int most = 1 << 20;
+  if (on.workers < 1 || on.workers > most)
+    throw option_error(
+        message("[account] a machine of ", on.workers, " workers: 1 … ", most, " are possible"));
   workload all;
   if constexpr ((runnable<Statement> && ...)) {
     eval::plan plan(on);

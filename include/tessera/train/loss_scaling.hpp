@@ -21,11 +21,12 @@ struct loss_scaling {
 
   static constexpr double least = 0x1p-24, most = 0x1p40;
 
-  /// A scale that finds itself, beginning with one.
+  /// A scale that finds itself, beginning with one. Throws option_error for what is no power of two.
   static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
-    if (!(first >= least && first <= most) || interval < 1)
+    int exponent;
+    if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
       throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
-                                 " steps: the scale must be in ", least, " … ", most,
+                                 " steps: the scale must be a power of two in ", least, " … ", most,
                                  ", the steps at least 1"));
     return {first, interval};
   }
