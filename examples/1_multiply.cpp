@@ -4,7 +4,7 @@
 //
 //   g++ -std=c++20 -O3 -march=native -I include examples/1_multiply.cpp -pthread && ./a.out
 
-#include <cstdio>
+#include <iostream>
 
 #include <tessera/tessera.hpp>
 
@@ -15,16 +15,14 @@ int main() {
   context ctx;
 
   // A pattern says which blocks of a matrix exist. It is separate from the values: matrices and gradients
-  // that are made from it share it. Here 10 % of the 64 x 48 blocks, drawn at random; every random number has
-  // a seed and a purpose.
-  const random_stream random(/*seed*/ 1, random_purpose::initial_pattern);
-  const pattern stored = random_pattern(64, 48, 0.1, random);
+  // that are made from it share it. Here 10 % of the 64 x 48 blocks, drawn at random.
+  const pattern stored = random_pattern(64, 48, 0.1, /*seed*/ 1);
 
   // A weight matrix (1024, 768) in blocks of 16 x 16, of which only the stored ones take memory.
   block_sparse_matrix<float, block_shape<16>> w(1024, 768, stored);
   w.fill(0.01f);
-  std::printf("%lld of %d blocks, %zu KiB instead of %d\n", static_cast<long long>(stored.stored()), 64 * 48,
-              w.size_bytes() / 1024, 1024 * 768 * 4 / 1024);
+  std::cout << stored.blocks() << " of " << 64 * 48 << " blocks, " << w.size_bytes() / 1024
+            << " KiB instead of " << 1024 * 768 * 4 / 1024 << '\n';
 
   // An activation (features, tokens). Tokens lie along the SIMD lanes, so the size of a block does not matter
   // to them; they need not be a multiple of anything.
@@ -35,7 +33,7 @@ int main() {
   // An expression computes nothing; `run` cuts it into tiles and computes it, here in one pass over y.
   run(ctx, y = relu(w * x));
 
-  const auto blocks_in_first_row = stored.row_count(0);
-  std::printf("row 0 has %d blocks: y(0, 400) = %.1f, y(0, 600) = %.1f, expected 0 and %.1f\n",
-              blocks_in_first_row, y(0, 400), y(0, 600), blocks_in_first_row * 16 * 0.01 * 100);
+  const int blocks = stored.row_count(0);
+  std::cout << "row 0 has " << blocks << " blocks: y(0, 400) = " << y(0, 400) << ", y(0, 600) = " << y(0, 600)
+            << ", expected 0 and " << blocks * 16 * 0.01 * 100 << '\n';
 }

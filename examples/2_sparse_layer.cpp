@@ -38,9 +38,8 @@ int main() {
   }
 
   // The layers, on random patterns: the first at 5 %, the small last one dense.
-  const random_stream random(1, random_purpose::initial_pattern);
   network net;
-  net.up = {hidden, digits::pixels, random_pattern(hidden / 4, digits::pixels / 4, 0.05, random)};
+  net.up = {hidden, digits::pixels, random_pattern(hidden / 4, digits::pixels / 4, 0.05, /*seed*/ 1)};
   net.down = {classes, hidden};
   nn::initialise(net.up.weight, nn::distribution::normal, 1, 0, /*deviation*/ 0.2);
   nn::initialise(net.down.weight, nn::distribution::xavier, 1, 1);

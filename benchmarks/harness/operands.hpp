@@ -68,7 +68,7 @@ checked_value beside_sum(T value, std::int64_t terms, Left&& left, Right&& right
 template <class T, class Block>
 std::vector<std::pair<std::int32_t, std::int32_t>> stored_places(block_sparse_matrix<T, Block> const& g) {
   std::vector<std::pair<std::int32_t, std::int32_t>> places;
-  g.stored().for_each([&](int i, int j, std::int64_t) {
+  g.pattern().for_each([&](int i, int j, std::int64_t) {
     for (int r = i * Block::rows; r < (i + 1) * Block::rows && r < g.rows(); ++r)
       for (int c = j * Block::cols; c < (j + 1) * Block::cols && c < g.cols(); ++c) places.emplace_back(r, c);
   });

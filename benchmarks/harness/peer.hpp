@@ -82,7 +82,7 @@ template <class Block> std::unique_ptr<shared_problem> problem_of(workload const
   const block_sparse_matrix<float, Block> w = weights_of<Block>(what);
   const bool dense = what.density == 1;
   auto p = std::make_unique<shared_problem>(
-      placed({what.m, what.k, what.n, dense ? 0 : what.block, dense ? 0 : w.stored().stored(), what.threads,
+      placed({what.m, what.k, what.n, dense ? 0 : what.block, dense ? 0 : w.pattern().blocks(), what.threads,
               0, 0, 0, 0, 0, 0, 0, 0, 0}));
   problem& to = **p;
   auto* const values = to.at<float>(to.values);
@@ -90,8 +90,8 @@ template <class Block> std::unique_ptr<shared_problem> problem_of(workload const
     for (std::int64_t i = 0; i < what.m; ++i)
       for (std::int64_t j = 0; j < what.k; ++j) values[i * what.k + j] = w(i, j);
   } else {
-    std::ranges::copy(w.stored().row_start(), to.at<std::int32_t>(to.row_start));
-    std::ranges::copy(w.stored().cols(), to.at<std::int32_t>(to.cols));
+    std::ranges::copy(w.pattern().row_start(), to.at<std::int32_t>(to.row_start));
+    std::ranges::copy(w.pattern().cols(), to.at<std::int32_t>(to.cols));
     std::copy_n(w.data(), to.weights(), values);
   }
   const auto fill = [n = what.n](float* row_major, panel_matrix<float> const& from) {

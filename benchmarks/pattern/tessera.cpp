@@ -49,9 +49,9 @@ template <class Block> struct evolving_weights {
 
   /// What the first update leaves, by sorting.
   std::vector<char> remaining() const {
-    const pattern& stored = first.w.stored();
+    const pattern& stored = first.w.pattern();
     std::vector<std::pair<double, std::int64_t>> norms;
-    for (std::int64_t slot = 0; slot < stored.stored(); ++slot) {
+    for (std::int64_t slot = 0; slot < stored.blocks(); ++slot) {
       const auto block = first.w.at_slot(slot);
       norms.emplace_back(std::accumulate(block.begin(), block.end(), 0.0,
                                          [](double sum, float v) { return sum + std::abs(double(v)); }),
@@ -66,7 +66,7 @@ template <class Block> struct evolving_weights {
 
   /// An element of all four arrays together after the first update; grown blocks are zero.
   checked_value element(std::int64_t i, std::int64_t j) const {
-    const std::int64_t slot = first.w.stored().find(int(i / Block::rows), int(j / Block::cols));
+    const std::int64_t slot = first.w.pattern().find(int(i / Block::rows), int(j / Block::cols));
     double sum = 0;
     for (auto const* of : {&model, &gradient, &mean, &square}) sum += double(of->w(i, j));
     return {sum, slot >= 0 && stays[std::size_t(slot)] ? 4 * double(first.w(i, j)) : 0, 0};
@@ -78,7 +78,7 @@ template <class Block> job update_job(workload const& what) {
   return {0, [p] { p->update(); }, what.m * what.k + 1,
           [p, what](std::int64_t r) {
             if (r < what.m * what.k) return p->element(r / what.k, r % what.k);
-            return checked_value{double(p->model.w.stored().stored()), double(p->first.w.stored().stored()),
+            return checked_value{double(p->model.w.pattern().blocks()), double(p->first.w.pattern().blocks()),
                                  0};
           }};
 }

@@ -49,7 +49,7 @@ template <class T, class Block> struct product_only {
 
   explicit product_only(workload const& what)
       : ctx(what.threads),
-        g(what.m, what.k, weights_of<Block>(what).stored()),
+        g(what.m, what.k, weights_of<Block>(what).pattern()),
         dy(activation<T>(what.m, what.n, 5)),
         x(activation<T>(what.k, what.n, 4)) {
     eval::lower(plan, g += sampled(dy * transposed(x)));

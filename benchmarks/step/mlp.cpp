@@ -45,7 +45,7 @@ template <class Block> struct digit_network {
     std::uint64_t number = 0;
     for (auto* weight : {&first.weight, &second.weight}) {
       nn::initialise(*weight, nn::distribution::he, 1, number++);
-      for (float& value : *weight) value /= float(std::sqrt(weight->stored().density()));
+      for (float& value : *weight) value /= float(std::sqrt(weight->pattern().density()));
     }
     nn::initialise(third.weight, nn::distribution::xavier, 1, number);
   }

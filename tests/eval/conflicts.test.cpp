@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   const std::int64_t tokens = 64 * 5 + 9;
   auto w = random_matrix<T, block>(150, 133, 0.3, 1);
   auto ones = random_matrix<T, block_shape<1>>(150, 133, 0.3, 1);
-  auto g = block_sparse_matrix<float, block>(150, 133, w.stored());
+  auto g = block_sparse_matrix<float, block>(150, 133, w.pattern());
   auto table = random_matrix<float, block_shape<16>>(40, 133, 1.0, 1);
   panel_matrix<T> x(133, tokens), y(150, tokens), z = y, few(133, 70), qkv(3 * 32, tokens), dqkv = qkv,
                                                   head(32, tokens);

@@ -30,7 +30,7 @@ struct results {
     const auto x = filled(panel_matrix<bfloat16>(33, 150), 2),
                dy = filled(panel_matrix<bfloat16>(70, 150), 3),
                qkv = filled(panel_matrix<bfloat16>(96, 150), 4);
-    g = block_sparse_matrix<float, block_shape<8>>(70, 33, w.stored());
+    g = block_sparse_matrix<float, block_shape<8>>(70, 33, w.pattern());
     const sequences rows = sequences::of_equal_length(3, 50);
     run(ctx, y = w * x, dx = transposed(w) * dy, g = sampled(dy * transposed(x)),
         attention(qkv, rows, 2, mask::causal, attended, log_sums));

@@ -41,7 +41,7 @@ template <class T, domain Axis> bool padding_is_zero(axis_vector<T, Axis> const&
 }
 template <class T, class Block> bool padding_is_zero(block_sparse_matrix<T, Block> const& m) {
   bool zero = true;
-  m.stored().for_each([&](int i, int j, std::int64_t slot) {
+  m.pattern().for_each([&](int i, int j, std::int64_t slot) {
     for (int r = 0; r < Block::rows; ++r)
       for (int c = 0; c < Block::cols; ++c)
         if (i * Block::rows + r >= m.rows() || j * Block::cols + c >= m.cols())

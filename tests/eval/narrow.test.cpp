@@ -38,7 +38,7 @@ template <element E, domain Axis> axis_vector<float, Axis> wide(axis_vector<E, A
 }
 template <element E, class Block>
 block_sparse_matrix<float, Block> wide(block_sparse_matrix<E, Block> const& x) {
-  block_sparse_matrix<float, Block> y(x.rows(), x.cols(), x.stored());
+  block_sparse_matrix<float, Block> y(x.rows(), x.cols(), x.pattern());
   std::copy(x.begin(), x.end(), y.begin());
   return y;
 }
@@ -114,7 +114,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: converted tensors go from float and back", E,
   CHECK(rounded(narrow, x));
   CHECK(same_bits(back, wide(narrow)));
   const auto m = support::random_matrix<float, block_shape<10, 6>>(151, 77, 0.3, 1);
-  block_sparse_matrix<E, block_shape<10, 6>> w(151, 77, m.stored());
+  block_sparse_matrix<E, block_shape<10, 6>> w(151, 77, m.pattern());
   run(ctx, w = converted(m));
   CHECK(rounded(w, m));
 }
@@ -245,7 +245,7 @@ template <class W, class X, class Y, class Block> void check_products() {
   constexpr std::int64_t rows = 70, cols = 2100, tokens = 130;  // deep enough to be walked in chunks
   context ctx(2, oversubscribe::allowed);
   const auto exact_w = support::random_matrix<float, Block>(rows, cols, 0.1, 1);
-  block_sparse_matrix<W, Block> w(rows, cols, exact_w.stored());
+  block_sparse_matrix<W, Block> w(rows, cols, exact_w.pattern());
   run(ctx, w = converted(exact_w));
   const auto x = filled(panel_matrix<X>(cols, tokens), 2);
   const auto b = filled(feature_vector<float>(rows), 3);

@@ -129,7 +129,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: a wide weight gradient has the bits of a tal
   using T = typename Types::element;
   using Block = typename Types::block;
   auto g = random_matrix<T, Block>(530, 1100, 0.05, 1);
-  block_sparse_matrix<T, block_shape<Block::cols, Block::rows>> tall(1100, 530, transposed(g.stored()));
+  block_sparse_matrix<T, block_shape<Block::cols, Block::rows>> tall(1100, 530, transposed(g.pattern()));
   panel_matrix<T> a(530, 300), b(1100, 300);
   fill(a, 2);
   fill(b, 3);
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: a wide weight gradient has the bits of a tal
     run(ctx, tall = sampled(b * transposed(a)), g = sampled(a * transposed(b)));
     for (int again = 0; again < 2; ++again) {
       bool same = true;
-      g.stored().for_each([&](int i, int j, std::int64_t) {
+      g.pattern().for_each([&](int i, int j, std::int64_t) {
         for (std::int64_t r = i * Block::rows; r < std::min<std::int64_t>((i + 1) * Block::rows, 530); ++r)
           for (std::int64_t c = j * Block::cols; c < std::min<std::int64_t>((j + 1) * Block::cols, 1100); ++c)
             same &= g(r, c) == tall(c, r);

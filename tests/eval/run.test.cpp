@@ -209,7 +209,7 @@ TEST_CASE("run: the second run of the same statements allocates nothing" *
   const auto u = random_matrix<float, block_shape<8>>(33, 40, 0.2, 4);
   auto g = w, m = w;
   auto h = v;
-  block_sparse_matrix<float, block_shape<8>> wu(40, 40, product_pattern(w.stored(), u.stored()));
+  block_sparse_matrix<float, block_shape<8>> wu(40, 40, product_pattern(w.pattern(), u.pattern()));
   const auto x = filled(panel_matrix<float>(33, 300), 3);
   panel_matrix<float> y(40, 300), z(33, 300);
   feature_vector<float> b(40);
@@ -281,7 +281,7 @@ TEST_CASE_TEMPLATE("run: not-a-number beyond the last row and column of a matrix
     const std::int64_t rows = 12, cols = wide ? 212 : 12, tokens = wide ? 130 : 3;
     block_sparse_matrix<float, Block> g(rows, cols);
     if (wide)
-      g.set_pattern(random_pattern(g.stored().block_rows(), g.stored().block_cols(), 0.05,
+      g.set_pattern(random_pattern(g.pattern().block_rows(), g.pattern().block_cols(), 0.05,
                                    random_stream(1, random_purpose::test)));
     panel_matrix<float> dy(rows, tokens), x(cols, tokens), ones(cols, tokens), y(rows, tokens);
     run(ctx, dy = 1.0, x = 1.0, ones = 1.0);

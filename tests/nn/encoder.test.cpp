@@ -71,9 +71,9 @@ TEST_CASE("encoder: the head is dense and never pruned") {
   const model m(config, 7);
   int sparse = 0;
   nn::for_each_parameter(m, [&](nn::parameter_name const& name, auto const& parameter) {
-    if constexpr (requires { parameter.stored(); }) {
-      CHECK(parameter.stored().is_dense() == (name.role() == nn::parameter_role::dense_weight));
-      sparse += !parameter.stored().is_dense();
+    if constexpr (requires { parameter.pattern(); }) {
+      CHECK(parameter.pattern().is_dense() == (name.role() == nn::parameter_role::dense_weight));
+      sparse += !parameter.pattern().is_dense();
     }
   });
   CHECK(sparse == 8);

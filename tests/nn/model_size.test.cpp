@@ -29,7 +29,7 @@ nn::transformer_config small() {
 template <class Model> nn::model_size held_by(Model const& m) {
   nn::model_size size;
   nn::for_each_parameter(m, [&](nn::parameter_name const&, auto const& parameter) {
-    if constexpr (requires { parameter.stored(); }) {
+    if constexpr (requires { parameter.pattern(); }) {
       size.parameters += parameter.rows() * parameter.cols();
       size.live += parameter.live();
     } else {

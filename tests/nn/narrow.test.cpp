@@ -97,7 +97,7 @@ template <element E, class Narrow> void compare(Narrow const& narrow, std::int64
 template <class Layer> Layer filled(Layer layer, std::uint64_t seed) {
   nn::for_each_parameter(layer, [&](nn::parameter_name const& name, auto& parameter) {
     support::fill(parameter, ++seed);
-    if constexpr (!requires { parameter.stored(); })
+    if constexpr (!requires { parameter.pattern(); })
       if (name.last() == "weight")
         for (float& gain : parameter) gain += 1;
   });

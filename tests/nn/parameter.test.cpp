@@ -38,7 +38,7 @@ TEST_CASE("parameter: a layer, its gradients and moments are visited together an
       gradients, moments);
   CHECK(visited == 2);
   CHECK(l.weight(0, 4) == 2);
-  CHECK(gradients.weight.stored().serial() == l.weight.stored().serial());
+  CHECK(gradients.weight.pattern().serial() == l.weight.pattern().serial());
 }
 
 }  // namespace parameter_test

@@ -100,7 +100,7 @@ void check_parameter_gradients(Model& model, Gradients& gradients, Loss&& loss) 
       model,
       [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
         INFO("parameter ", name.text());
-        if constexpr (requires { parameter.stored(); }) {
+        if constexpr (requires { parameter.pattern(); }) {
           const auto places = places_inside(parameter);
           const auto at = [&](std::int64_t k) { return places[std::size_t(k)]; };
           CHECK(gradient_error(

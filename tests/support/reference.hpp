@@ -78,7 +78,7 @@ template <class Tensor> void fill(Tensor& t, std::uint64_t seed) {
   if constexpr (requires { t.panels(); }) {
     for (std::int64_t i = 0; i < t.features(); ++i)
       for (std::int64_t j = 0; j < t.tokens(); ++j) t(i, j) = T(2 * random.uniform(n++) - 1);
-  } else if constexpr (requires { t.stored(); }) {
+  } else if constexpr (requires { t.pattern(); }) {
     for (std::int64_t i = 0; i < t.rows(); ++i)
       for (std::int64_t j = 0; j < t.cols(); ++j)
         if (const std::int64_t at = t.find(i, j); at >= 0) t.data()[at] = T(2 * random.uniform(n++) - 1);
@@ -92,7 +92,7 @@ template <class T, class Block>
 block_sparse_matrix<T, Block> random_matrix(std::int64_t rows, std::int64_t cols, double density,
                                             std::uint64_t seed) {
   block_sparse_matrix<T, Block> dense(rows, cols);
-  const int r = dense.stored().block_rows(), c = dense.stored().block_cols();
+  const int r = dense.pattern().block_rows(), c = dense.pattern().block_cols();
   if (density < 1) {
     const pattern stored = density <= 0
                                ? pattern::from_rows(r, c, std::vector<std::int32_t>(std::size_t(r) + 1), {})

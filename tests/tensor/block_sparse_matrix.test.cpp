@@ -61,27 +61,27 @@ TEST_CASE("block_sparse_matrix: generate and fill set live values and leave zero
 
 TEST_CASE("block_sparse_matrix: without a pattern every block is stored") {
   const matrix m(10, 20);
-  CHECK(m.stored().is_dense());
+  CHECK(m.pattern().is_dense());
   CHECK(m.size() == 3 * 3 * 32);
   CHECK(matrix(0, 20).size() == 0);
 }
 
 TEST_CASE("block_sparse_matrix: a new pattern keeps the blocks that stay and zeroes new ones") {
   const auto old = support::random_matrix<float, block>(30, 45, 0.5, 1);
-  const int rows = old.stored().block_rows(), cols = old.stored().block_cols();
+  const int rows = old.pattern().block_rows(), cols = old.pattern().block_cols();
   const pattern patterns[] = {random_pattern(rows, cols, 0.5, random_stream(9, random_purpose::test)),
-                              pattern::dense(rows, cols), old.stored() - old.stored(), old.stored()};
+                              pattern::dense(rows, cols), old.pattern() - old.pattern(), old.pattern()};
   for (pattern const& next : patterns) {
     auto m = old;
     m.set_pattern(next);
-    CHECK(m.stored() == next);
-    CHECK(m.size() == next.stored() * block::elements);
+    CHECK(m.pattern() == next);
+    CHECK(m.size() == next.blocks() * block::elements);
     for (std::int64_t i = 0; i < m.rows(); ++i)
       for (std::int64_t j = 0; j < m.cols(); ++j) CHECK(m(i, j) == (m.find(i, j) >= 0 ? old(i, j) : 0));
   }
   auto dense = support::random_matrix<float, block>(30, 45, 1, 2);
   const auto before = dense;
-  dense.set_pattern(old.stored());
+  dense.set_pattern(old.pattern());
   for (std::int64_t i = 0; i < dense.rows(); ++i)
     for (std::int64_t j = 0; j < dense.cols(); ++j)
       CHECK(dense(i, j) == (old.find(i, j) >= 0 ? before(i, j) : 0));
@@ -95,7 +95,7 @@ TEST_CASE("block_sparse_matrix: a pattern of another grid is refused, and change
       shape_error);
   auto m = support::random_matrix<float, block>(10, 20, 1, 1);
   CHECK_THROWS_AS(m.set_pattern(pattern::dense(2, 3)), shape_error);
-  CHECK(m.stored() == pattern::dense(3, 3));
+  CHECK(m.pattern() == pattern::dense(3, 3));
   CHECK(m(9, 19) != 0);
 }
 
@@ -106,16 +106,16 @@ TEST_CASE("block_sparse_matrix: a move leaves the source 0 x 0 with the pattern 
   // NOLINTBEGIN(bugprone-use-after-move): what a move leaves is the subject
   CHECK(std::equal(b.begin(), b.end(), original.begin(), original.end()));
   c = std::move(b);
-  CHECK(c.stored() == original.stored());
+  CHECK(c.pattern() == original.pattern());
   CHECK(std::equal(c.begin(), c.end(), original.begin(), original.end()));
   for (matrix* left : {&a, &b}) {
     CHECK(left->rows() == 0);
     CHECK(left->cols() == 0);
-    CHECK(left->stored() == pattern());
+    CHECK(left->pattern() == pattern());
     CHECK(left->size() == 0);
     CHECK(left->live() == 0);
     left->fill(1);
-    CHECK_THROWS_AS(left->set_pattern(original.stored()), shape_error);
+    CHECK_THROWS_AS(left->set_pattern(original.pattern()), shape_error);
     *left = c;
     CHECK((*left)(5, 3) == original(5, 3));
   }

@@ -30,7 +30,7 @@ TEST_CASE("pattern: a dense one answers like the list of all blocks and holds on
   for (auto [block_rows, block_cols] : {std::pair(1, 1), {3, 5}, {7, 2}, {0, 0}, {0, 4}, {4, 0}})
     check_pattern(pattern::dense(block_rows, block_cols), full(block_rows, block_cols));
   const pattern large = pattern::dense(40000, 50000);
-  CHECK(large.stored() == 2000000000);
+  CHECK(large.blocks() == 2000000000);
   CHECK(large.find(39999, 49999) == 1999999999);
   CHECK(large.slots()[39999] == 1999950000);
   CHECK(large.size_bytes() < 4 * (2 * 40000 + 50000) + 1000);
@@ -87,7 +87,7 @@ TEST_CASE("pattern: a moved-from one keeps its blocks") {
   const pattern b = std::move(a);
   CHECK(a == b);  // NOLINT(bugprone-use-after-move): what is tested
   a = pattern::dense(1, 1);
-  CHECK(b.stored() == 3);
+  CHECK(b.blocks() == 3);
 }
 
 TEST_CASE("pattern: one without a grid costs nothing to make") {

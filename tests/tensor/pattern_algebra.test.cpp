@@ -34,7 +34,7 @@ TEST_CASE("pattern algebra: a dense operand is no list and keeps its identity in
   CHECK((all | one).serial() == all.serial());
   CHECK((one & all).serial() == one.serial());
   CHECK((all & one).serial() == one.serial());
-  CHECK((one - all).stored() == 0);
+  CHECK((one - all).blocks() == 0);
 }
 
 TEST_CASE("pattern algebra: patterns of different grids do not mix") {

@@ -49,7 +49,7 @@ struct pattern_oracle {
 inline void check_pattern(tessera::pattern const& p, pattern_oracle const& want) {
   REQUIRE(p.block_rows() == want.block_rows);
   REQUIRE(p.block_cols() == want.block_cols);
-  REQUIRE(p.stored() == static_cast<std::int64_t>(want.blocks.size()));
+  REQUIRE(p.blocks() == static_cast<std::int64_t>(want.blocks.size()));
   const auto grid = static_cast<std::size_t>(want.block_rows) * static_cast<std::size_t>(want.block_cols);
   CHECK(p.is_dense() == (want.blocks.size() == grid));
   CHECK(
@@ -67,7 +67,7 @@ inline void check_pattern(tessera::pattern const& p, pattern_oracle const& want)
   std::int64_t found = 0;
   for (int i = -1; i <= want.block_rows; ++i)
     for (int j = -1; j <= want.block_cols; ++j) found += p.find(i, j) >= 0;
-  CHECK(found == p.stored());
+  CHECK(found == p.blocks());
 
   const auto start = want.row_start(), col_start = want.col_start();
   for (int i = 0; i < want.block_rows; ++i) {

@@ -84,7 +84,7 @@ TEST_CASE("pattern sources: a mask of elements stores the blocks that hold a non
   const bool all[] = {true, true};
   CHECK(pattern_from_mask(1, 2, all).is_dense());
   const std::array<float, 2> negative_zero{-0.0f, 0.0f};
-  CHECK(pattern_from_mask(1, 2, negative_zero).stored() == 0);
+  CHECK(pattern_from_mask(1, 2, negative_zero).blocks() == 0);
 }
 
 TEST_CASE("pattern sources: a mask of another size is refused") {
@@ -174,7 +174,7 @@ TEST_CASE("pattern sources: a random pattern has exactly the rounded count of bl
       for (const double density : {1e-9, 0.01, 0.1, 0.25, 0.5, 0.9, 1.0}) {
         const pattern p = random_pattern(m, n, density, random_stream(seed, random_purpose::initial_pattern));
         const auto count = static_cast<std::int64_t>(std::floor(density * m * n + 0.5));
-        CHECK(p.stored() == (count < 1 ? 1 : count));
+        CHECK(p.blocks() == (count < 1 ? 1 : count));
         CHECK(p.block_rows() == m);
         CHECK(p.block_cols() == n);
       }
@@ -226,7 +226,7 @@ TEST_CASE("pattern sources: a band stores the diagonals from lower to upper") {
       }
   const int far = 2147483647;
   CHECK(band_pattern(3, 4, far, far).is_dense());
-  CHECK(band_pattern(3, 4, -far, far).stored() == 0);
+  CHECK(band_pattern(3, 4, -far, far).blocks() == 0);
   CHECK_THROWS_AS((void)band_pattern(-3, 4, 1, 1), shape_error);
 }
 

@@ -54,7 +54,7 @@ std::string refusal(std::string const& folder) {
   const everything before = target;
   const std::string what = error_of<io_error>([&] { target.load(folder); });
   CHECK(target == before);
-  CHECK(target.gradients.up.stored() == before.gradients.up.stored());
+  CHECK(target.gradients.up.pattern() == before.gradients.up.pattern());
   return what;
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("checkpoint: all bits come back and patterns with them") {
   CHECK(file.notes().empty());
   file.load(loaded.parameters, loaded.state, loaded.gradients);
   CHECK(loaded == saved);
-  CHECK(loaded.gradients.up.stored() == saved.parameters.up.stored());
+  CHECK(loaded.gradients.up.pattern() == saved.parameters.up.pattern());
 }
 
 TEST_CASE("checkpoint: the parameters can be read without the moments") {
@@ -109,7 +109,7 @@ TEST_CASE("checkpoint: dense matrices are stored row by row and need no pattern"
   for (int i = 0; i < 5; ++i)
     for (int j = 0; j < 24; ++j) CHECK(down[std::size_t(i * 24 + j)] == saved.parameters.down(i, j));
   CHECK(file.at("up.second_moment").shape ==
-        std::vector<std::int64_t>{saved.parameters.up.stored().stored(), 4, 4});
+        std::vector<std::int64_t>{saved.parameters.up.pattern().blocks(), 4, 4});
 }
 
 TEST_CASE("checkpoint: a new one replaces that of the same folder") {

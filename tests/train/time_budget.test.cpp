@@ -69,7 +69,7 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
   CHECK(calls >= 8);
   CHECK(toy::same_bits(t, fresh));
   for (auto const* like : {&t.gradients, &t.state.kept[0]})
-    CHECK(like->up.stored().serial() == t.model.up.stored().serial());
+    CHECK(like->up.pattern().serial() == t.model.up.pattern().serial());
   for (const float g : t.gradients.up) CHECK(g == 0);
 }
 

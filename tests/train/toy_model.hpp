@@ -64,8 +64,8 @@ train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename mo
 }
 
 template <class Tensor> bool same_bits(Tensor const& a, Tensor const& b) {
-  if constexpr (requires { a.stored(); })
-    if (!(a.stored() == b.stored())) return false;
+  if constexpr (requires { a.pattern(); })
+    if (!(a.pattern() == b.pattern())) return false;
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 

@@ -78,7 +78,7 @@ template <class Model> void load(recording const& from, std::string const& traje
     if constexpr (train::is_matrix<decltype(parameter)>) {
       using matrix = std::remove_cvref_t<decltype(parameter)>;
       const std::string index = "pattern." + trajectory + "." + name.text();
-      if (pattern const dense = parameter.stored(); from.tensors.contains(index + ".cols"))
+      if (pattern const dense = parameter.pattern(); from.tensors.contains(index + ".cols"))
         parameter = matrix(parameter.rows(), parameter.cols(),
                            pattern::from_rows(dense.block_rows(), dense.block_cols(),
                                               from.values<std::int32_t>(index + ".row_start"),
@@ -123,7 +123,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
   nn::for_each_parameter(
       model,
       [&](nn::parameter_name const&, auto& parameter, auto const& exact) {
-        if constexpr (train::is_matrix<decltype(parameter)>) parameter.set_pattern(exact.stored());
+        if constexpr (train::is_matrix<decltype(parameter)>) parameter.set_pattern(exact.pattern());
         run(ctx, parameter = converted(exact));
       },
       initial);

@@ -151,9 +151,9 @@ inline void require_indices(const char* operation, const char* what, std::span<s
 template <class T, class Value, class Block>
 void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
                    panel_matrix<T> const& y, std::span<std::int32_t const> ids) {
-  if (!table.stored().is_dense())
-    throw shape_error(
-        message("[", operation, "] the table stores ", table.stored().stored(), " blocks: it must be dense"));
+  if (!table.pattern().is_dense())
+    throw shape_error(message("[", operation, "] the table stores ", table.pattern().blocks(),
+                              " blocks: it must be dense"));
   if (table.cols() != y.features() || std::int64_t(ids.size()) != y.tokens())
     throw shape_error(message("[", operation, "] the table has ", table.cols(), " columns and there are ",
                               ids.size(), " ids, but the activation has ", y.features(), " features and ",
@@ -179,7 +179,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     check();
     step_in_the_making s("gather", cut::panels);
     s.tiles = int(y->panels());
-    s.most_parts = table->stored().block_cols();
+    s.most_parts = table->pattern().block_cols();
     const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
     p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
                                                  s.most_parts, adds});
@@ -202,7 +202,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   void lower(plan& p) const {
     check();
     step_in_the_making s("scatter", cut::lines);
-    s.tiles = table->stored().block_cols();
+    s.tiles = table->pattern().block_cols();
     const operand to = s.writes(all_of(*table));
     operand from = s.reads(all_of(*y));
     from.stride = by_panel(*y).stride;

@@ -112,19 +112,19 @@ TESSERA_COLD void lower(
   block_sparse_matrix<T, Block>& to = s.destination();
   auto const& a = s.value.a.tensor();
   auto const& b = s.value.b.tensor();
-  if (!s.value.sampled && !to.stored().is_dense() && !stores_product(a.stored(), b.stored(), to.stored()))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored(), b.stored(), to.stored()),
+  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.pattern(), b.pattern(), to.pattern()))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a.pattern(), b.pattern(), to.pattern()),
                               " blocks of the product are not stored by c and would be lost: give c "
                               "product_pattern(a, b), or write c = sampled(a * b)"));
   step_in_the_making made("matrix product", cut::lines);
-  made.tiles = std::min(to.stored().block_rows(), 8 * p.workers());
+  made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
       .to = made.writes(all_of(to)),
       .a = made.reads(all_of(a)),
       .b = made.reads(all_of(b)),
-      .a_index = index_of(a.stored()),
-      .b_index = index_of(b.stored()),
-      .beyond = {index_of(to.stored()), to.rows(), to.cols(), Block::rows, Block::cols},
+      .a_index = index_of(a.pattern()),
+      .b_index = index_of(b.pattern()),
+      .beyond = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
       .tiles = made.tiles,
       .accumulates = Accumulates};
   if (overlap(body.to, body.a) || overlap(body.to, body.b))

@@ -289,7 +289,7 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
         {.to = to.at,
          .x = x,
          .weights = by_panel(matrix),
-         .index = index_of(matrix.stored(), Transposed),
+         .index = index_of(matrix.pattern(), Transposed),
          .features = to.features,
          .tokens = to.tokens,
          .inner = Transposed ? matrix.rows() : matrix.cols(),

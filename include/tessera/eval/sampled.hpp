@@ -129,20 +129,21 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
   using kernel = typename body::kernel;
   if (to.size() == 0) return;
   step_in_the_making s("sampled product", cut::lines);
-  body of{.to = s.writes(all_of(to)),
-          .a = s.reads(all_of(a)),
-          .b = s.reads(all_of(b)),
-          .transposed_to = {},
-          .beyond = {index_of(to.stored(), transposes), a.features(), b.features(), Block::rows, Block::cols},
-          .a_stride = a.panel_stride(),
-          .b_stride = b.panel_stride(),
-          .tokens = a.tokens(),
-          .scratch = {},
-          .line_ranges = 1,
-          .column_ranges = 1,
-          .columns_together = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
-          .accumulates = accumulates,
-          .transposes = transposes};
+  body of{
+      .to = s.writes(all_of(to)),
+      .a = s.reads(all_of(a)),
+      .b = s.reads(all_of(b)),
+      .transposed_to = {},
+      .beyond = {index_of(to.pattern(), transposes), a.features(), b.features(), Block::rows, Block::cols},
+      .a_stride = a.panel_stride(),
+      .b_stride = b.panel_stride(),
+      .tokens = a.tokens(),
+      .scratch = {},
+      .line_ranges = 1,
+      .column_ranges = 1,
+      .columns_together = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+      .accumulates = accumulates,
+      .transposes = transposes};
   kernels::block_index const& index = of.beyond.index;
   if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
 
@@ -174,9 +175,9 @@ TESSERA_COLD void lower(
   static_assert(std::is_same_v<T, accumulator_t<T>>,
                 "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
   block_sparse_matrix<T, Block>& to = s.destination();
-  if (!s.value.sampled && !to.stored().is_dense())
-    throw shape_error(message("[c = a * transposed(b)] c stores ", to.stored().stored(), " of ",
-                              std::int64_t(to.stored().block_rows()) * to.stored().block_cols(),
+  if (!s.value.sampled && !to.pattern().is_dense())
+    throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
+                              std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
   auto const& a = s.value.a.tensor();
   auto const& b = s.value.b.tensor();

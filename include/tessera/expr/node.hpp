@@ -33,7 +33,7 @@ struct tensor_size {
 
   template <tensor Tensor> static tensor_size of(Tensor const& tensor) {
     if constexpr (of_matrix(Tensor::laid_over))
-      return {tensor.rows(), tensor.cols(), tensor.stored().serial()};
+      return {tensor.rows(), tensor.cols(), tensor.pattern().serial()};
     else
       return {tensor.features(), tensor.tokens(), 0};
   }
@@ -117,7 +117,7 @@ template <leaf Leaf> extent extent_of(Leaf const& leaf) {
     size.cols = leaf.tensor().cols();
     size.block_rows = Leaf::tensor_type::block::rows;
     size.block_cols = Leaf::tensor_type::block::cols;
-    size.stored = &leaf.tensor().stored();
+    size.stored = &leaf.tensor().pattern();
   } else {
     size.features = leaf.tensor().features();
     size.tokens = leaf.tensor().tokens();
@@ -171,8 +171,8 @@ TESSERA_COLD inline extent join(const char* operation, extent const& a, extent c
               join(operation, "columns in a block", a.block_cols, b.block_cols),
               a.stored ? a.stored : b.stored};
   if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->stored(),
-                              " and ", b.stored->stored(), "): bring both to one pattern with set_pattern"));
+    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->blocks(),
+                              " and ", b.stored->blocks(), "): bring both to one pattern with set_pattern"));
   return both;
 }
 

@@ -46,8 +46,8 @@ TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
   check_size("rows in a block", to.block_rows, from.block_rows);
   check_size("columns in a block", to.block_cols, from.block_cols);
   if (to.stored && from.stored && !(*to.stored == *from.stored))
-    throw shape_error(message("[=] the destination stores ", to.stored->stored(),
-                              " blocks but the expression ", from.stored->stored(),
+    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
+                              " blocks but the expression ", from.stored->blocks(),
                               " others: bring both to one pattern with set_pattern"));
 }
 

@@ -59,7 +59,7 @@ void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t see
   for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
     using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
     const std::string text = name.text();
-    if constexpr (requires { parameter.stored(); }) {
+    if constexpr (requires { parameter.pattern(); }) {
       const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
       initialise(parameter, from, seed, number, deviation,
                  ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);

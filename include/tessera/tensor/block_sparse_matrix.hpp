@@ -33,9 +33,9 @@ template <element Element, class Block> class block_sparse_matrix {
   /// Dense: every block is stored.
   block_sparse_matrix(std::int64_t rows, std::int64_t cols)
       : block_sparse_matrix(rows, cols,
-                            pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols))) {}
+                            tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols))) {}
   /// Zeros at the blocks of `stored`. Throws shape_error if its grid is not that of the matrix.
-  TESSERA_COLD block_sparse_matrix(std::int64_t rows, std::int64_t cols, pattern stored)
+  TESSERA_COLD block_sparse_matrix(std::int64_t rows, std::int64_t cols, tessera::pattern stored)
       : rows_(rows), cols_(cols), pattern_(stored) {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
@@ -43,7 +43,7 @@ template <element Element, class Block> class block_sparse_matrix {
   /// The values of another, brought to this element.
   template <element Other>
   explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
-      : block_sparse_matrix(other.rows(), other.cols(), other.stored()) {
+      : block_sparse_matrix(other.rows(), other.cols(), other.pattern()) {
     std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
   }
   block_sparse_matrix(block_sparse_matrix const&) = default;
@@ -51,7 +51,7 @@ template <element Element, class Block> class block_sparse_matrix {
   block_sparse_matrix(block_sparse_matrix&& other) noexcept
       : rows_(std::exchange(other.rows_, 0)),
         cols_(std::exchange(other.cols_, 0)),
-        pattern_(std::exchange(other.pattern_, pattern())),
+        pattern_(std::exchange(other.pattern_, tessera::pattern())),
         values_(std::move(other.values_)) {}
   block_sparse_matrix& operator=(block_sparse_matrix other) noexcept {
     std::swap(rows_, other.rows_);
@@ -63,7 +63,7 @@ template <element Element, class Block> class block_sparse_matrix {
 
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }
-  pattern const& stored() const { return pattern_; }
+  tessera::pattern const& pattern() const { return pattern_; }
   std::size_t size_bytes() const { return values_.size_bytes(); }
   /// Stored values, overhanging ones included.
   std::int64_t size() const { return std::int64_t(values_.size()); }
@@ -123,18 +123,18 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
   /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
-  void set_pattern(pattern const& stored) {
+  void set_pattern(tessera::pattern const& stored) {
     check_grid(stored);
     set_pattern(stored, pattern_moves(pattern_, stored));
   }
   /// The same, with the moves from the present pattern to that one. Moves within the array, unless the number
   /// of blocks changes.
-  void set_pattern(pattern const& stored, pattern_moves const& moves) {
+  void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
     check_grid(stored);
-    TESSERA_ASSERT(std::ssize(moves.kept()) + std::ssize(moves.added()) == stored.stored(),
+    TESSERA_ASSERT(std::ssize(moves.kept()) + std::ssize(moves.added()) == stored.blocks(),
                    "the moves lead to this pattern");
     aligned_array<Element> other;
-    const bool within = stored.stored() == pattern_.stored();
+    const bool within = stored.blocks() == pattern_.blocks();
     if (!within) other = aligned_array<Element>(elements_of(stored));
     Element* const from = values_.data();
     Element* const to = within ? from : other.data();
@@ -155,7 +155,7 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
  private:
-  TESSERA_COLD void check_grid(pattern const& stored) const {
+  TESSERA_COLD void check_grid(tessera::pattern const& stored) const {
     const int block_rows = blocks(rows_, Block::rows), block_cols = blocks(cols_, Block::cols);
     if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
       throw shape_error(message("[block_sparse_matrix] ", rows_, " x ", cols_, " in blocks of ", Block::rows,
@@ -163,8 +163,8 @@ template <element Element, class Block> class block_sparse_matrix {
                                 " blocks but the pattern has ", stored.block_rows(), " x ",
                                 stored.block_cols()));
   }
-  static std::size_t elements_of(pattern const& stored) {
-    return checked_multiply(std::size_t(stored.stored()), Block::elements);
+  static std::size_t elements_of(tessera::pattern const& stored) {
+    return checked_multiply(std::size_t(stored.blocks()), Block::elements);
   }
   TESSERA_COLD static int blocks(std::int64_t size, int block) {
     if (size < 0 || size / block >= std::numeric_limits<int>::max())
@@ -174,7 +174,7 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
   std::int64_t rows_ = 0, cols_ = 0;
-  pattern pattern_;
+  tessera::pattern pattern_;
   aligned_array<Element> values_;
 };
 

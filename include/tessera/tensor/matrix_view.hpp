@@ -104,7 +104,7 @@ void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
   detail::require_shape("block_sparse_matrix", from.rows(), from.cols(), "view", to.rows, to.cols);
   for (std::int64_t i = 0; i < to.rows; ++i)
     for (std::int64_t j = 0; j < to.cols; ++j) to(i, j) = T{};
-  from.stored().for_each([&](int i, int j, std::int64_t slot) {
+  from.pattern().for_each([&](int i, int j, std::int64_t slot) {
     const std::int64_t row = std::int64_t(i) * Block::rows, col = std::int64_t(j) * Block::cols;
     const std::int64_t height = std::min<std::int64_t>(Block::rows, from.rows() - row);
     const std::int64_t width = std::min<std::int64_t>(Block::cols, from.cols() - col);

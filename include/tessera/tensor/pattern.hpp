@@ -136,18 +136,18 @@ class pattern {
 
   int block_rows() const { return data_->block_rows; }
   int block_cols() const { return data_->block_cols; }
-  std::int64_t stored() const { return data_->stored; }
+  std::int64_t blocks() const { return data_->stored; }
   bool is_dense() const { return data_->is_dense(); }
   /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
   double density() const {
-    return is_dense() ? 1.0 : static_cast<double>(stored()) / block_rows() / block_cols();
+    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
   }
 
-  /// Slot of the first block of each row, and stored() at the end (block_rows + 1); empty when dense.
+  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
   std::span<const std::int32_t> row_start() const { return data_->row_start; }
   /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
   std::span<const std::int32_t> cols() const { return data_->cols; }
-  /// Where each column begins in rows() and slots(), and stored() at the end (block_cols + 1); empty when
+  /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
   /// dense.
   std::span<const std::int32_t> col_start() const { return data_->col_start; }
   /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.

@@ -22,7 +22,7 @@ class pattern_moves {
 
   /// Throws shape_error if the grids differ.
   pattern_moves(pattern const& from, pattern const& to)
-      : pattern_moves(std::min(from.stored(), to.stored()), to.stored()) {
+      : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
     detail::check_same_grid("pattern_moves", from, to);
     for (int i = 0; i < from.block_rows(); ++i) {
       const auto before = from.row(i), after = to.row(i);

@@ -200,6 +200,11 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   }
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
+/// The same for a seed, as the first pattern of a matrix.
+inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
+  return random_pattern(block_rows, block_cols, density,
+                        random_stream(seed, random_purpose::initial_pattern));
+}
 
 /// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
 /// n, n, 0) is the lower triangle.

@@ -65,7 +65,7 @@ std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] p
   else if (stored->is_dense())
     return {tensor.rows(), tensor.cols()};
   else
-    return {stored->stored(), Tensor::block::rows, Tensor::block::cols};
+    return {stored->blocks(), Tensor::block::rows, Tensor::block::cols};
 }
 
 /// The key in the metadata and the text there: "24 x 20 in blocks of 4 x 4".
@@ -91,8 +91,8 @@ class outgoing_tensors {
     std::span<T const> values(tensor.begin(), tensor.end());
     std::vector<std::int64_t> shape;
     if constexpr (is_matrix<Tensor>) {
-      shape = shape_in_file(tensor, &tensor.stored());
-      if (tensor.stored().is_dense()) {
+      shape = shape_in_file(tensor, &tensor.pattern());
+      if (tensor.pattern().is_dense()) {
         auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
         copy(tensor, row_major(rows->data(), tensor.rows(), tensor.cols()));
         values = *rows;
@@ -104,8 +104,8 @@ class outgoing_tensors {
     list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
   }
   template <class Matrix> void add_pattern(std::string const& name, Matrix const& matrix) {
-    if (matrix.stored().is_dense()) return;
-    const auto starts = matrix.stored().row_start(), cols = matrix.stored().cols();
+    if (matrix.pattern().is_dense()) return;
+    const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
     list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
     metadata[matrix_key(name)] = matrix_text(matrix);
@@ -293,7 +293,7 @@ class checkpoint {
 
   /// The pattern of a matrix in the file, which must have the size and the blocks of this one.
   template <class Matrix> pattern read_pattern(std::string const& name, Matrix const& matrix) const {
-    pattern const& like = matrix.stored();
+    pattern const& like = matrix.pattern();
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
     expect_size(name, matrix);

@@ -46,7 +46,7 @@ TEST_CASE("evolving pattern: the decay is half a cosine") {
 TEST_CASE("evolving pattern: the count is rounded up twice and bounded by the absent blocks") {
   const random_stream random(1, random_purpose::test);
   const pattern tenth = random_pattern(64, 64, 0.1, random), most = random_pattern(10, 10, 0.9, random);
-  REQUIRE(tenth.stored() == 410);
+  REQUIRE(tenth.blocks() == 410);
   const evolving_pattern policy{.interval = 1, .steps = 100, .share = 0.3};
   CHECK(policy.count(tenth, 0) == 123);
   CHECK(policy.count(tenth, 50) == 62);  // ceil(61.5)
@@ -66,16 +66,16 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
     const auto before = model;
     const std::int64_t done = 5 * (1 + std::int64_t(random.below(2, 19)));
     const auto norms = train::block_norms(before.up);
-    const std::int64_t count = policy.count(before.up.stored(), done);
+    const std::int64_t count = policy.count(before.up.pattern(), done);
 
     const train::pattern_change change = evolve(t, done);
-    pattern const &old = before.up.stored(), &now = model.up.stored();
+    pattern const &old = before.up.pattern(), &now = model.up.pattern();
     REQUIRE(change.replaced == (old.is_dense() ? 0 : count));
-    REQUIRE(now.stored() == old.stored());
-    REQUIRE((old - now).stored() == count);
-    REQUIRE((now - old).stored() == count);
+    REQUIRE(now.blocks() == old.blocks());
+    REQUIRE((old - now).blocks() == count);
+    REQUIRE((now - old).blocks() == count);
     for (auto const* like : {&t.gradients, &t.state.kept[0], &t.state.kept[1]})
-      REQUIRE(like->up.stored().serial() == now.serial());
+      REQUIRE(like->up.pattern().serial() == now.serial());
     REQUIRE(toy::same_bits(model.down, before.down));
 
     float largest_pruned = 0, least_kept = 1e9f;
@@ -105,7 +105,7 @@ TEST_CASE("evolving pattern: the choice depends on seed and update only") {
     toy::model<float, block_shape<1>> model(1);
     auto t = busy(model, {.interval = 5, .steps = 1000, .share = 0.3, .seed = seed});
     evolve(t, done);
-    return model.up.stored();
+    return model.up.pattern();
   };
   CHECK(after(1, 5) == after(1, 5));
   CHECK(!(after(1, 5) == after(2, 5)));
@@ -116,7 +116,7 @@ TEST_CASE("evolving pattern: random growth explores as much as chance predicts")
   toy::model<float, block_shape<1>> model(1, 0.2);
   auto t = busy(model, {.interval = 1, .steps = 20, .share = 0.5, .seed = 3});
   const double all = 24 * 20;
-  const double live = double(model.up.stored().stored());
+  const double live = double(model.up.pattern().blocks());
   CHECK(t.explored.share() == doctest::Approx(live / all));
   double never = 1 - live / all;
   for (int done = 1; done < 20; ++done) {

@@ -24,7 +24,7 @@ TEST_CASE("explored blocks: the share counts each block once") {
   explored.mark("a", b);
   CHECK(explored.share() == doctest::Approx((a | b).density()));
   explored.mark("dense", pattern::dense(3, 5));
-  CHECK(explored.share() == doctest::Approx(double((a | b).stored() + 15) / (9 * 17 + 15)));
+  CHECK(explored.share() == doctest::Approx(double((a | b).blocks() + 15) / (9 * 17 + 15)));
 }
 
 TEST_CASE("explored blocks: JSON brings all bits back") {

@@ -28,8 +28,8 @@ TEST_CASE_TEMPLATE_DEFINE("replacement: block norms are sums of absolute values"
   using T = typename Types::element;
   const auto w = support::random_matrix<T, typename Types::block>(75, 90, 0.5, 1);
   const auto got = train::block_norms(w);
-  REQUIRE(std::ssize(got) == w.stored().stored());
-  for (std::int64_t slot = 0; slot < w.stored().stored(); ++slot) {
+  REQUIRE(std::ssize(got) == w.pattern().blocks());
+  for (std::int64_t slot = 0; slot < w.pattern().blocks(); ++slot) {
     double exact = 0;
     for (const T v : w.at_slot(slot)) exact += std::abs(double(v));
     CHECK(std::abs(double(got[std::size_t(slot)]) - exact) <=
@@ -111,9 +111,9 @@ TEST_CASE("replacement: the new pattern is the old one without the pruned and wi
     const int rows = 1 + int(random.below(0, 12)), cols = 1 + int(random.below(1, 150));
     const pattern old = random_pattern(rows, cols, 0.02 + 0.9 * random.uniform(2),
                                        random_stream(seed, random_purpose::test, 1));
-    const std::int64_t absent = std::int64_t(rows) * cols - old.stored();
-    const auto count = std::int64_t(random.below(3, std::uint64_t(std::min(old.stored(), absent)) + 1));
-    std::vector<float> norms(std::size_t(old.stored()));
+    const std::int64_t absent = std::int64_t(rows) * cols - old.blocks();
+    const auto count = std::int64_t(random.below(3, std::uint64_t(std::min(old.blocks(), absent)) + 1));
+    std::vector<float> norms(std::size_t(old.blocks()));
     for (std::size_t i = 0; i < norms.size(); ++i) norms[i] = float(random.below(10 + i, 5));
     const auto pruned = train::least(std::span<float const>(norms), count);
     const auto grown = train::random_choice(absent, count, random_stream(seed, random_purpose::test, 2));
@@ -129,7 +129,7 @@ TEST_CASE("replacement: the new pattern is the old one without the pruned and wi
     for (const std::int64_t n : grown) expected.insert(absent_cells[std::size_t(n)]);
 
     const auto [changed, moves] = train::replaced(old, pruned, grown);
-    REQUIRE(changed.stored() == old.stored());
+    REQUIRE(changed.blocks() == old.blocks());
     REQUIRE(cells(changed) == expected);
     std::set<cell> kept;
     for (auto const& m : moves.kept()) {

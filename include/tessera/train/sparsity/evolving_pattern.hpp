@@ -36,9 +36,9 @@ struct evolving_pattern {
   }
   /// Blocks to replace: rounded up twice, and no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double most = std::ceil(share * static_cast<double>(stored.stored()));
+    const double most = std::ceil(share * static_cast<double>(stored.blocks()));
     const std::int64_t all = std::int64_t{stored.block_rows()} * stored.block_cols();
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.stored());
+    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.blocks());
   }
 };
 
@@ -47,7 +47,7 @@ template <class Model> explored_blocks explore(Model const& model) {
   explored_blocks explored;
   nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
     if constexpr (is_matrix<decltype(parameter)>)
-      if (!parameter.stored().is_dense()) explored.mark(name.text(), parameter.stored());
+      if (!parameter.pattern().is_dense()) explored.mark(name.text(), parameter.pattern());
   });
   return explored;
 }
@@ -69,15 +69,15 @@ pattern_change evolve(evolving_pattern const& policy, std::int64_t done, explore
         if constexpr (is_matrix<decltype(w)>) {
           const random_stream random(policy.seed, random_purpose::regrowth, matrix++,
                                      static_cast<std::uint64_t>(done / policy.interval));
-          pattern const& old = w.stored();
+          pattern const& old = w.pattern();
           if (old.is_dense()) return;
           const std::int64_t count = policy.count(old, done);
-          const std::int64_t absent = std::int64_t{old.block_rows()} * old.block_cols() - old.stored();
+          const std::int64_t absent = std::int64_t{old.block_rows()} * old.block_cols() - old.blocks();
           const auto norms = block_norms(w);
           const auto [changed, moves] =
               replaced(old, least(std::span(norms), count), random_choice(absent, count, random));
           all.replaced += count;
-          all.stored += changed.stored();
+          all.stored += changed.blocks();
           explored.mark(name.text(), changed);
           w.set_pattern(changed, moves);
           (belonging.set_pattern(changed, moves), ...);

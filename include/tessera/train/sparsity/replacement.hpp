@@ -30,7 +30,7 @@ template <class T, class Block>
 std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
   using sum_type = accumulator_t<T>;
   constexpr int lanes = Block::elements % 16 == 0 ? 16 : 1;  // sums side by side, for the vector unit
-  std::vector<sum_type> norms(static_cast<std::size_t>(w.stored().stored()));
+  std::vector<sum_type> norms(static_cast<std::size_t>(w.pattern().blocks()));
   T const* value = w.data();
   for (sum_type& norm : norms) {
     sum_type sums[lanes] = {};
@@ -113,8 +113,8 @@ struct replacement {
 inline replacement replaced(pattern const& old, std::span<char const> pruned,
                             std::span<std::int64_t const> grown) {
   std::vector<std::int32_t> row_start(static_cast<std::size_t>(old.block_rows()) + 1);
-  std::vector<std::int32_t> cols(static_cast<std::size_t>(old.stored()) + grown.size() + 1);
-  pattern_moves moves(old.stored(), std::ssize(grown));
+  std::vector<std::int32_t> cols(static_cast<std::size_t>(old.blocks()) + grown.size() + 1);
+  pattern_moves moves(old.blocks(), std::ssize(grown));
   std::int32_t slot = 0, to = 0;  // next in the old pattern, in the new one
   std::int64_t absent_above = 0;
   auto next = grown.begin();
