@@ -187,4 +187,6 @@ TEST_CASE("plan: more steps, operands or locals than there is room for are refus
   const std::vector<operand> many(14, a.by_tile());
   CHECK_THROWS_WITH_AS(for (int i = 0; i < 40; ++i) add(q, log, {'f', 1, {}, many}),
                        "[run] more than 400 operands in one run: split it in two", error);
+  eval::step_in_the_making s("made up", cut::panels);
+  CHECK_THROWS_AS(for (int i = 0; i < 1000; ++i) s.reads(a.by_tile()), error);
 }

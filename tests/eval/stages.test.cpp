@@ -271,4 +271,20 @@ TEST_CASE("stages: a local value is computed where it is used first") {
   });
 }
 
+TEST_CASE("stages: statements of another size behind a local value are computed whole, or refused") {
+  for (const int threads : {1, 2, 3}) {
+    context ctx(threads, oversubscribe::allowed);
+    const auto x = filled(panel_matrix<float>(16, 64), 1), z = filled(panel_matrix<float>(16, 640), 2);
+    panel_matrix<float> y(16, 64), u(16, 640), exact(16, 640);
+    feature_vector<float> b(5000);
+    run(ctx, exact = relu(z));
+    const auto m = local(max_features(x));
+    run(ctx, in_one_pass(m), u = relu(z), b = 3);
+    CHECK(same_bits(u, exact));
+    CHECK(b[4999] == 3);
+    const auto again = local(max_features(x));
+    CHECK_THROWS_AS(run(ctx, in_one_pass(again), u = relu(z), y = x - again), error);
+  }
+}
+
 }  // namespace stages_test

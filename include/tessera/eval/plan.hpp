@@ -281,13 +281,20 @@ class plan {
   /// of those that begin at `first`.
   int carried_until(int first) const {
     int last = first;
-    while (last + 1 < steps_ && computes_for_next(step_[last])) ++last;
+    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
+      ++last;
     return last + 1;
   }
   bool computes_for_next(step const& s) const {
-    for (access const& a : accesses_of(s))
+    bool writes = false;
+    for (access const& a : accesses_of(s)) {
       if (a.writes && a.owner != memory::worker) return false;
-    return true;
+      writes |= a.writes;
+    }
+    return writes;
+  }
+  static bool cut_alike(step const& a, step const& b) {
+    return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.

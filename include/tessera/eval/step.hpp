@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 
@@ -112,7 +113,6 @@ struct access_list {
 
 /// A step while it is made.
 struct step_in_the_making : step_form {
-  // Each is an operand of the body.
   static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
   int accesses = 0;
   access accessed[most_accesses];
@@ -125,7 +125,8 @@ struct step_in_the_making : step_form {
 
  private:
   operand const& add(operand const& o, bool is_written) {
-    TESSERA_ASSERT(accesses < most_accesses, "the body of the step would not fit either");
+    if (accesses == most_accesses)
+      throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
     return accessed[accesses++] = {o, is_written};
   }
 };
