@@ -23,8 +23,7 @@
 #include <tessera/core/cpu.hpp>
 #include <tessera/io/file.hpp>
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 constexpr const char* usage =
     R"(bench [QUESTION …] [OPTION …]: times the library beside its peers; without a question asks those marked *.
@@ -248,8 +247,7 @@ int answer(settings const& s) {
   return 0;
 }
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench
 
 int main(int argc, char** argv) {
   try {

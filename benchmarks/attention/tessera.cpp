@@ -14,8 +14,7 @@
 
 // Attention in 12 heads of m features, over sequences of k tokens, n tokens in all.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 constexpr int heads = 12;
 
@@ -144,5 +143,4 @@ const registered backward(attends("attention back", mask::bidirectional, true));
 const registered causal_forward(attends("causal", mask::causal, false));
 const registered causal_backward(attends("causal back", mask::causal, true));
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -10,8 +10,7 @@
 
 // y = V f(W x), f the GELU of nn::mlp: each panel of f(W x), m features, stays in the cache.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T, class Block> struct feed_forward {
   context ctx;
@@ -58,5 +57,4 @@ const registered here({"tessera", "feed-forward", [](workload const& what) {
                          });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -9,8 +9,7 @@
 
 // y = W·x as users write it.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T, class Block> struct forward_product {
   context ctx;
@@ -43,5 +42,4 @@ std::optional<job> prepare(workload const& what) {
 const registered sparse({"tessera", "forward", prepare});
 const registered dense({"tessera", "dense", prepare});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -9,8 +9,7 @@
 
 // A linear layer forward and backward as users write it: y, dx and the gradient of the weights.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class Block> struct linear_layer {
   context ctx;
@@ -62,5 +61,4 @@ const registered here({"tessera", "layer", [](workload const& what) {
                          });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

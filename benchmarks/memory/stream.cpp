@@ -17,8 +17,7 @@
 // The bytes of an operation, moved and nothing else: arrays that are only read, only written, and both, each
 // in as many pieces as there are threads.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 struct traffic {
   int read, written, updated;
@@ -86,5 +85,4 @@ const registered all[] = {
     registered(moves("embedding", {1, 1, 0})),     registered(moves("AdamW", {1, 0, 3}, true)),
 };
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

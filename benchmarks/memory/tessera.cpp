@@ -18,8 +18,7 @@
 // What a training step does besides products and attention: m features (of weights: rows), k classes, symbols
 // or columns, n tokens.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T> struct activations {
   context ctx;
@@ -206,5 +205,4 @@ const registered all[] = {
     registered(entered("AdamW", adamw, adamw)),
 };
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

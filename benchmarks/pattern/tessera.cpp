@@ -16,8 +16,7 @@
 // A whole update of a pattern as a training makes it: 30 % of the blocks are pruned by norm, as many grow at
 // random, and weights, gradient, both moments and both indexes follow.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class Block> struct weights {
   block_sparse_matrix<float, Block> w;
@@ -88,5 +87,4 @@ const registered here({"tessera", "pattern", [](workload const& what) {
                              what.block, [&]<class Block> { return std::optional(update_job<Block>(what)); });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -11,8 +11,7 @@
 // Other libraries. Some choose kernels that are not their best on processors of other makers than Intel: they
 // compete as they come, and with those kernels forced.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 std::string built(std::string const& file) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / file).string();
@@ -74,5 +73,4 @@ bool enter_all() {
 
 [[maybe_unused]] const bool entered = enter_all();
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -9,8 +9,7 @@
 
 // g = dy·xᵀ at the blocks of g as users write it, the regrouping of x included.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 /// The gradient is kept in float.
 template <class T, class Block> struct weight_gradient {
@@ -32,5 +31,4 @@ const registered here({"tessera", "sampled", [](workload const& what) {
                          });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -16,8 +16,7 @@
 
 // g += dy·xᵀ by the kernel alone: x has been regrouped before.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T, class Block> struct product_only {
   // As the library chooses.
@@ -99,5 +98,4 @@ const registered here({"tessera product only", "sampled", [](workload const& wha
                          });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -13,8 +13,7 @@
 // A product by each of several threads, with operands of its own: what the machine leaves of as many times
 // the speed of one.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 constexpr std::string_view suffix = " apart";
 
@@ -56,5 +55,4 @@ std::optional<job> prepare(workload what) {
 const registered forward({"tessera", "forward apart", prepare}),
     sampled({"tessera", "sampled apart", prepare}), dense({"tessera", "dense apart", prepare});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -19,8 +19,7 @@
 // A training step of layers of BERT, without embeddings and head: what comes in and the gradient of what goes
 // out are given.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T, class Block> struct bert_trainer {
   using transformer = nn::transformer_block<T, Block, nn::norm_order::post>;
@@ -104,5 +103,4 @@ const std::vector<std::string> more = {"optimizer", "zero gradients"};
 const registered_parts<in_float> parts("bert parts", "float", transformer_part_names, more);
 const registered_parts<in_bfloat16> narrow_parts("bert parts", "bfloat16", transformer_part_names, more);
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -17,8 +17,7 @@
 // A training step of our GPT: forward, backward, AdamW. Dense is the model in blocks of 16 that stores them
 // all.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 nn::transformer_config config_of(workload const& what) {
   const gpt_shape shape(what);
@@ -111,5 +110,4 @@ const registered here({"tessera", "gpt", [](workload const& what) {
 const registered_parts<gpt_trainer> parts("gpt parts", "float", transformer_part_names,
                                           {"optimizer", "zero gradients", "embeddings, output, loss"});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -25,8 +25,7 @@
 
 // An epoch of an MLP on digits: MNIST, or made-up ones. Its three layers are written as what they compute.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class Block> struct digit_network {
   nn::linear<float, Block> first, second;
@@ -207,5 +206,4 @@ const registered_parts<mlp_trainer> parts("mlp parts", "float",
                                           {"images", "products forward", "products dX", "products dW",
                                            "bias gradients", "loss", "optimizer"});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -16,8 +16,7 @@
 // The same dense model in PyTorch, in a process of its own that makes a step when it is told to, so that it
 // takes its turn among the others and its threads sleep while they run.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 /// One step; the number that tells whether it was made.
 double step(process& trainer) {
@@ -58,5 +57,4 @@ const registered bert({"PyTorch", "bert", [](workload const& what) {
 const registered mlp({"PyTorch", "mlp",
                       [](workload const& what) { return prepare<mlp_shape>(what, &mlp_shape::learnt); }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

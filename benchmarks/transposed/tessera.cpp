@@ -9,8 +9,7 @@
 
 // dx = Wᵀ·dy as users write it, with the same weights in memory as W·x.
 
-namespace bench {
-namespace {
+namespace bench { namespace {
 
 template <class T, class Block> struct transposed_product {
   context ctx;
@@ -40,5 +39,4 @@ const registered here({"tessera", "transposed", [](workload const& what) {
                          });
                        }});
 
-}  // namespace
-}  // namespace bench
+}}  // namespace bench

@@ -14,8 +14,7 @@
 #include "run_record.hpp"
 #include "sampling.hpp"
 
-namespace pretrain {
-namespace {
+namespace pretrain { namespace {
 
 /// The checkpoint that is meant by the folder of a checkpoint, of a variant or of a run: of several the best,
 /// and of both variants the sparse one.
@@ -74,8 +73,7 @@ int command(string_list const& arguments) {
   return 0;
 }
 
-}  // namespace
-}  // namespace pretrain
+}}  // namespace pretrain
 
 int main(int count, char** arguments) {
   return pretrain::guarded_main("generate", count, arguments, pretrain::command);

@@ -19,8 +19,7 @@
 #include "sampling.hpp"
 #include "training_run.hpp"
 
-namespace pretrain {
-namespace {
+namespace pretrain { namespace {
 
 void print(std::string const& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);  // a byte of it may be zero
@@ -154,8 +153,7 @@ int command(string_list const& arguments) {
   return 0;
 }
 
-}  // namespace
-}  // namespace pretrain
+}}  // namespace pretrain
 
 int main(int count, char** arguments) {
   return pretrain::guarded_main("pretrain", count, arguments, pretrain::command);

@@ -9,7 +9,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/rounding.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 template <class T> struct element_traits;
 
@@ -51,7 +51,7 @@ template <> struct element_traits<bfloat16> {
   static constexpr const char* name = "BF16";
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA
 
 /// The exponents are a float's.
 template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {

@@ -3,7 +3,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
 template <int Rows, int Cols = Rows> struct block_shape {
@@ -13,4 +13,4 @@ template <int Rows, int Cols = Rows> struct block_shape {
   static constexpr int elements = Rows * Cols;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

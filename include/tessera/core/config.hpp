@@ -42,7 +42,7 @@
 #define TESSERA_ASSERT(condition, why) assert((condition) && (why))
 #endif
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Tokens of one panel: the unit in which activations are stored and work is cut.
 inline constexpr int panel_tokens = 64;
@@ -60,4 +60,4 @@ template <class Integer> constexpr Integer ceil_div(Integer value, Integer step)
   return value / step + (value % step != 0);
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -6,7 +6,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Whose instructions cost what: for choices between ways of computing the same.
 enum class cpu_family { amd, intel, other };
@@ -71,4 +71,4 @@ TESSERA_COLD inline void require_compiled_instruction_set() {
                 "common subset (-march=x86-64-v3)"));
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

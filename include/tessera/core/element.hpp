@@ -9,7 +9,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/float16.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What the library needs to know about a number it stores; how it stands in registers is simd::lane's.
 ///   accumulator      the type its sums are kept in
@@ -51,4 +51,4 @@ template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature,
   return feature / group * (group * panel_tokens) + token * group + feature % group;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -6,7 +6,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/cpu.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What multiplies and adds in the register loop of a product.
 enum class engine : std::uint8_t {
@@ -46,4 +46,4 @@ constexpr engine faster_engine(cpu_family family, engine_set allowed) {
              : engine::fma;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -10,7 +10,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Base of everything the library throws. Messages begin with the operation in brackets, give the actual
 /// numbers, and say what would have been right: `[W * x] W has 48 columns but x has 32 features`.
@@ -85,4 +85,4 @@ template <class... Part> std::string message(Part const&... part) {
   return message(std::initializer_list<message_part>{message_part(part)...});
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

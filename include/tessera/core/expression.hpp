@@ -5,7 +5,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// How a tensor or an expression is laid over features and tokens.
 enum class domain {
@@ -33,4 +33,4 @@ concept expression = tensor<T> || node<T>;
 template <class T>
 concept node_or_number = node<T> || std::is_arithmetic_v<T>;
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

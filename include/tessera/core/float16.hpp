@@ -10,7 +10,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/rounding.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 template <class T> struct element_traits;
 
@@ -74,7 +74,7 @@ template <> struct element_traits<float16> {
   static constexpr const char* name = "F16";
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA
 
 template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
   static constexpr tessera::float16 of(unsigned bits) noexcept {

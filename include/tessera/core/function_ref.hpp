@@ -7,7 +7,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// A reference to anything that can be called as Signature says, two words long; valid as long as what it
 /// refers to.
@@ -36,4 +36,4 @@ template <class Result, class... Arguments> class function_ref<Result(Arguments.
   Result (*call_)(void*, Arguments...);
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

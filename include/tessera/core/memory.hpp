@@ -15,7 +15,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
 struct tensor_memory {
@@ -95,4 +95,4 @@ template <class T> class aligned_array {
   std::size_t size_ = 0;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -6,7 +6,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What a random number is for: keeps streams with equal seeds, layers and steps apart.
 enum class random_purpose : std::uint32_t {
@@ -60,4 +60,4 @@ class random_stream {
   std::uint64_t key_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

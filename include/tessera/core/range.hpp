@@ -5,7 +5,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// first … last - 1
 struct range {
@@ -25,4 +25,4 @@ constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size
   return before(groups.last) - before(groups.first);
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -6,7 +6,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
 /// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
@@ -26,4 +26,4 @@ constexpr float float_to_odd(double value) {
 }
 
 }  // namespace detail
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -6,7 +6,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
@@ -23,4 +23,4 @@ template <int Count, class Body> TESSERA_INLINE constexpr void unroll(Body&& bod
   detail::unroll(body, std::make_integer_sequence<int, Count>{});
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -12,7 +12,7 @@
 
 // What the tiles of a run read, write and multiply: counted from the plan, nothing is computed.
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// As exec::task_description counts it.
 struct cost {
@@ -75,4 +75,4 @@ template <class... Statement> workload account(context& ctx, Statement const&...
   return account(ctx.runs_on(), statement...);
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -22,7 +22,7 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Which keys of its sequence a query sees: all, or those up to its own position.
 enum class mask { bidirectional, causal };
@@ -360,4 +360,4 @@ auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
   return statement;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -15,7 +15,7 @@
 
 // From expressions to trees.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether an expression contains a product that can end in the accumulators of a kernel.
 template <class Node> inline constexpr bool has_product = false;
@@ -190,4 +190,4 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

@@ -20,7 +20,7 @@
 
 // activation, vector or matrix = an elementwise expression, and the total of one.
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
 // ---- over panels ----
@@ -254,4 +254,4 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   return sum;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -22,7 +22,7 @@
 // activation and back. Every result has one writer and a fixed order of sums. Indices are kept by reference:
 // they must live until the run is over.
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
 /// A row of a table in some of its block columns.
@@ -295,4 +295,4 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
   return statement;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

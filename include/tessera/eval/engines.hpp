@@ -13,7 +13,7 @@
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
@@ -43,4 +43,4 @@ template <class... E> std::string arithmetic_of(machine const& on) {
   return words;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

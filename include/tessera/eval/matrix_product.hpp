@@ -21,7 +21,7 @@
 
 // matrix = a·b of matrices, at the blocks that the matrix stores.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether the pattern `c` stores all blocks of a·b.
 inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
@@ -132,4 +132,4 @@ TESSERA_COLD void lower(
   p.add(made, body);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

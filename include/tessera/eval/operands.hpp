@@ -14,7 +14,7 @@
 
 // Tensors as operands of steps, and what a tile touches of them.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
@@ -102,4 +102,4 @@ TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& byt
   if (bytes.all() > 0) d.read(bytes);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

@@ -14,7 +14,7 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/machine.hpp>
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Steps in the order of the program, cut into phases: what may be carried together panel by panel is one
 /// chain, chains that do not touch each other's results stand side by side in one phase, and a barrier ends a
@@ -365,4 +365,4 @@ class plan {
   local local_[most_locals];
 };
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

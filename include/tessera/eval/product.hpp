@@ -24,7 +24,7 @@
 // and what is done to it is done there. Wᵀ, and matrices of single elements, are brought into the order of
 // their product by a step before it.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 // ---- the order of weights ----
 
@@ -304,4 +304,4 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
   lower_product(p, to, node, first_product(node));
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

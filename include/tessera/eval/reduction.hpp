@@ -22,7 +22,7 @@
 // in one pass over the same panels. Of a sum over tokens each panel leaves a row, which a step behind all
 // panels adds up.
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
 // ---- one pass over a panel ----
@@ -284,4 +284,4 @@ template <class... Reduction> auto in_one_pass(Reduction&&... reduction) {
     return eval::no_statement{};
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -12,7 +12,7 @@
 #include <tessera/eval/reduction.hpp>
 #include <tessera/eval/sampled.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What `run` takes: `y = …`, `y += …`, or a statement of its own kind.
 template <class T>
@@ -64,4 +64,4 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -27,7 +27,7 @@
 // copy of its second operand. If that is much the larger one, the product is computed transposed, b·aᵀ, in
 // memory of its own, and brought back tile by tile.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Tiles are ranges of block rows times ranges of block columns. Each regroups its columns of b for itself:
 /// what another core has just written is slower to come by.
@@ -192,4 +192,4 @@ TESSERA_COLD void lower(
   });
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

@@ -15,7 +15,7 @@
 // The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
 // tile)` is what a kernel gets.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 namespace tree = kernels::tree;
 
@@ -148,4 +148,4 @@ template <class... Tree> void require_same_names(Tree const&... of) {
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

@@ -12,7 +12,7 @@
 // A step is one kernel's work on all its tiles, as plain data: how it is cut, what it reads and writes, and a
 // body of a type of its own that computes a tile and describes it.
 
-namespace tessera::inline TESSERA_ISA::eval {
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 using exec::memory;
 using exec::task_description;
@@ -131,4 +131,4 @@ struct step_in_the_making : step_form {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::eval
+}}}  // namespace tessera::TESSERA_ISA::eval

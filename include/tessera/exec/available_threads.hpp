@@ -14,7 +14,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 namespace detail {
 
@@ -88,4 +88,4 @@ TESSERA_COLD inline int available_threads() {
   return std::max(threads, 1);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

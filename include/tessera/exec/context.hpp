@@ -20,7 +20,7 @@
 #include <tessera/exec/phase.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Whether a context may have more threads than `exec::available_threads()`. They only slow each other down,
 /// but a test may want them.
@@ -200,4 +200,4 @@ class context {
   std::size_t scratch_bytes_ = 0;  // of each part
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

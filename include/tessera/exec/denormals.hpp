@@ -5,7 +5,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
 /// them can be a hundred times slower, and optimizer moments decay into them. Restores what was before.
@@ -41,4 +41,4 @@ class flush_denormals {
   control before_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

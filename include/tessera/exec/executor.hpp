@@ -7,7 +7,7 @@
 #include <tessera/core/function_ref.hpp>
 #include <tessera/exec/denormals.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// A reference to a body, valid as long as the body itself is.
 using body_ref = function_ref<void(int)>;
@@ -32,4 +32,4 @@ struct serial {
 
 static_assert(executor<serial> && executor<serial const>);
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

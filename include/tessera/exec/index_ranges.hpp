@@ -12,7 +12,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/exec/denormals.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. Whoever drains
 /// a part takes its indices from the front, one by one, and when it is empty those of the other parts from
@@ -126,4 +126,4 @@ class sole_entry {
   std::atomic<bool>* occupied_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

@@ -5,7 +5,7 @@
 #include <tessera/core/cpu.hpp>
 #include <tessera/core/engine.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What the tiles of a run are made for, and by what they are multiplied.
 struct machine {
@@ -17,4 +17,4 @@ struct machine {
 /// A worker on this CPU, with all of its engines.
 inline machine this_machine() { return {.family = this_cpu_family()}; }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

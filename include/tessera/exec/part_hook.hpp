@@ -7,7 +7,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/exec/denormals.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// What is done around each part of a run, on the thread that takes it: state that a kernel needs and the
 /// thread has not. Neither function throws.
@@ -34,4 +34,4 @@ class part_scope {
   std::span<part_hook const> hooks_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

@@ -9,7 +9,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// Whose memory it is: the user's, the worker's own for the length of a task, or that of all workers to the
 /// end of a run.
@@ -71,4 +71,4 @@ class phase {
 template <class E>
 concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

@@ -13,7 +13,7 @@
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/index_ranges.hpp>
 
-namespace tessera::inline TESSERA_ISA::exec {
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// Threads that share the bodies of a run: a contiguous range of indices each, stealing at the end.
 ///
@@ -131,4 +131,4 @@ class thread_pool {
 
 static_assert(executor<thread_pool>);
 
-}  // namespace tessera::inline TESSERA_ISA::exec
+}}}  // namespace tessera::TESSERA_ISA::exec

@@ -9,7 +9,7 @@
 #include <tessera/expr/node.hpp>
 #include <tessera/ops/ops.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// Op applied elementwise. Vectors are repeated along the axis they do not have.
@@ -193,4 +193,4 @@ template <class Op, expression Operand> auto derivative(Operand&& x) {
   return apply<ops::derivative_of<Op>>(std::forward<Operand>(x));
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -14,7 +14,7 @@
 #include <tessera/core/expression.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-namespace tessera::inline TESSERA_ISA::expr {
+namespace tessera { inline namespace TESSERA_ISA { namespace expr {
 
 constexpr bool of_matrix(domain d) { return d == domain::blocks || d == domain::values; }
 
@@ -210,4 +210,4 @@ concept activation = expression<T> && held<T>::laid_over == domain::panels;
 template <class T>
 concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
 
-}  // namespace tessera::inline TESSERA_ISA::expr
+}}}  // namespace tessera::TESSERA_ISA::expr

@@ -8,7 +8,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/expr/node.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
@@ -157,4 +157,4 @@ auto sampled(Product product) {
   return product;
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

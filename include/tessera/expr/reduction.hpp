@@ -11,7 +11,7 @@
 #include <tessera/expr/map.hpp>
 #include <tessera/expr/node.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// Op folded over the features of each token.
@@ -114,4 +114,4 @@ template <expr::over_tokens Operand> auto local(Operand&& x) {
   return expr::local_value<expr::held<Operand>>(expr::hold(std::forward<Operand>(x)));
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -13,7 +13,7 @@
 #include <tessera/expr/product.hpp>
 #include <tessera/expr/reduction.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// `destination = value`, or `destination += value`: computed by `run`.
@@ -111,4 +111,4 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
                                                     value{std::move(statement.value), key}};
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -10,7 +10,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// Finds what a disk or a cable did to bytes; no defence against those who mean to deceive.
 ///   A change within one word of 4 bytes, so any changed bit, is always found: each word goes into its lane
@@ -90,4 +90,4 @@ class checksum {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

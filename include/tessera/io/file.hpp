@@ -19,7 +19,7 @@
 
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
@@ -214,4 +214,4 @@ inline void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
 }
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

@@ -17,7 +17,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/text.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 class json_place;
 struct json_member;
@@ -264,4 +264,4 @@ inline void json_place::wrong(std::string const& wanted) const {
   fail(message("is ", nested ? value_->kind() : to_text(*value_), " but should be ", wanted));
 }
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

@@ -15,7 +15,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
@@ -230,4 +230,4 @@ inline json parse_json(std::string_view text, std::string const& source = "json"
   return detail::json_parser(text, source, origin).document();
 }
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

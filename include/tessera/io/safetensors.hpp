@@ -27,7 +27,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 // A safetensors file (github.com/huggingface/safetensors) is the length of its header in 8 bytes, the header
 // in JSON, and the tensors' bytes, row by row and without holes.
@@ -371,4 +371,4 @@ class safetensors_file {
   std::map<std::string, safetensor, std::less<>> tensors_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

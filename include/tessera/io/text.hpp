@@ -7,7 +7,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::io {
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
 inline std::size_t utf8_length(std::string_view text) {
@@ -33,4 +33,4 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
   return before;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::io
+}}}  // namespace tessera::TESSERA_ISA::io

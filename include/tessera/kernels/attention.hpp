@@ -28,7 +28,7 @@
 // so that log sums are as in float. For other narrow elements operands are widened, a block of keys at a
 // time, and only results are rounded.
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// What the rows of a product are, of a panel on its left: its features, which stand one by one, summing over
 /// its tokens, or its tokens, summing over its features.
@@ -336,4 +336,4 @@ template <class Arch, class E, engine By> struct attention_panel {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

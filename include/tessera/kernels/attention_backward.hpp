@@ -11,7 +11,7 @@
 #include <tessera/kernels/attention.hpp>
 #include <tessera/simd/regroup.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
 template <class T> struct key_sums {
@@ -182,4 +182,4 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -10,7 +10,7 @@
 
 // Which keys the queries of a panel see.
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// panel_product::run's diagonal where all of a block is computed.
 inline constexpr int whole_block = -1;
@@ -85,4 +85,4 @@ template <class Arch, class T> struct lane_limits {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -9,7 +9,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/range.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The stored blocks of one line of a matrix.
 struct block_line {
@@ -100,4 +100,4 @@ class block_index {
   int lines_ = 0, width_ = 0;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

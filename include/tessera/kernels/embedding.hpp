@@ -16,7 +16,7 @@
 // table lie across a panel: as many tokens and features as a register has lanes are transposed in registers,
 // what is left is moved number by number.
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 template <class Arch, class T, class Block> struct embedding {
   using sum = accumulator_t<T>;
@@ -157,4 +157,4 @@ void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positio
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -12,7 +12,7 @@
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
@@ -56,4 +56,4 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
   multiply_some_registers<Lane, Arch, 0, Registers>(sums, left, right);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

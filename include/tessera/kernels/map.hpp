@@ -11,7 +11,7 @@
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Calls visit(token, live lanes) for each register of a panel that holds one of its first `tokens` tokens.
 template <int Lanes, class Visit> TESSERA_INLINE void for_each_register(auto tokens, Visit&& visit) {
@@ -97,4 +97,4 @@ template <class Arch, element E, class Tree> struct map {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

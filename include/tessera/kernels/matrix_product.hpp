@@ -7,7 +7,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/kernels/block_index.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// One block row of c = a·b, or of c += a·b, for matrices in blocks of Rows x Inner and Inner x Cols. Blocks
 /// that c does not store are left out. Row by row (Gustavson 1978); correct rather than tuned.
@@ -34,4 +34,4 @@ void matrix_product_row(block_index const& a, T const* a_values, block_index con
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -8,7 +8,7 @@
 #include <tessera/core/range.hpp>
 #include <tessera/kernels/block_index.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// What the blocks of a matrix (rows, cols) hold beyond its last row and column: always zero, whatever a
 /// kernel has computed there.
@@ -69,4 +69,4 @@ struct overhang {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -17,7 +17,7 @@
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
 /// three.
@@ -363,4 +363,4 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -17,7 +17,7 @@
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The nonzeros of a sparse W or Wᵀ of single elements, copied once for a run into the order in which
 /// ordered_product takes them: by groups of lines, in a group by chunks of features.
@@ -339,4 +339,4 @@ template <class Arch, class Types, class Tree> struct ordered_product {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

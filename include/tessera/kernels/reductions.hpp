@@ -15,7 +15,7 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Op folded over the features of each token of a panel; stored as E.
 template <element E, class Op, class Tree> struct feature_fold {
@@ -136,4 +136,4 @@ template <class Arch, class T, class... Reduction> struct reductions {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -4,7 +4,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The accumulators a product kernel keeps in registers: `rows` of W times `registers` of tokens, and what of
 /// an activation it keeps in the L1. One table for each size of register file.
@@ -28,4 +28,4 @@ constexpr int power_of_two_divisor(int limit, int size) {
   return limit;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -15,7 +15,7 @@
 
 // The operands of a sampled product, and how they are brought into the lanes in which they are multiplied.
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// What the operands are made of.
 template <element A, element B, engine By = engine::fma> struct sampled_types {
@@ -130,4 +130,4 @@ template <class Arch, class Types, int Columns> struct right_columns {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -18,7 +18,7 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The sampled product (SDDMM). A register holds a few columns of a block times a few consecutive tokens,
 /// which are summed only after all panels: for 16 columns there is nothing left to sum, for 1 it is the dot
@@ -289,4 +289,4 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -13,7 +13,7 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// For blocks of one element, which share no loads: what is shared is a row of a, in registers, by a few
 /// columns of b, in the L1. Stored elements are listed once, range of columns by range of columns, in groups
@@ -244,4 +244,4 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -10,7 +10,7 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Lines [first, last) of Wᵀ, by the index of Wᵀ: blocks of W one by one transposed, in the order in which a
 /// product of Wᵀ takes them.
@@ -51,4 +51,4 @@ void transpose_blocks_back(block_index const& index, T const* from, T* values, i
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

@@ -10,7 +10,7 @@
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Which register of an elementwise computation is computed.
 struct position {
@@ -277,4 +277,4 @@ TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)
     simd::store_lanes<Are>(to, features);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

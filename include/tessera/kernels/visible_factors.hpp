@@ -14,7 +14,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::kernels {
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The left operand (rows, 64 tokens) of a product whose columns do not see all of its tokens: the weights of
 /// those they do not see are 0. Zero times what is not finite would be not-a-number, so such numbers are left
@@ -87,4 +87,4 @@ template <class Arch, class P> class visible_factors {
   P const *values_, *finite_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::kernels
+}}}  // namespace tessera::TESSERA_ISA::kernels

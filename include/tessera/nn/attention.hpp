@@ -10,7 +10,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ (3 features, features)   W₂ (features, features)
@@ -54,4 +54,4 @@ template <element T, class Block> struct multi_head_attention {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -14,7 +14,7 @@
 
 // Layers made of layers.
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = x + layer(x); the sum is part of the layer's last statement.
 template <element T, class Layer> struct residual {
@@ -163,4 +163,4 @@ template <element T, class Layer> struct stack {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

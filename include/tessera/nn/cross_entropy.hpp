@@ -12,7 +12,7 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/pass.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A target that is not asked for.
 inline constexpr std::int32_t ignored = -1;
@@ -88,4 +88,4 @@ template <element T> struct cross_entropy {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

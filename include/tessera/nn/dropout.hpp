@@ -10,7 +10,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). Nothing is kept:
 /// m is a function of (seed, layer, step, feature, token), so backward draws it again.
@@ -73,4 +73,4 @@ template <element T> struct dropout {
   template <class Visit, class... Of> static void visit_parameters(parameter_name const&, Visit&, Of&...) {}
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -12,7 +12,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y(:, t) = row ids[t] of a table.
 ///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
@@ -66,4 +66,4 @@ inline void list_positions(sequences const& batch, std::int64_t context,
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -14,7 +14,7 @@
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// Logits of the vocabulary from an encoder's result: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
 ///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
@@ -199,4 +199,4 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -14,7 +14,7 @@
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and the token table again as the output
@@ -137,4 +137,4 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

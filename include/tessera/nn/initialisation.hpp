@@ -15,7 +15,7 @@
 // column: not of the pattern or the block, so that a sparse model starts as the dense one does where it has
 // weights.
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A distribution of mean 0.
 ///   normal             with the deviation given
@@ -70,4 +70,4 @@ void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t see
   });
 }
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

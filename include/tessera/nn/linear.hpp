@@ -9,7 +9,7 @@
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 enum class bias_term : bool { absent, present };
 
@@ -69,4 +69,4 @@ template <element T, class Block> struct linear {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -14,7 +14,7 @@
 
 // What a model will take, from its configuration alone: nothing is allocated.
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 namespace detail {
 [[noreturn]] inline void throw_overflow() {
@@ -197,4 +197,4 @@ template <element T> model_size encoder_size(transformer_config const& config, b
   return count.result();
 }
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

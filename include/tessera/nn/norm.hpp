@@ -14,7 +14,7 @@
 // elementwise expression, which the product that follows computes in passing and backward computes again:
 // normalised activations are never kept.
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
 ///   x, y (features, tokens)   w, b (features)
@@ -143,4 +143,4 @@ template <element T> struct rms_norm {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

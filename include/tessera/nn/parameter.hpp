@@ -14,7 +14,7 @@
 // gradients, an optimizer's moments. These are simply layers of the same kind, made by zeros_like(layer), of
 // the elements that sums are kept in, as widened(layer) is.
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// How a parameter is to be treated.
 enum class parameter_role {
@@ -84,4 +84,4 @@ template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) 
   return zeros;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

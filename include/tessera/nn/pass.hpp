@@ -12,7 +12,7 @@
 #include <tessera/tensor/sequences.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// Activations that live only inside one layer's backward. They are lent, come back, and are lent again: all
 /// layers of a model share them, and a second step allocates nothing.
@@ -87,4 +87,4 @@ struct as_it_is {
   template <class Expression> Expression const& operator()(Expression const& value) const { return value; }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -11,7 +11,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// Where a block normalises: what goes into each branch (GPT-2), or what comes out of each sum (BERT).
 enum class norm_order { pre, post };
@@ -104,4 +104,4 @@ struct transformer_block {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -13,7 +13,7 @@
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-namespace tessera::inline TESSERA_ISA::nn {
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// The shape of a transformer.
 struct transformer_config {
@@ -92,4 +92,4 @@ TransformerBlock random_transformer_block(transformer_config const& config, mask
   return block;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::nn
+}}}  // namespace tessera::TESSERA_ISA::nn

@@ -6,7 +6,7 @@
 #include <tessera/ops/exponential.hpp>
 #include <tessera/simd/pieces.hpp>
 
-namespace tessera::inline TESSERA_ISA::ops {
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 
 /// max(x, 0); the derivative at 0 is 0.
 struct relu {
@@ -140,4 +140,4 @@ struct gelu_polynomial {
         -0.00013947402f, -3.1407082e-05f, 0}}};
 };
 
-}  // namespace tessera::inline TESSERA_ISA::ops
+}}}  // namespace tessera::TESSERA_ISA::ops

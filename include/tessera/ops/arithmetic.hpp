@@ -12,7 +12,7 @@
 //   derivative(x)  of ops of one argument; at a kink, the value given there
 // Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All else hands not-a-number on.
 
-namespace tessera::inline TESSERA_ISA::ops {
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 
 /// a + b
 struct add {
@@ -137,4 +137,4 @@ template <class Op> struct derivative_of {
   template <class V> TESSERA_INLINE V operator()(V x) const { return Op{}.derivative(x); }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::ops
+}}}  // namespace tessera::TESSERA_ISA::ops

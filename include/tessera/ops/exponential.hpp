@@ -6,7 +6,7 @@
 #include <tessera/ops/scalar.hpp>
 #include <tessera/simd/exp2.hpp>
 
-namespace tessera::inline TESSERA_ISA::ops {
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 
 namespace detail {
 
@@ -154,4 +154,4 @@ struct silu {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::ops
+}}}  // namespace tessera::TESSERA_ISA::ops

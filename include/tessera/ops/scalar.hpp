@@ -14,7 +14,7 @@
 // functions of a register; those of a number, under the same names, are here. Any other function of V must
 // have a name that xsimd has not (remainder, clip, …), or xsimd's is called instead.
 
-namespace tessera::inline TESSERA_ISA::ops::detail {
+namespace tessera { inline namespace TESSERA_ISA { namespace ops::detail {
 
 using std::abs;
 using std::erf;
@@ -63,8 +63,8 @@ template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, 
   return sum;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::ops::detail
+}}}  // namespace tessera::TESSERA_ISA::ops::detail
 
-namespace tessera::inline TESSERA_ISA::ops {
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 using namespace detail;
-}  // namespace tessera::inline TESSERA_ISA::ops
+}}}  // namespace tessera::TESSERA_ISA::ops

@@ -9,7 +9,7 @@
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Rounding is integer arithmetic, and what the instruction for it, where there is one, would take for zero
 /// is left to that.
@@ -112,4 +112,4 @@ template <> struct lane<bfloat16> {
 #endif
 };
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

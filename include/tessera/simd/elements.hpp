@@ -15,7 +15,7 @@
 
 // Elements of any type to registers of their accumulator and back.
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Values that stand one after the other in memory.
 template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> load_values(E const* from) {
@@ -127,4 +127,4 @@ TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E
       }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

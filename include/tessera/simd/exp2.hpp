@@ -8,7 +8,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 eight
 /// operations for float, half of those of ops::exponential: the fraction is exact, scaling rounds its
@@ -31,4 +31,4 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch>
   return xsimd::select(x == x, xsimd::exp2(xsimd::select(x >= low, x, low)), x);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

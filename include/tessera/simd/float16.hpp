@@ -9,7 +9,7 @@
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Converted by the instructions for it, which neither take subnormal numbers of two bytes for zero nor make
 /// them so, or by integer arithmetic. Never multiplied as they are: sums of float16 would not be a float's.
@@ -116,4 +116,4 @@ template <> struct lane<float16> {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

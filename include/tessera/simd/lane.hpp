@@ -7,7 +7,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// A lane of four bytes that holds two elements: two features of a token, or two tokens of a feature.
 template <class E> struct pair {
@@ -86,4 +86,4 @@ TESSERA_INLINE Sum multiply_add(reg<Lane, Arch> a, reg<Lane, Arch> b, Sum sum) {
     return lane<typename detail::element_in<Lane>::type>::template multiply_add<Arch>(a, b, sum);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

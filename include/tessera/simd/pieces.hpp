@@ -5,7 +5,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/simd/simd.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// A function of |x| by one polynomial of degree 4 in |x| on each of 16 pieces of equal width: piece i lies
 /// around i widths, and the last one has no end. Coefficient k of piece i is c[k][i].
@@ -39,4 +39,4 @@ TESSERA_INLINE V evaluate([[maybe_unused]] pieces const& of, [[maybe_unused]] V 
 #endif
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

@@ -21,7 +21,7 @@
 // of block. Where an instruction multiplies pairs of elements, two tokens of one feature
 // stand in one lane.
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Lanes of one feature of a panel, each of one token, or of two in a simd::pair.
 template <class Lane> inline constexpr int lanes_a_panel = panel_tokens / elements_a_lane<Lane>;
@@ -210,4 +210,4 @@ TESSERA_INLINE reg<T, Arch> sum_groups(reg<T, Arch> const* registers) {
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

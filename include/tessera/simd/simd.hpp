@@ -27,7 +27,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::simd {
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// The instruction set the compiler flags ask for.
 using native = xsimd::default_arch;
@@ -154,4 +154,4 @@ template <int Level> TESSERA_INLINE void prefetch(void const* address) {
   __builtin_prefetch(address, 0, Level == 1 ? 3 : 2);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::simd
+}}}  // namespace tessera::TESSERA_ISA::simd

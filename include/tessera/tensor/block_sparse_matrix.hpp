@@ -18,7 +18,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_moves.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
 /// Sizes need not be multiples of the block: what overhangs is stored, and always zero.
@@ -181,4 +181,4 @@ template <element Element, class Block> class block_sparse_matrix {
 /// A matrix with every block stored. Dense is not another kind of matrix.
 template <element Element> using dense_matrix = block_sparse_matrix<Element, block_shape<16>>;
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

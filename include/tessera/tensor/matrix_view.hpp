@@ -13,7 +13,7 @@
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Somebody else's matrix: element (i, j) stands at data[i * row_stride + j * col_stride]. This is how
 /// buffers of NumPy, Eigen or PyTorch go in and out; strides are in elements and may be negative.
@@ -114,4 +114,4 @@ void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
   });
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

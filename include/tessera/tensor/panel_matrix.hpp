@@ -12,7 +12,7 @@
 #include <tessera/core/expression.hpp>
 #include <tessera/core/memory.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
 /// (those that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
@@ -100,4 +100,4 @@ template <element Element> class panel_matrix {
   aligned_array<Element> values_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -15,7 +15,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
@@ -274,4 +274,4 @@ class pattern {
   std::shared_ptr<const data> data_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

@@ -13,7 +13,7 @@
 #include <tessera/core/function_ref.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// The size of a block in elements, where it is known at run time only.
 struct block_size {
@@ -170,4 +170,4 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
                                  });
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

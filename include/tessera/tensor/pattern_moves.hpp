@@ -10,7 +10,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// What becomes of the blocks of a matrix when one pattern takes the place of another of the same grid. Found
 /// once, and applied to all matrices that share the pattern.
@@ -74,4 +74,4 @@ class pattern_moves {
   std::size_t kept_count_ = 0, new_count_ = 0;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

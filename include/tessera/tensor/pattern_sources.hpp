@@ -17,7 +17,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Contiguous numbers: a vector, an array, a span. (Not std::vector<bool>, which packs bits.)
 template <class T>
@@ -232,4 +232,4 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
   });
 }
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

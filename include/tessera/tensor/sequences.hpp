@@ -12,7 +12,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
 /// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
@@ -98,4 +98,4 @@ class sequences {
   std::vector<std::int64_t> offsets_, keys_, groups_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

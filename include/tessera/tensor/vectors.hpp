@@ -12,7 +12,7 @@
 #include <tessera/core/expression.hpp>
 #include <tessera/core/memory.hpp>
 
-namespace tessera::inline TESSERA_ISA {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// Numbers along one axis of an activation, in memory one after the other. What is stored beyond the last one
 /// is always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
@@ -80,4 +80,4 @@ template <element Element> using feature_vector = axis_vector<Element, domain::f
 /// A number for each token, such as a loss or a mean over features.
 template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
 
-}  // namespace tessera::inline TESSERA_ISA
+}}  // namespace tessera::TESSERA_ISA

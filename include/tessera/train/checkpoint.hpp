@@ -40,7 +40,7 @@
 //   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
 //                        checkpoints are never mixed.
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 2;  // 1 had no checksums and no sizes of sparse matrices
@@ -348,4 +348,4 @@ class checkpoint {
   int version_ = checkpoint_version;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -16,7 +16,7 @@
 
 // The checkpoints of a run lie side by side in one folder, each named after its step.
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline std::string checkpoint_folder(std::string const& run, std::int64_t step) {
   std::string digits = std::to_string(step);
@@ -57,4 +57,4 @@ inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::i
   }
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

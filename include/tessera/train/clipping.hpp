@@ -12,7 +12,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/train/parameters.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 struct gradient_size {
   double norm = 0;         // Euclidean, over all live entries of all parameters
@@ -48,4 +48,4 @@ inline void require_finite(std::int64_t step, double loss, gradient_size const& 
                       "; a lower learning rate or clipping may help"));
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

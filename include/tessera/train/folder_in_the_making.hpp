@@ -11,7 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA::train::detail {
+namespace tessera { inline namespace TESSERA_ISA { namespace train::detail {
 
 // The files of a checkpoint.
 inline std::string tensors_path(std::string const& folder) { return folder + "/tensors.safetensors"; }
@@ -82,4 +82,4 @@ class folder_in_the_making {
   std::string path_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train::detail
+}}}  // namespace tessera::TESSERA_ISA::train::detail

@@ -8,7 +8,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// While it lives, the first SIGINT or SIGTERM only sets a flag, so that a program can end with a checkpoint;
 /// the second, whichever of the two, does what it did before the library came. A signal that was ignored
@@ -51,4 +51,4 @@ class interrupt_guard {
   inline static struct sigaction before_interrupt_{}, before_termination_{};
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -12,7 +12,7 @@
 #include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// What the loop asks of a program. Steps count from 0; what is asked of a step must depend on its number
 /// alone, or a resumed run will differ.
@@ -84,4 +84,4 @@ stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_setti
   return p.step >= settings.steps ? stop_reason::steps : stop_reason::tokens;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

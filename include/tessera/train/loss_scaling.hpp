@@ -7,7 +7,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// What the loss is multiplied by before gradients are computed, so that they do not vanish in an element of
 /// few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides them by it
@@ -49,4 +49,4 @@ struct loss_scaling {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -7,7 +7,7 @@
 #include <tessera/core/expression.hpp>
 #include <tessera/expr/map.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
@@ -20,4 +20,4 @@ template <class Parameter> auto values(Parameter& parameter) {
     return expr::hold(parameter);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -9,7 +9,7 @@
 
 #include <tessera/core/config.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The learning rate of each step, a function of its number alone: 0 is the first.
 template <class Schedule>
@@ -55,4 +55,4 @@ template <schedule After> struct warmed_up {
 
 static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>>);
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

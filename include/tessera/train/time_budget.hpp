@@ -11,7 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/train/training.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Seconds since some moment.
 struct steady_clock {
@@ -80,4 +80,4 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   return std::max<std::int64_t>(1, static_cast<std::int64_t>((seconds - updates) / step_time));
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -21,7 +21,7 @@
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Losses of some tokens, added up.
 struct token_loss {
@@ -155,4 +155,4 @@ template <class Model, class Optimizer> void resume(training<Model, Optimizer>& 
   t.so_far = p;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -8,7 +8,7 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// AdamW (Loshchilov & Hutter 2019, algorithm 2), in the order of torch.optim.AdamW. Matrices decay, biases
 /// and gains do not. epsilon > 0.
@@ -34,4 +34,4 @@ struct adamw {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -18,7 +18,7 @@
 // sparse matrix gets the bits that a dense one would get there. What is zero, with a gradient of zero, must
 // stay zero: it may be padding.
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// What all parameters of one update have in common.
 struct update {
@@ -68,4 +68,4 @@ void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
   std::apply([&](auto&... kept) { nn::for_each_parameter(model, step, gradients, kept...); }, state.kept);
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -7,7 +7,7 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 enum class lookahead { none, nesterov };
 
@@ -32,4 +32,4 @@ struct sgd {
   }
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

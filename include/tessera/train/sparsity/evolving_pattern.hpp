@@ -15,7 +15,7 @@
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Dynamic sparse training: now and then the blocks of least L1 norm of each sparse matrix are pruned, and as
 /// many grow at random places that were absent (Dietrich et al. 2021, "Towards Structured Dynamic Sparse
@@ -87,4 +87,4 @@ pattern_change evolve(evolving_pattern const& policy, std::int64_t done, explore
   return all;
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -13,7 +13,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Which blocks of each matrix have ever been stored. Their share of all blocks is the ITOP rate (Liu et al.
 /// 2021): sparse training is at its best when it comes near 1.
@@ -77,4 +77,4 @@ class explored_blocks {
   std::map<std::string, grid> grids_;
 };
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train

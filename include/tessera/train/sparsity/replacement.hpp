@@ -23,7 +23,7 @@
 
 // Which blocks of one matrix go, and which come instead.
 
-namespace tessera::inline TESSERA_ISA::train {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The sum of absolute values of each stored block, by slot; infinite for a block that holds not-a-number.
 template <class T, class Block>
@@ -146,4 +146,4 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
           std::move(moves)};
 }
 
-}  // namespace tessera::inline TESSERA_ISA::train
+}}}  // namespace tessera::TESSERA_ISA::train
