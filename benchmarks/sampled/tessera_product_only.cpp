@@ -51,7 +51,7 @@ template <class T, class Block> struct product_only {
         g(what.m, what.k, weights_of<Block>(what).pattern()),
         dy(activation<T>(what.m, what.n, 5)),
         x(activation<T>(what.k, what.n, 4)) {
-    eval::lower(plan, g += sampled(dy * transposed(x)));
+    eval::lower_statement(plan, g += sampled(dy * transposed(x)));
     run_memory = aligned_array<std::byte>(g.size_bytes());
     for (int tile = 0; tile < plan.at(0).tiles; ++tile) {
       part& r = parts.emplace_back();

@@ -24,7 +24,7 @@ std::string conflict(tessera::machine const& on, Statement const&... statement) 
     bool writes;
   };
   eval::plan plan(on);
-  (eval::lower(plan, statement), ...);
+  (eval::lower_statement(plan, statement), ...);
   plan.schedule();
   std::map<std::pair<int, exec::memory>, std::vector<interval>> touched;  // by phase and owner
   plan.for_each_tile([&](int phase, int task, int step, eval::tile const& t) {

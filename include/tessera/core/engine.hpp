@@ -28,6 +28,7 @@ class engine_set {
  private:
   bool allows_pairs_ = true;
 };
+inline constexpr engine_set all_engines;
 
 /// Multiply-adds of a narrow element in the time of one of float.
 ///   fma     1: widening is hidden behind the multiplications (Zen 4)

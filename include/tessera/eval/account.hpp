@@ -59,7 +59,7 @@ template <class... Statement> workload account(machine const& on, Statement cons
   workload all;
   if constexpr ((runnable<Statement> && ...)) {
     eval::plan plan(on);
-    (eval::lower(plan, statement), ...);
+    (eval::lower_statement(plan, statement), ...);
     plan.schedule();
     plan.for_each_tile([&](int stage, int /*task*/, int step, eval::tile const& t) {
       const cost c = cost_of(plan.describe(step, t));

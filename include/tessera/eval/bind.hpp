@@ -165,6 +165,26 @@ template <class T, over Over> class binder {
 
 // ---- values in the worker's memory ----
 
+/// Whether a binder makes a tree of a node. The values of any other node are computed by a step of their own.
+template <class Node>
+inline constexpr bool is_elementwise =
+    expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
+template <> inline constexpr bool is_elementwise<expr::number> = true;
+template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
+template <> inline constexpr bool is_elementwise<expr::number_of_feature> = true;
+template <class Op, class... A> inline constexpr bool is_elementwise<expr::map<Op, A...>> = true;
+template <class Value> inline constexpr bool is_elementwise<expr::stochastic_value<Value>> = true;
+template <expr::value_name Name, class Value>
+inline constexpr bool is_elementwise<expr::named_value<Name, Value>> = true;
+
+template <class Node> constexpr void require_elementwise() {
+  static_assert(is_elementwise<Node>,
+                "no kind of step computes this node: it needs an overload, in its namespace, of "
+                "lower_to(tessera::eval::plan&, tessera::eval::panels_to<E> const&, node const&), or of "
+                "tokens_to<E> for "
+                "a number of each token");
+}
+
 /// Computes a value once for each tile, in elements E, and says where. What kind of step does it is found by
 /// overloading lower_to(plan, destination, expression).
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {

@@ -12,10 +12,9 @@
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/map.hpp>
-#include <tessera/kernels/overhang.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
-#include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
 // activation, vector or matrix = an elementwise expression, and the total of one.
@@ -75,6 +74,7 @@ template <class E, class Tree> struct tokens_body {
 template <class E, class Node>
   requires(!has_product<Node>)
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  require_elementwise<Node>();
   step_in_the_making s("elementwise", cut::panels);
   s.writes(to.at);
   const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
@@ -85,6 +85,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
 }
 
 template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> const& to, Node const& node) {
+  require_elementwise<Node>();
   step_in_the_making s("elementwise", cut::panels);
   s.writes(to.at);
   const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
@@ -93,19 +94,18 @@ template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> 
   p.add(s, tokens_body<E, std::remove_const_t<decltype(tree)>>{to.at, to.tokens, tree});
 }
 
-template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
-  panel_matrix<T>& y = s.destination();
-  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
-}
-template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
-  token_vector<T>& y = s.destination();
-  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
-}
-
 // ---- over stored values ----
 
-/// What overhangs a matrix of some size; a vector has no such thing.
-inline kernels::overhang overhang_of(expr::extent const& size) {
+/// Stored values, cut into tiles of `values_a_tile`. A vector has no blocks, and nothing that overhangs.
+struct stored_values {
+  std::int64_t count;
+  kernels::block_grid blocks;
+
+  std::int64_t first(tile const& t) const { return t.index * values_a_tile; }
+  std::int64_t size(tile const& t) const { return std::min(values_a_tile, count - first(t)); }
+  int tiles() const { return int(ceil_div(count, values_a_tile)); }
+};
+inline kernels::block_grid blocks_of(expr::extent const& size) {
   if (!size.stored) return {};
   return {index_of(*size.stored), size.rows, size.cols, int(size.block_rows), int(size.block_cols)};
 }
@@ -113,24 +113,20 @@ inline kernels::overhang overhang_of(expr::extent const& size) {
 /// y = tree, over a range of values of a vector or matrix.
 template <class E, class Tree> struct values_body {
   operand to;
-  std::int64_t count;
-  kernels::overhang beyond;
+  stored_values of;
   Tree tree;
-
-  std::int64_t first(tile const& t) const { return t.index * values_a_tile; }
-  std::int64_t size(tile const& t) const { return std::min(values_a_tile, count - first(t)); }
 
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
     const auto on_values = on(tree, t);
-    kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(on_values, y, size(t),
-                                                                                        first(t));
-    beyond.clear(y, first(t), size(t));
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(
+        on_values, y, of.size(t), of.first(t));
+    of.blocks.clear_overhang(y, of.first(t), of.size(t));
   }
 
   void describe(tile const& t, task_description& d) const {
-    describe_reads(tree, t, 0, size(t), 0, d);
-    d.write({to.owner, place_of(to, t), size(t) * std::int64_t(sizeof(E))});
+    describe_reads(tree, t, 0, of.size(t), 0, d);
+    d.write({to.owner, place_of(to, t), of.size(t) * std::int64_t(sizeof(E))});
   }
 };
 
@@ -140,9 +136,9 @@ template <class Tensor, class Value> TESSERA_COLD void lower_values(plan& p, Ten
   const operand at = s.writes(by_values(to));
   const auto tree = binder<accumulator_t<E>, over::values>(p, s, 0)(value);
   require_same_names(tree);
-  s.tiles = int(ceil_div(to.size(), values_a_tile));
-  p.add(s, values_body<E, std::remove_const_t<decltype(tree)>>{
-               at, to.size(), overhang_of(expr::extent_of(expr::by_reference<Tensor>(to))), tree});
+  const stored_values of{to.size(), blocks_of(expr::extent_of(expr::by_reference<Tensor>(to)))};
+  s.tiles = of.tiles();
+  p.add(s, values_body<E, std::remove_const_t<decltype(tree)>>{at, of, tree});
 }
 
 template <class T, class Value>
@@ -158,45 +154,47 @@ void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false>
 
 // ---- totals ----
 
-/// A number for each panel: the sum of a tree over it.
+/// A number for each panel: the sum of a tree over its rows. A tree of one number for each token has one row.
 template <class T, class Tree> struct panel_totals_body {
-  operand to;
-  std::int64_t features, tokens;
+  operand totals;
+  std::int64_t rows, tokens;
   Tree tree;
 
   void compute(tile const& t) const noexcept {
     const auto on_panel = on(tree, t);
-    *t.address<double>(to) =
+    *t.address<double>(totals) =
         kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
-            on_panel, features, tokens_of(t.index, tokens), t.index * panel_tokens);
+            on_panel, rows, tokens_of(t.index, tokens), t.index * panel_tokens);
   }
   void describe(tile const& t, task_description& d) const {
-    describe_reads(tree, t, 0, features, tokens_of(t.index, tokens), d);
-    d.write({to.owner, place_of(to, t), sizeof(double)});
+    describe_reads(tree, t, 0, rows, tokens_of(t.index, tokens), d);
+    d.write({totals.owner, place_of(totals, t), sizeof(double)});
   }
 };
 
 /// A number for each range of values: the sum of a tree over it.
 template <class T, class Tree> struct value_totals_body {
-  values_body<T, Tree> of;
+  operand totals;
+  stored_values of;
+  Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_values = on(of.tree, t);
+    const auto on_values = on(tree, t);
     using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
-    double& total = *t.address<double>(of.to);
-    if (!of.beyond.exists()) {
+    double& total = *t.address<double>(totals);
+    if (!of.blocks.overhangs()) {
       total = kernel::sum_values(on_values, of.size(t), of.first(t));
       return;
     }
     alignas(64) T value[values_a_tile];
     kernel::run_values(on_values, value, of.size(t), of.first(t));
-    of.beyond.clear(value, of.first(t), of.size(t));
+    of.blocks.clear_overhang(value, of.first(t), of.size(t));
     total = 0;
     for (std::int64_t i = 0; i < of.size(t); ++i) total += static_cast<double>(value[i]);
   }
   void describe(tile const& t, task_description& d) const {
-    describe_reads(of.tree, t, 0, of.size(t), 0, d);
-    d.write({of.to.owner, place_of(of.to, t), sizeof(double)});
+    describe_reads(tree, t, 0, of.size(t), 0, d);
+    d.write({totals.owner, place_of(totals, t), sizeof(double)});
   }
 };
 
@@ -219,13 +217,13 @@ operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) 
 /// The sum of an expression over matrices or vectors, which has a total of its own for each range of values.
 template <class T, class Node>
 operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
-  const std::int64_t count = expr::values_in(node);
+  const stored_values of{expr::values_in(node), blocks_of(size)};
   step_in_the_making s("total", cut::values);
-  s.tiles = int(ceil_div(count, values_a_tile));
+  s.tiles = of.tiles();
   const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
   const auto tree = binder<T, over::values>(p, s, 0)(node);
   require_same_names(tree);
-  p.add(s, value_totals_body<T, std::remove_const_t<decltype(tree)>>{{to, count, overhang_of(size), tree}});
+  p.add(s, value_totals_body<T, std::remove_const_t<decltype(tree)>>{to, of, tree});
   return to;
 }
 

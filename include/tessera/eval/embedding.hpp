@@ -27,9 +27,9 @@ namespace eval {
 
 /// A row of a table in some of its block columns.
 template <class Value, class Block>
-touched_bytes table_row(operand const& table, int lines, range some, std::int64_t id) {
+touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
   const std::int64_t at =
-      (id / Block::rows * lines + some.first) * Block::elements + id % Block::rows * Block::cols;
+      (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
   return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
           Block::cols * std::int64_t(sizeof(Value)), some.size(),
           Block::elements * std::int64_t(sizeof(Value))};
@@ -40,25 +40,25 @@ template <class T, class Value, class Block> struct row_gathering_body {
   operand y, table;
   std::int64_t features, tokens;
   std::int32_t const* ids;
-  int lines;  // block columns of the table
-  bool adds;
+  int block_cols;  // of the table
+  bool accumulates;
 
   void compute(tile const& t) const noexcept {
-    const range l = part_of(lines, t.part, t.parts);
+    const range l = part_of(block_cols, t.part, t.parts);
     kernels::embedding<simd::native, T, Block>::gather(
-        t.address<Value const>(table), lines, ids + t.index * panel_tokens, tokens_of(t.index, tokens), adds,
-        t.address<T>(y), features, l.first, l.last);
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
+        accumulates, t.address<T>(y), features, l.first, l.last);
   }
   void describe(tile const& t, task_description& d) const {
-    const range l = part_of(lines, t.part, t.parts);
+    const range l = part_of(block_cols, t.part, t.parts);
     const int live = tokens_of(t.index, tokens);
     for (int i = 0; i < live; ++i)
-      read_once(d, table_row<Value, Block>(table, lines, l, ids[t.index * panel_tokens + i]));
+      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
     const touched_bytes panel =
         part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
                          std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
     d.write(panel);
-    if (adds) d.read(panel);
+    if (accumulates) d.read(panel);
   }
 };
 
@@ -67,39 +67,44 @@ template <class T, class Value, class Block> struct row_scattering_body {
   operand table, y;
   std::int64_t features, tokens;
   std::int32_t const* ids;
-  int lines;
+  int block_cols;
 
   void compute(tile const& t) const noexcept {
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
       kernels::embedding<simd::native, T, Block>::scatter(
-          t.address<Value>(table), lines, ids + panel * panel_tokens, tokens_of(panel, tokens),
+          t.address<Value>(table), block_cols, ids + panel * panel_tokens, tokens_of(panel, tokens),
           t.address<T const>(y, panel), features, t.index);
   }
   void describe(tile const& t, task_description& d) const {
-    const auto line = int(t.index);
+    const auto column = int(t.index);
     std::vector<std::int32_t> rows(ids, ids + tokens);
     std::ranges::sort(rows);
     const auto repeated = std::ranges::unique(rows);
     rows.erase(repeated.begin(), repeated.end());
     for (const std::int32_t id : rows) {
-      d.write(table_row<Value, Block>(table, lines, {line, line + 1}, id));
+      d.write(table_row<Value, Block>(table, block_cols, {column, column + 1}, id));
       d.read(d.writes.back());
     }
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), line * Block::cols,
-                              std::min<std::int64_t>(features, (line + 1) * Block::cols),
+      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+                              std::min<std::int64_t>(features, (column + 1) * Block::cols),
                               tokens_of(panel, tokens)));
   }
 };
 
-/// Tokens at some positions of x to the tokens 0, 1, … of y, or back, where all others become zero. A tile is
-/// a panel of the result, or a range of its granules.
+/// Where chosen tokens go.
+enum class token_move : std::uint8_t {
+  gather,   // those at some positions become the tokens 0, 1, … of the result
+  scatter,  // the tokens 0, 1, … go to some positions of the result, where all others become zero
+};
+
+/// Moves tokens. A tile is a panel of the result, or a range of its granules.
 template <class T> struct token_choice_body {
   operand to, from;
   std::int64_t features, tokens;  // of the result
   std::int32_t const* positions;
   std::int64_t count;
-  bool back;
+  token_move move;
 
   range rows(tile const& t) const {
     const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
@@ -111,7 +116,7 @@ template <class T> struct token_choice_body {
     const range f = rows(t);
     const int live = tokens_of(t.index, tokens);
     T const* const source = t.address<T const>(from, 0);
-    if (back)
+    if (move == token_move::scatter)
       kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
                               t.address<T>(to), f.first, f.last);
     else
@@ -129,7 +134,7 @@ template <class T> struct token_choice_body {
       d.read({from.owner, from.at + std::uintptr_t(at) * sizeof(T), group * std::int64_t(sizeof(T)),
               ceil_div<std::int64_t>(f.size(), group), group * panel_tokens * std::int64_t(sizeof(T))});
     };
-    if (back) {
+    if (move == token_move::scatter) {
       const auto* at = std::lower_bound(positions, positions + count, first);
       for (; at < positions + count && *at < first + live; ++at) read(at - positions);
     } else {
@@ -170,7 +175,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   panel_matrix<T>* y;
   block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
-  bool adds;
+  bool accumulates;
 
   /// Throws shape_error.
   void check() const { require_table(operation, *table, *y, ids); }
@@ -182,7 +187,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     s.most_parts = table->pattern().block_cols();
     const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
     p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
-                                                 s.most_parts, adds});
+                                                 s.most_parts, accumulates});
   }
 };
 
@@ -216,13 +221,14 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   panel_matrix<T>* to;
   panel_matrix<T> const* from;
   std::span<std::int32_t const> positions;  // in the one that has more tokens
-  bool back;
+  token_move move;
 
   /// Throws shape_error.
   void check() const {
-    char const* const operation = back ? "scatter_tokens" : "gather_tokens";
-    auto const& few = back ? *from : *to;
-    auto const& many = back ? *to : *from;
+    const bool scatters = move == token_move::scatter;
+    char const* const operation = scatters ? "scatter_tokens" : "gather_tokens";
+    auto const& few = scatters ? *from : *to;
+    auto const& many = scatters ? *to : *from;
     if (to->features() != from->features() || few.tokens() != std::int64_t(positions.size()))
       throw shape_error(message("[", operation, "] there are ", positions.size(),
                                 " positions in an activation of ", many.features(),
@@ -232,7 +238,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
       throw shape_error(
           message("[", operation, "] the destination is also the source: tokens cannot move in place"));
     require_indices(operation, "tokens", positions, many.tokens());
-    for (std::size_t i = 1; back && i < positions.size(); ++i)
+    for (std::size_t i = 1; scatters && i < positions.size(); ++i)
       if (positions[i - 1] >= positions[i])
         throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
                                   ": positions must ascend"));
@@ -245,7 +251,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
     const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
     p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
-                                  std::int64_t(positions.size()), back});
+                                  std::int64_t(positions.size()), move});
   }
 };
 
@@ -282,7 +288,7 @@ auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> cons
 /// y(:, i) = x(:, positions[i]).
 template <element T>
 auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::int32_t const> positions) {
-  const eval::chosen_tokens<T> statement{&y, &x, positions, false};
+  const eval::chosen_tokens<T> statement{&y, &x, positions, eval::token_move::gather};
   statement.check();
   return statement;
 }
@@ -290,7 +296,7 @@ auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::
 /// x(:, positions[i]) = y(:, i), and zero at all other tokens. Positions must ascend.
 template <element T>
 auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std::int32_t const> positions) {
-  const eval::chosen_tokens<T> statement{&x, &y, positions, true};
+  const eval::chosen_tokens<T> statement{&x, &y, positions, eval::token_move::scatter};
   statement.check();
   return statement;
 }

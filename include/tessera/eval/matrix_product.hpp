@@ -14,9 +14,9 @@
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/matrix_product.hpp>
-#include <tessera/kernels/overhang.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 
 // matrix = a·b of matrices, at the blocks that the matrix stores.
@@ -49,7 +49,7 @@ TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b,
 template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
   operand to, a, b;
   kernels::block_index a_index, b_index;
-  kernels::overhang beyond;  // of c, with its index
+  kernels::block_grid result;  // the blocks of c
   int tiles;
   bool accumulates;
 
@@ -59,13 +59,13 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
     const range l = lines(t);
     T* const values = t.address<T>(to);
     for (int line = l.first; line < l.last; ++line) {
-      const kernels::block_line blocks = beyond.index.line(line);
+      const kernels::block_line blocks = result.index.line(line);
       if (!accumulates)
         std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
       kernels::matrix_product_row<T, Rows, Inner, Cols>(a_index, t.address<T const>(a), b_index,
-                                                        t.address<T const>(b), beyond.index, values, line);
+                                                        t.address<T const>(b), result.index, values, line);
     }
-    beyond.clear(values, l, {0, beyond.index.width()});
+    result.clear_overhang(values, l, {0, result.index.width()});
   }
 
   void describe(tile const& t, task_description& d) const {
@@ -75,13 +75,13 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
       return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
                            index.blocks(some.first, some.last) * bytes};
     };
-    const touched_bytes result = blocks_of(to, beyond.index, l, Rows * Cols);
+    const touched_bytes written = blocks_of(to, result.index, l, Rows * Cols);
     d.read(blocks_of(a, a_index, l, Rows * Inner));
-    d.write(result);
-    if (accumulates) d.read(result);
+    d.write(written);
+    if (accumulates) d.read(written);
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
     for (int line = l.first; line < l.last; ++line) {
-      const auto stored = beyond.index.line(line).all_columns();
+      const auto stored = result.index.line(line).all_columns();
       for (const int k : a_index.line(line).all_columns()) {
         const kernels::block_line right = b_index.line(k);
         for (int i = 0; i < right.count; ++i)
@@ -124,7 +124,7 @@ TESSERA_COLD void lower(
       .b = made.reads(all_of(b)),
       .a_index = index_of(a.pattern()),
       .b_index = index_of(b.pattern()),
-      .beyond = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
+      .result = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
       .tiles = made.tiles,
       .accumulates = Accumulates};
   if (overlap(body.to, body.a) || overlap(body.to, body.b))

@@ -31,10 +31,10 @@ class plan {
 
   /// Adds a step that body.compute(tile) computes and body.describe(tile, description) describes.
   template <class Body> void add(step_in_the_making const& made, Body const& body) {
-    constexpr bool fits = sizeof(Body) <= step::body_bytes && alignof(Body) <= 16;
-    static_assert(fits, "this statement has too many operands: split it, or name a part of it with local(…)");
-    static_assert(std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
-    if constexpr (fits) {
+    static_assert(sizeof(Body) <= step::body_bytes,
+                  "this statement has too many operands: split it, or name a part of it with local(…)");
+    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
+    if constexpr (sizeof(Body) <= step::body_bytes) {
       step& s = append(made);
       new (s.body) Body(body);
       s.compute = compute_body<Body>;

@@ -89,11 +89,11 @@ template <class T, class W> struct nonzeros_body {
 /// What products of all kinds have in common.
 template <class Types, class Tree> struct product_operands {
   using T = typename Types::accumulator;
-  operand to, x, weights;
+  operand to, x;
   kernels::block_index index;
   std::int64_t features, tokens;
   std::int64_t inner;  // features of x
-  operand sums;        // the kernel's own memory
+  operand sums;  // while not all of a row is added up: the kernel's own memory, or where the result will be
   int lines_together = 1;
   bool shares_fetching = false;  // parts of a panel fetch the next one together
   Tree tree;
@@ -106,7 +106,7 @@ template <class Types, class Tree> struct product_operands {
     const auto on_panel = on(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, lines_together);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
-        .weights = t.address<typename Types::weight const>(weights),
+        .weights = nullptr,
         .index = index,
         .x = t.address<X const>(x),
         .y = t.address<Y>(to),
@@ -130,8 +130,10 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// For blocks of this shape, in the order of the lines, with weights of so many bytes.
-  template <class Block> void describe(tile const& t, std::int64_t weight_bytes, task_description& d) const {
+  /// For blocks of this shape, whose weights W stand in the order of the lines.
+  template <class Block, class W>
+  void describe(tile const& t, operand const& weights, task_description& d) const {
+    constexpr std::int64_t weight_bytes = sizeof(W);
     const range lines = index.lines_of_part(t.part, t.parts, lines_together);
     const std::int64_t first = std::min<std::int64_t>(features, std::int64_t(lines.first) * Block::rows),
                        last = std::min<std::int64_t>(features, std::int64_t(lines.last) * Block::rows);
@@ -150,38 +152,37 @@ template <class Types, class Tree> struct product_operands {
 template <class Types, class Block, class Tree> struct product_body {
   using kernel = kernels::product_panel<simd::native, Types, Block, on_tile<Tree>>;
   product_operands<Types, Tree> of;
+  operand weights;  // blocks in the order of the lines: those of W, or of a copy of Wᵀ
 
   void compute(tile const& t) const noexcept {
-    const auto a = of.arguments(t);
+    auto a = of.arguments(t);
+    a.weights = t.address<typename Types::weight const>(weights);
     kernel::run(a);
     clear_padding(of.to, of.features, a.y);
   }
   void describe(tile const& t, task_description& d) const {
-    of.template describe<Block>(t, sizeof(typename Types::weight), d);
+    of.template describe<Block, typename Types::weight>(t, weights, d);
   }
 };
 
-/// The same for single elements that another step has ordered. Sums are kept where the result will be, if
-/// they can be.
+/// y = tree(W·x) with single elements that another step has ordered and widened to T.
 template <class Types, class Tree> struct ordered_product_body {
   using T = typename Types::accumulator;
   using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
   product_operands<Types, Tree> of;
-  bool sums_in_result;
+  operand ordered;
 
   kernels::nonzeros<T> nonzeros(tile const& t) const {
     return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
-            t.address<std::byte>(of.weights)};
+            t.address<std::byte>(ordered)};
   }
   void compute(tile const& t) const noexcept {
-    auto a = of.arguments(t);
-    if constexpr (std::is_same_v<T, typename Types::result>)
-      if (sums_in_result) a.sums = a.y;
+    const auto a = of.arguments(t);
     kernel::run(a, nonzeros(t));
     clear_padding(of.to, of.features, a.y);
   }
   void describe(tile const& t, task_description& d) const {
-    of.template describe<block_shape<1>>(t, sizeof(T), d);
+    of.template describe<block_shape<1>, T>(t, ordered, d);
   }
 };
 
@@ -192,23 +193,23 @@ inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Single elements are ordered for at least so many panels: fewer cost less than the copy.
 inline constexpr int fewest_panels_ordered = 4;
 
-/// Adds a step before the product that brings the blocks of W into the order of Wᵀ.
+/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, of which `index` is.
+/// Returns the copy.
 template <class W, class Block>
-void transpose_weights(plan& p, step_in_the_making& s, operand& weights, kernels::block_index& index) {
+operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
   step_in_the_making order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
   p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
-  index = index.in_order();
-  weights = s.reads(to);
+  return to;
 }
 
-/// Adds a step before the product that orders single elements.
+/// Adds a step before the product that orders single elements, and returns them.
 template <class T, class W>
-void order_weights(plan& p, step_in_the_making& s, operand& weights, kernels::block_index const& index,
-                   std::int64_t depth) {
+operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
+                        std::int64_t depth) {
   using nonzeros = kernels::nonzeros<T>;
   step_in_the_making order("order", cut::lines);
   order.when = timing::early;
@@ -217,12 +218,13 @@ void order_weights(plan& p, step_in_the_making& s, operand& weights, kernels::bl
   body.to = order.writes(p.run_memory(body.nonzeros({}).bytes()));
   order.reads(weights);
   p.add(order, body);
-  weights = s.reads(body.to);
+  return body.to;
 }
 
-/// Adds the step of a product, of which all is known but its engine and its order of weights.
+/// Adds the step of a product with the weights of W, of which the order of weights is still to be chosen.
 template <class Types, class Block, bool Transposed, class Tree>
-TESSERA_COLD void add_product(plan& p, step_in_the_making& s, product_operands<Types, Tree> of) {
+TESSERA_COLD void add_product(plan& p, step_in_the_making& s, operand const& weights,
+                              product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
   using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
@@ -232,20 +234,21 @@ TESSERA_COLD void add_product(plan& p, step_in_the_making& s, product_operands<T
       using body = ordered_product_body<Types, Tree>;
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
-      order_weights<T, W>(p, s, of.weights, of.index, of.inner);
-      body ordered{of, std::is_same_v<typename Types::activation, T> &&
-                           std::is_same_v<typename Types::result, T> && !reads_result};
-      ordered.of.lines_together = kernels::nonzeros<T>::group;
-      if (!ordered.sums_in_result)
-        ordered.of.sums = p.worker_memory(body::kernel::sums_bytes(ordered.nonzeros({})));
-      s.most_parts = ceil_div(of.index.lines(), ordered.of.lines_together);
-      return p.add(s, ordered);
+      of.lines_together = kernels::nonzeros<T>::group;
+      body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
+      const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
+                                  std::is_same_v<typename Types::result, T> && !reads_result;
+      made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+      s.most_parts = ceil_div(of.index.lines(), of.lines_together);
+      return p.add(s, made);
     }
 
-  if constexpr (Transposed)
-    transpose_weights<W, Block>(p, s, of.weights, of.index);
-  else
-    s.reads(of.weights);
+  operand in_order = weights;
+  if constexpr (Transposed) {
+    in_order = transposed_weights<W, Block>(p, weights, of.index);
+    of.index = of.index.in_order();
+  }
+  s.reads(in_order);
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
@@ -255,7 +258,7 @@ TESSERA_COLD void add_product(plan& p, step_in_the_making& s, product_operands<T
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
   s.most_parts = of.index.lines();
-  p.add(s, body{of});
+  p.add(s, body{of, in_order});
 }
 
 template <class E, class Node, class Matrix, bool Transposed, class X>
@@ -285,10 +288,9 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
   with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<W, x_element, E, By>;
     add_product<types, typename Matrix::tensor_type::block, Transposed, tree_type>(
-        p, s,
+        p, s, by_panel(matrix),
         {.to = to.at,
          .x = x,
-         .weights = by_panel(matrix),
          .index = index_of(matrix.pattern(), Transposed),
          .features = to.features,
          .tokens = to.tokens,

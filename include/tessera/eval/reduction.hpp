@@ -135,6 +135,7 @@ template <class E, class Op, class Argument> struct fold_to {
   Argument const& argument;
   operand to;
 
+  operand const& written() const { return to; }
   template <class Tree> auto of(Tree const& tree) const { return fold_of<E, Op, Tree>{to, tree}; }
   void follow(plan&) const {}
 };
@@ -142,21 +143,22 @@ template <class E, class Argument> struct token_sum_to {
   using accumulator = accumulator_t<E>;
   static constexpr bool over_features = false;
   Argument const& argument;
-  operand to;  // rows
+  operand rows;  // a sum of each panel
   operand sum;
   std::int64_t features, tokens;
   bool accumulates;
 
-  template <class Tree> auto of(Tree const& tree) const { return row_of<accumulator, Tree>{to, tree}; }
+  operand const& written() const { return rows; }
+  template <class Tree> auto of(Tree const& tree) const { return row_of<accumulator, Tree>{rows, tree}; }
   void follow(plan& p) const {
     step_in_the_making s("sum of rows", cut::lines);
     s.when = timing::late;
     s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
     s.writes(sum);
-    operand rows = to;
-    rows.touches = reach::everything;
-    s.reads(rows);
-    p.add(s, row_sum_body<E>{sum, rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)),
+    operand all_rows = rows;
+    all_rows.touches = reach::everything;
+    s.reads(all_rows);
+    p.add(s, row_sum_body<E>{sum, all_rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)),
                              accumulates});
   }
 };
@@ -191,8 +193,8 @@ TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& fi
                 "[in_one_pass] the reductions have different element types: bring them to one");
   const expr::extent size = expr::extent_of(first.argument);
   step_in_the_making s("reduction", cut::panels);
-  s.writes(first.to);
-  (s.writes(rest.to), ...);
+  s.writes(first.written());
+  (s.writes(rest.written()), ...);
   if (((expr::extent_of(rest.argument).features != size.features ||
         expr::extent_of(rest.argument).tokens != tokens) ||
        ...))

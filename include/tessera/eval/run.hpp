@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/eval/assignment.hpp>
 #include <tessera/eval/elementwise.hpp>
 #include <tessera/eval/matrix_product.hpp>
 #include <tessera/eval/plan.hpp>
@@ -20,12 +21,18 @@ concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
 namespace eval {
 
-/// Statements of a kind of their own, such as attention, lower themselves. For assignments, each kind of
-/// statement has an overload of `lower` in its file.
-template <class Statement>
-  requires requires(Statement const& s, plan& p) { s.lower(p); }
-void lower(plan& p, Statement const& s) {
-  s.lower(p);
+/// Adds the steps of a statement to a plan. One that is no assignment, such as attention, lowers itself. Each
+/// kind of assignment has an overload of `lower` in its file, which may be a user's.
+template <class Statement> void lower_statement(plan& p, Statement const& s) {
+  if constexpr (requires { s.lower(p); })
+    s.lower(p);
+  else if constexpr (requires { lower(p, s); })
+    lower(p, s);
+  else
+    static_assert(sizeof(Statement) == 0,
+                  "no kind of step computes this statement: one that is no assignment has a member `void "
+                  "lower(tessera::eval::plan&) const`, an assignment an overload of lower(plan&, statement) "
+                  "in the namespace of its tensors");
 }
 
 }  // namespace eval
@@ -36,7 +43,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   using statement_tag = void;
   std::optional<Statement> statement;
   void lower(eval::plan& p) const {
-    if (statement) eval::lower(p, *statement);
+    if (statement) eval::lower_statement(p, *statement);
   }
 };
 
@@ -59,7 +66,7 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
       "without a destination, is none");
   if constexpr ((runnable<Statement> && ...)) {
     eval::plan plan(ctx.runs_on());
-    (eval::lower(plan, statement), ...);
+    (eval::lower_statement(plan, statement), ...);
     plan.run(ctx);
   }
 }

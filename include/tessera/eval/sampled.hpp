@@ -15,8 +15,8 @@
 #include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/block_index.hpp>
-#include <tessera/kernels/overhang.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
 #include <tessera/kernels/transposition.hpp>
@@ -29,8 +29,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Tiles are ranges of block rows times ranges of block columns. Each regroups its columns of b for itself:
-/// what another core has just written is slower to come by.
+/// c = a·bᵀ at the blocks of `result`, or, if c is stored transposed, the blocks of `transposed_to` in memory
+/// of the run, from which each tile brings its own back to `to`. Tiles are ranges of block rows times ranges
+/// of block columns. Each regroups its columns of b for itself: what another core has just written is slower
+/// to come by.
 template <class Types, class Block> struct sampled_body {
   using A = typename Types::left;
   using B = typename Types::right;
@@ -38,19 +40,19 @@ template <class Types, class Block> struct sampled_body {
   using kernel = kernels::sampled_product<simd::native, Types, Block>;
 
   operand to, a, b;
-  operand transposed_to;            // where the product is computed if it is computed transposed
-  kernels::overhang beyond;         // of the product that is computed, with its index
+  operand transposed_to;            // c, if `to` is its transpose
+  kernels::block_grid result;       // the blocks of c
   std::int64_t a_stride, b_stride;  // elements from panel to panel
   std::int64_t tokens;
   operand scratch;
   int line_ranges, column_ranges, columns_together;
-  bool accumulates, transposes;
+  bool accumulates, transposes;  // to += …; to is cᵀ
 
   range lines(tile const& t) const {
-    return beyond.index.lines_of_part(int(t.index) / column_ranges, line_ranges);
+    return result.index.lines_of_part(int(t.index) / column_ranges, line_ranges);
   }
   range columns(tile const& t) const {
-    const int width = beyond.index.width();
+    const int width = result.index.width();
     const range groups =
         part_of(ceil_div(width, columns_together), int(t.index) % column_ranges, column_ranges);
     return {std::min(width, groups.first * columns_together),
@@ -60,13 +62,13 @@ template <class Types, class Block> struct sampled_body {
 
   kernels::sampled_arguments<Types> arguments(tile const& t) const {
     const range l = lines(t), c = columns(t);
-    return {.index = beyond.index,
+    return {.index = result.index,
             .a = t.address<A const>(a),
             .b = t.address<B const>(b),
             .a_stride = a_stride,
             .b_stride = b_stride,
-            .rows = round_up<std::int64_t>(beyond.rows, granule),
-            .cols = round_up<std::int64_t>(beyond.cols, granule),
+            .rows = round_up<std::int64_t>(result.rows, granule),
+            .cols = round_up<std::int64_t>(result.cols, granule),
             .values = t.address<T>(transposes ? transposed_to : to),
             .first_line = l.first,
             .last_line = l.last,
@@ -84,7 +86,7 @@ template <class Types, class Block> struct sampled_body {
   }
   /// What follows the kernel.
   void finish(tile const& t, kernels::sampled_arguments<Types> const& now) const noexcept {
-    beyond.clear(now.values, lines(t), columns(t));
+    result.clear_overhang(now.values, lines(t), columns(t));
     if (transposes)
       kernels::transpose_blocks_back<simd::native, Block>(now.index, now.values, t.address<T>(to),
                                                           now.first_line, now.last_line, now.first_col,
@@ -102,12 +104,12 @@ template <class Types, class Block> struct sampled_body {
         const std::uintptr_t at = x.at + std::uintptr_t(panel * stride) * sizeof(E);
         if (first < last) d.read(part_of_panel<E>(x.owner, at, first, last, live));
       };
-      rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, beyond.rows);
-      rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, beyond.cols);
+      rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, result.rows);
+      rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
     constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
     for (int line = l.first; line < l.last; ++line) {
-      const kernels::block_line blocks = beyond.index.line(line);
+      const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
         if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
         const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
@@ -134,7 +136,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
       .a = s.reads(all_of(a)),
       .b = s.reads(all_of(b)),
       .transposed_to = {},
-      .beyond = {index_of(to.pattern(), transposes), a.features(), b.features(), Block::rows, Block::cols},
+      .result = {index_of(to.pattern(), transposes), a.features(), b.features(), Block::rows, Block::cols},
       .a_stride = a.panel_stride(),
       .b_stride = b.panel_stride(),
       .tokens = a.tokens(),
@@ -144,7 +146,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
       .columns_together = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
       .accumulates = accumulates,
       .transposes = transposes};
-  kernels::block_index const& index = of.beyond.index;
+  kernels::block_index const& index = of.result.index;
   if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
 
   // A tile for each worker: of lines, which regroup all of b, and of columns where few lines would be left.

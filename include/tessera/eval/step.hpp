@@ -30,9 +30,10 @@ enum class reach : std::uint8_t { same_tile, everything };
 
 /// Memory that a step reads or writes.
 struct operand {
-  std::uintptr_t at;   // an address, or the offset in memory that is not the user's
-  std::size_t stride;  // bytes from tile to tile; 0: the same for all
-  std::size_t bytes;   // all of it
+  std::uintptr_t at;  // an address, or the offset in memory that is not the user's
+  std::size_t
+      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
+  std::size_t bytes;  // of the whole operand
   memory owner;
   reach touches;
 

@@ -10,7 +10,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// What the tiles of a run are made for, and by what they are multiplied.
 struct machine {
   int workers = 1;  // tasks that it computes at the same time
-  engine_set engines = {};
+  engine_set engines = all_engines;
   cpu_family family = cpu_family::other;  // by which it chooses among its engines
 };
 

@@ -12,7 +12,7 @@
 #include <tessera/simd/simd.hpp>
 
 // Moves between the rows of a dense table in blocks and the tokens of panels. Lines are block columns of the
-// table: `Block::cols` features of the panel, so that what a line touches of both fits the L1. Rows of the
+// table: `Block::cols` features of the panel, so that what a column touches of both fits the L1. Rows of the
 // table lie across a panel: as many tokens and features as a register has lanes are transposed in registers,
 // what is left is moved number by number.
 
@@ -21,21 +21,25 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 template <class Arch, class T, class Block> struct embedding {
   using sum = accumulator_t<T>;
 
-  /// Features line · Block::cols … of row `id` of a table with `lines` block columns.
-  template <class Value> static Value* row(Value* table, std::int64_t lines, std::int64_t line, int id) {
-    return table + ((id / Block::rows) * lines + line) * Block::elements + id % Block::rows * Block::cols;
+  /// Features column · Block::cols … of row `id` of a table.
+  template <class Value>
+  static Value* row(Value* table, std::int64_t block_cols, std::int64_t column, int id) {
+    return table + ((id / Block::rows) * block_cols + column) * Block::elements +
+           id % Block::rows * Block::cols;
   }
 
-  /// y(:, t) = row ids[t] of the table, or y(:, t) += it, for the tokens of a panel and lines [first, last).
+  /// y(:, t) = row ids[t] of the table, or y(:, t) += it, for the tokens of a panel and block columns [first,
+  /// last).
   template <class Value>
-  static void gather(Value const* table, std::int64_t lines, std::int32_t const* ids, int tokens, bool adds,
-                     T* y, std::int64_t features, int first, int last) noexcept {
-    for (std::int64_t line = first; line < last; ++line) {
-      const std::int64_t feature = line * Block::cols;
+  static void gather(Value const* table, std::int64_t block_cols, std::int32_t const* ids, int tokens,
+                     bool accumulates, T* y, std::int64_t features, int first, int last) noexcept {
+    for (std::int64_t column = first; column < last; ++column) {
+      const std::int64_t feature = column * Block::cols;
       const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
       const auto row_of = [&](int t) TESSERA_INLINE_LAMBDA {
-        Value const* const from = row(table, lines, line, ids[t]);
-        if (line + 1 < last) simd::prefetch<1>(from + Block::elements);  // the same row of the next line
+        Value const* const from = row(table, block_cols, column, ids[t]);
+        if (column + 1 < last)
+          simd::prefetch<1>(from + Block::elements);  // this row of the next block column
         return from;
       };
       int t = 0;
@@ -43,21 +47,21 @@ template <class Arch, class T, class Block> struct embedding {
         for (; t + lanes <= tokens; t += lanes) {
           Value const* from[lanes];
           unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
-          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, adds, y, feature + f, t);
+          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, accumulates, y, feature + f, t);
         }
       for (; t < tokens; ++t) {
         Value const* const from = row_of(t);
         for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
-          to = T((adds ? sum(to) : sum(0)) + sum(from[f]));
+          to = T((accumulates ? sum(to) : sum(0)) + sum(from[f]));
         });
       }
     }
   }
 
-  /// Row ids[t] of the table += y(:, t), in the order of the tokens of a panel, at one line.
-  static void scatter(sum* table, std::int64_t lines, std::int32_t const* ids, int tokens, T const* y,
-                      std::int64_t features, std::int64_t line) noexcept {
-    const std::int64_t feature = line * Block::cols;
+  /// Row ids[t] of the table += y(:, t), in the order of the tokens of a panel, in one block column.
+  static void scatter(sum* table, std::int64_t block_cols, std::int32_t const* ids, int tokens, T const* y,
+                      std::int64_t features, std::int64_t column) noexcept {
+    const std::int64_t feature = column * Block::cols;
     const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
     int t = 0;
     if (in_tiles && height == Block::cols)
@@ -66,12 +70,12 @@ template <class Arch, class T, class Block> struct embedding {
           tile all = load_tile(y, feature + f, t);
           simd::transpose<sum, Arch>(all.r);
           for (int i = 0; i < lanes; ++i) {
-            sum* const to = row(table, lines, line, ids[t + i]) + f;
+            sum* const to = row(table, block_cols, column, ids[t + i]) + f;
             (batch::load_unaligned(to) + batch(all.r[i])).store_unaligned(to);
           }
         }
     for (; t < tokens; ++t) {
-      sum* const to = row(table, lines, line, ids[t]);
+      sum* const to = row(table, block_cols, column, ids[t]);
       for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
     }
   }
@@ -97,13 +101,13 @@ template <class Arch, class T, class Block> struct embedding {
 
   /// Features f … of each row to features `feature` … of so many tokens.
   template <class Value>
-  TESSERA_INLINE static void gather_tile(Value const* const (&from)[lanes], int f, bool adds, T* y,
+  TESSERA_INLINE static void gather_tile(Value const* const (&from)[lanes], int f, bool accumulates, T* y,
                                          std::int64_t feature, int token) {
     tile all;
     unroll<lanes>([&](auto i)
                       TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
     simd::transpose<sum, Arch>(all.r);
-    if (adds) {
+    if (accumulates) {
       const tile old = load_tile(y, feature, token);
       unroll<lanes>([&](auto i)
                         TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
@@ -115,7 +119,7 @@ template <class Arch, class T, class Block> struct embedding {
     });
   }
 
-  /// Calls visit(f, y(feature + f, t)) for the `height` features of a line: lane by lane if it begins with
+  /// Calls visit(f, y(feature + f, t)) for the `height` features of a column: lane by lane if it begins with
   /// one.
   template <class Value, class Visit>
   TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,

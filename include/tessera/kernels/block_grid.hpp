@@ -10,25 +10,25 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What the blocks of a matrix (rows, cols) hold beyond its last row and column: always zero, whatever a
-/// kernel has computed there.
-struct overhang {
+/// The stored blocks of a matrix (rows, cols). Blocks may overhang its last row and column: values there are
+/// always zero, and cleared after a kernel that has written them.
+struct block_grid {
   block_index index{};
   std::int64_t rows = 0, cols = 0;
   int block_rows = 1, block_cols = 1;
 
-  bool exists() const { return rows % block_rows != 0 || cols % block_cols != 0; }
+  bool overhangs() const { return rows % block_rows != 0 || cols % block_cols != 0; }
 
-  /// Clears it in the blocks of some lines that lie in some block columns; `values` are the matrix's.
-  template <class T> void clear(T* values, range lines, range columns) const noexcept {
-    if (!exists()) return;
+  /// Clears overhanging values in the blocks of some lines and block columns; `values` are the matrix's.
+  template <class T> void clear_overhang(T* values, range lines, range columns) const noexcept {
+    if (!overhangs()) return;
     for (int line = lines.first; line < lines.last; ++line)
       clear_line(values, line, columns, 0, index.blocks() * elements());
   }
 
-  /// Clears it among `count` values; `values` is the one with number `first`.
-  template <class T> void clear(T* values, std::int64_t first, std::int64_t count) const noexcept {
-    if (!exists()) return;
+  /// Clears overhanging values among `count` values, of which `values` points to the one numbered `first`.
+  template <class T> void clear_overhang(T* values, std::int64_t first, std::int64_t count) const noexcept {
+    if (!overhangs()) return;
     const std::int64_t end = first + count;
     for (int line = index.line_of(first / elements());
          line < index.lines() && index.blocks_before(line) * elements() < end; ++line)

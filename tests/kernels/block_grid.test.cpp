@@ -9,7 +9,7 @@
 #include <tessera/core/bfloat16.hpp>
 #include <tessera/core/float16.hpp>
 #include <tessera/core/range.hpp>
-#include <tessera/kernels/overhang.hpp>
+#include <tessera/kernels/block_grid.hpp>
 
 using namespace tessera;
 
@@ -38,7 +38,7 @@ template <class T> struct matrix {
     }
     values.assign(columns.size() * std::size_t(elements), T(1));
   }
-  kernels::overhang beyond() const {
+  kernels::block_grid grid() const {
     using kernels::block_index;
     return {dense ? block_index::dense(lines, width, columns.data())
                   : block_index::sparse(lines, width, starts.data(), columns.data()),
@@ -74,15 +74,15 @@ TEST_CASE_TEMPLATE("overhang: blocks of some lines and columns keep what lies in
                    double, bfloat16, float16) {
   for_each_matrix([](auto... sizes) {
     matrix<T> m(sizes...);
-    const kernels::overhang beyond = m.beyond();
-    CHECK(beyond.exists() == (m.rows % m.block_rows != 0 || m.cols % m.block_cols != 0));
+    const kernels::block_grid grid = m.grid();
+    CHECK(grid.overhangs() == (m.rows % m.block_rows != 0 || m.cols % m.block_cols != 0));
     for (const int line : {0, m.lines / 2, m.lines - 1, m.lines})
       for (const int column : {0, m.width / 2, m.width - 1, m.width}) {
         // Of four pieces around a corner one by one.
         for (const range lines : {range{0, line}, range{line, m.lines}})
           for (const range columns : {range{0, column}, range{column, m.width}}) {
             std::fill(m.values.begin(), m.values.end(), T(1));
-            beyond.clear(m.values.data(), lines, columns);
+            grid.clear_overhang(m.values.data(), lines, columns);
             REQUIRE(m.values == m.cleared([&](int i, int j) {
               return i >= lines.first && i < lines.last && j >= columns.first && j < columns.last;
             }));
@@ -95,14 +95,14 @@ TEST_CASE_TEMPLATE("overhang: some values keep what lies inside the matrix", T, 
                    float16) {
   for_each_matrix([](auto... sizes) {
     matrix<T> m(sizes...);
-    const kernels::overhang beyond = m.beyond();
+    const kernels::block_grid grid = m.grid();
     const std::vector<T> all_cleared = m.cleared([](int, int) { return true; });
     const auto count = std::int64_t(m.values.size());
     for (const std::int64_t piece : {count, std::int64_t(1), std::int64_t(7), std::int64_t(64)}) {
       std::fill(m.values.begin(), m.values.end(), T(1));
       for (std::int64_t first = 0; first < count; first += piece) {
         const std::int64_t last = std::min(count, first + piece);
-        beyond.clear(m.values.data() + first, first, last - first);
+        grid.clear_overhang(m.values.data() + first, first, last - first);
         REQUIRE(std::equal(m.values.begin(), m.values.begin() + last, all_cleared.begin()));
         REQUIRE(std::all_of(m.values.begin() + last, m.values.end(), [](T v) { return v == T(1); }));
       }

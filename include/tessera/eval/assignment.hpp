@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <tessera/core/config.hpp>
+#include <tessera/eval/operands.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+// activation = expression, or a number for each token = expression. Which kind of step computes the expression
+// is found by argument-dependent lookup of lower_to(plan, destination, expression): here, in the file of the
+// kind, or in a user's.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
