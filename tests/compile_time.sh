@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 echo '#include <xsimd/xsimd.hpp>' >"$work/xsimd.cpp"
 echo '#include <tessera/tessera.hpp>' >"$work/tessera.cpp"
 files=("$work/xsimd.cpp")
-for pair in "include/tessera/tessera.hpp $work/tessera.cpp" "examples/1_multiply.cpp $source_dir/examples/1_multiply.cpp"; do
+tutorial=examples/tutorials/1_multiply.cpp
+for pair in "include/tessera/tessera.hpp $work/tessera.cpp" "$tutorial $source_dir/$tutorial"; do
   read -r needed file <<<"$pair"
   if [ -e "$source_dir/$needed" ]; then files+=("$file"); else echo "skipped: there is no $needed yet"; fi
 done

@@ -21,7 +21,7 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 
-#include "../../examples/support/digits.hpp"
+#include "../../examples/tutorials/support/digits.hpp"
 
 // An epoch of an MLP on digits: MNIST, or made-up ones. Its three layers are written as what they compute.
 

@@ -3,7 +3,7 @@
 # choose learning rates. Prints the last validation loss of each. The sparse ones have four times the steps,
 # which take about as long.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 
 out=${1:-runs/sweep-$(date +%s)}
 

@@ -57,7 +57,7 @@ struct lesson {
 
 int main() {
   // Characters are numbered in the order of their codes.
-  const std::string source = io::read_file("examples/3_character_model.cpp");
+  const std::string source = io::read_file("examples/tutorials/3_character_model.cpp");
   std::string alphabet = source;
   std::sort(alphabet.begin(), alphabet.end());
   alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());

@@ -2,7 +2,7 @@
 
 // Tutorial 1: a block-sparse matrix times an activation.
 //
-//   g++ -std=c++20 -O3 -march=native -I include examples/1_multiply.cpp -pthread && ./a.out
+//   g++ -std=c++20 -O3 -march=native -I include examples/tutorials/1_multiply.cpp -pthread && ./a.out
 
 #include <iostream>
 
