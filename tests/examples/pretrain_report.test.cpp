@@ -212,6 +212,6 @@ TEST_CASE("run folder: a name is one folder and must be possible to make") {
   s.out = folder / "file";
   for (const char* name : {"", "a"}) {
     s.name = name;
-    CHECK(error_of<tessera::io_error>([&] { (void)make_run_folder(s); }).find("[--out] " + s.out) == 0);
+    CHECK(error_of<tessera::io_error>([&] { (void)make_run_folder(s); }).find("[make " + s.out) == 0);
   }
 }

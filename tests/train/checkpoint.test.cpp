@@ -134,22 +134,6 @@ TEST_CASE("checkpoint: a folder that holds something else stays as it is") {
   CHECK(loaded == first);
 }
 
-TEST_CASE("checkpoint: a slash at the end and links mean the folder itself") {
-  const scratch_folder scratch;
-  const everything first(1), second(2), third(3);
-  first.save(scratch / "step/");
-  std::filesystem::create_directory_symlink(scratch / "step", scratch / "latest");
-  for (everything const* each : {&second, &third}) {
-    each->save(each == &second ? scratch / "step/" : scratch / "latest");
-    everything loaded(4);
-    loaded.load(scratch / "step");
-    CHECK(loaded == *each);
-  }
-  CHECK(std::filesystem::is_symlink(scratch / "latest"));
-  CHECK(std::distance(std::filesystem::directory_iterator(scratch / "step"), {}) == 2);
-  CHECK(std::distance(std::filesystem::directory_iterator(scratch / ""), {}) == 2);
-}
-
 TEST_CASE("checkpoint: truncated or missing files are refused and change nothing") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors",

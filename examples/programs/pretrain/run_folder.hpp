@@ -5,8 +5,8 @@
 #include <string>
 #include <system_error>
 
-#include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/io/json.hpp>
 
 #include "format.hpp"
@@ -23,31 +23,24 @@ inline std::string describe(settings const& s) {
          (s.only == "dense" || !s.static_pattern ? "" : "-static");
 }
 
-/// Makes the empty folder of a new run, --out/NAME; never one that exists. Without --name, the first free
+/// Makes the empty folder of a new run, --out/NAME, never one that exists. Without --name, the first free
 /// number is put behind the description. Throws option_error for a name that is taken or no name, io_error if
 /// the folder cannot be made.
 inline std::filesystem::path make_empty_folder(settings const& s) {
   namespace fs = std::filesystem;
+  using tessera::io::make_folder;
   if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
     refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
-  std::error_code failure;
-  const auto made = [&](fs::path const& folder) {
-    const bool is_new = fs::create_directory(folder, failure);
-    if (std::error_code unknown; failure && !fs::exists(folder, unknown))
-      throw tessera::io_error("[--out] " + folder.string() + " cannot be made: " + failure.message());
-    return is_new;
-  };
-  fs::create_directories(s.out, failure);  // if this fails, so does what follows
   if (!s.name.empty()) {
     const fs::path folder = fs::path(s.out) / s.name;
-    if (!made(folder))
+    if (!make_folder(folder.string()))
       refuse("--name",
              folder.string() + " exists already; choose another name, or --resume " + folder.string());
     return folder;
   }
   for (int number = 1;; ++number) {
     const fs::path folder = fs::path(s.out) / (describe(s) + "-" + std::to_string(number));
-    if (made(folder)) return folder;
+    if (make_folder(folder.string())) return folder;
   }
 }
 

@@ -19,6 +19,7 @@
 #include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/safetensors.hpp>
@@ -26,7 +27,6 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
-#include <tessera/train/folder_in_the_making.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/parameters.hpp>
 
@@ -46,6 +46,11 @@ inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 2;  // 1 had no checksums and no sizes of sparse matrices
 
 namespace detail {
+
+// The files of a checkpoint.
+inline constexpr char const *tensors_file = "tensors.safetensors", *state_file = "state.json";
+inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
+inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
 /// What decides about the last bits of results of a model.
 template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
@@ -149,12 +154,12 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
       optimizer.kept);
   tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
-  const std::string place = detail::folder_meant(folder);
-  const detail::folder_in_the_making made(place);
-  io::write_safetensors(detail::tensors_path(made.path()), tensors.all(), tensors.metadata,
-                        io::checksums::in_metadata);
-  io::write_atomically(detail::state_path(made.path()), text);
-  made.replace(place);
+  io::write_folder_atomically(folder, {detail::tensors_file, detail::state_file},
+                              [&](std::string const& partial) {
+                                io::write_safetensors(detail::tensors_path(partial), tensors.all(),
+                                                      tensors.metadata, io::checksums::in_metadata);
+                                io::write_atomically(detail::state_path(partial), text);
+                              });
 }
 
 /// A checkpoint, open to be read. Whatever is wrong is an io_error, thrown before anything is changed.
