@@ -1,5 +1,5 @@
 #!/bin/bash
-# The runs behind docs/sweep.md: trainings of a fixed number of steps, far shorter than the default, that
+# The runs behind docs/experiments/learning_rates.md: trainings of a fixed number of steps, far shorter than the default, that
 # choose learning rates. Prints the last validation loss of each. The sparse ones have four times the steps,
 # which take about as long.
 set -euo pipefail
