@@ -135,7 +135,7 @@ template <class T> job cross_entropy(workload const& what) {
     }
   };
   auto p = std::make_shared<classified>(what);
-  return p->timed([p] { nn::cross_entropy<T>().forward(p->y, p->targets, 1, p->saved, p->pass); },
+  return p->timed([p] { nn::cross_entropy<T>().forward(p->y, p->targets, 1, &p->y, p->saved, p->pass); },
                   [p](auto f, auto t) {
                     double sum = 0;
                     for (std::int64_t i = 0; i < p->x.features(); ++i) sum += std::exp(double(p->x(i, t)));

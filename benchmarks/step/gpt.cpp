@@ -87,7 +87,7 @@ template <class Block> struct gpt_trainer {
     m.final_norm.measure(saved.top, saved.final_norm, pass());
     run(ctx, saved.logits = table * m.final_norm.value(saved.top, saved.final_norm));
     static_cast<void>(nn::cross_entropy<float>().forward(saved.logits, targets, double(targets.size()),
-                                                         saved.loss, pass()));
+                                                         &saved.logits, saved.loss, pass()));
     const auto n = pass().borrow(m.config.hidden), dn = pass().borrow(m.config.hidden);
     run(ctx, *n = m.final_norm.value(saved.top, saved.final_norm), *dn = transposed(table) * saved.logits,
         gradients.token_embedding.table += sampled(saved.logits * transposed(*n)));

@@ -62,7 +62,7 @@ template <class Block> struct digit_network {
     nn::fit(s.h2, second.weight.rows(), x.tokens());
     nn::fit(s.y, third.weight.rows(), x.tokens());
     run(p.ctx, s.h1 = relu(first.value(x)), s.h2 = relu(second.value(s.h1)), s.y = third.value(s.h2));
-    return nn::cross_entropy<float>().forward(s.y, labels, double(x.tokens()), s.loss, p);
+    return nn::cross_entropy<float>().forward(s.y, labels, double(x.tokens()), &s.y, s.loss, p);
   }
   /// What is 0 behind a relu was not positive before.
   void backward(panel_matrix<float> const& x, saved& s, gradients& g, nn::pass<float> const& p) const {
@@ -185,8 +185,8 @@ template <class Block> struct mlp_trainer {
                    gradients.first.bias = sum_tokens(saved.dh1));
              })},
             {"loss", epoch([this](std::int64_t) {
-               static_cast<void>(
-                   cross_entropy<float>().forward(saved.y, labels, mlp_shape::batch, saved.loss, pass()));
+               static_cast<void>(cross_entropy<float>().forward(saved.y, labels, mlp_shape::batch, &saved.y,
+                                                                saved.loss, pass()));
              })},
             {"optimizer", epoch([this](std::int64_t) { update(); })}};
   }

@@ -68,7 +68,7 @@ int main() {
     run(ctx, x = x * (1.0 / 255));
     nn::set_zero(gradients);
     net.forward(x, y, saved, pass);
-    const double mean = loss.forward(y, labels, batch, loss_saved, pass);  // y becomes its own gradient
+    const double mean = loss.forward(y, labels, batch, /*gradient, in place*/ &y, loss_saved, pass);
     net.backward(x, saved, y, nullptr, gradients, pass);
     train::update_parameters(ctx, optimizer, net, gradients, state, /*learning rate*/ 0.05);
     if (policy.due(step + 1)) {

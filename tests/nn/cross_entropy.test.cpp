@@ -22,16 +22,27 @@ double plain_loss(panel_matrix<double> const& logits, std::vector<std::int32_t> 
   return loss;
 }
 
-TEST_CASE("cross_entropy: the loss is that of the definition and its gradient overwrites the logits") {
+TEST_CASE("cross_entropy: the loss is that of the definition and its gradient goes where it is told") {
   trial t({0, 83});
   panel_matrix<double> logits(37, 83);
   support::fill(logits, 1);
   const auto targets = support::some_ids(83, 37, 1);
   nn::cross_entropy<double>::saved saved;
   const double count = 100;
-  panel_matrix<double> gradient = logits;
-  const double loss = nn::cross_entropy<double>().forward(gradient, targets, count, saved, t.pass());
+  const panel_matrix<double> before = logits;
+  panel_matrix<double> gradient(37, 83), in_place = logits;
+  const auto forward = [&](panel_matrix<double> const& of, panel_matrix<double>* to) {
+    return nn::cross_entropy<double>().forward(of, targets, count, to, saved, t.pass());
+  };
+  const double loss = forward(logits, &gradient);
   CHECK(loss == doctest::Approx(plain_loss(logits, targets) / count).epsilon(1e-13));
+  CHECK(forward(logits, nullptr) == loss);
+  CHECK(forward(in_place, &in_place) == loss);
+  const auto same = [](panel_matrix<double> const& a, panel_matrix<double> const& b) {
+    return std::equal(a.data(), a.data() + a.stored_features() * a.panels() * panel_tokens, b.data());
+  };
+  CHECK(same(logits, before));
+  CHECK(same(in_place, gradient));
   CHECK(support::gradient_error(
             37 * 83, [&](auto k) -> double& { return logits(k / 83, k % 83); },
             [&](auto k) { return gradient(k / 83, k % 83); },
@@ -46,28 +57,30 @@ TEST_CASE("cross_entropy: large logits do not overflow") {
   logits(2, 0) += 1e4;
   nn::cross_entropy<double>::saved saved;
   const std::vector<std::int32_t> targets{2, 0, 1};
-  CHECK(nn::cross_entropy<double>().forward(logits, targets, 1, saved, t.pass()) ==
+  CHECK(nn::cross_entropy<double>().forward(logits, targets, 1, nullptr, saved, t.pass()) ==
         doctest::Approx(2 * std::log(5.0)));
 }
 
 TEST_CASE("cross_entropy: targets must be classes and as many as tokens") {
   trial t({0, 3});
-  panel_matrix<double> logits(5, 3);
+  panel_matrix<double> logits(5, 3), dlogits(5, 3);
   nn::cross_entropy<double>::saved saved;
   const auto loss = [&](std::vector<std::int32_t> const& targets) {
-    return nn::cross_entropy<double>().forward(logits, targets, 3, saved, t.pass());
+    return nn::cross_entropy<double>().forward(logits, targets, 3, &dlogits, saved, t.pass());
   };
   CHECK_THROWS_WITH_AS(loss({0, 5, 1}),
                        "[cross_entropy] index 1 is 5 but there are 5 classes: 0 … 4 are possible",
                        shape_error);
   CHECK_THROWS_AS(loss({0, 1}), shape_error);
+  dlogits = panel_matrix<double>(5, 2);
+  CHECK_THROWS_AS(loss({0, 1, 2}), shape_error);
 }
 
 TEST_CASE("cross_entropy: no tokens have no loss") {
   trial t({0, 3});
   panel_matrix<double> logits(5, 0);
   nn::cross_entropy<double>::saved saved;
-  CHECK(nn::cross_entropy<double>().forward(logits, {}, 0, saved, t.pass()) == 0);
+  CHECK(nn::cross_entropy<double>().forward(logits, {}, 0, nullptr, saved, t.pass()) == 0);
 }
 
 TEST_CASE("counted_tokens: positions with a target are chosen in order") {

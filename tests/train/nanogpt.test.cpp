@@ -87,7 +87,7 @@ struct bigram {
   double forward(ids inputs, ids targets, saved& s, nn::pass<float> const& p, double count) const {
     nn::fit(s.logits, next.table.cols(), p.tokens());
     next.forward(inputs, s.logits, p);
-    return nn::cross_entropy<float>().forward(s.logits, targets, count, s.loss, p);
+    return nn::cross_entropy<float>().forward(s.logits, targets, count, &s.logits, s.loss, p);
   }
   void backward(ids inputs, saved const& s, bigram& g, nn::pass<float> const& p) const {
     next.backward(inputs, s.logits, g.next, p);

@@ -54,17 +54,18 @@ class counted_tokens {
 };
 
 /// The mean of -log softmax(logits)[target] over tokens.
-///   logits (classes, tokens)   targets (tokens), 0 … classes - 1
-/// In training the gradient by the logits, (softmax - one-hot) loss_scale / count, overwrites them.
+///   logits, dlogits (classes, tokens)   targets (tokens), 0 … classes - 1
 template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
   };
 
   /// Returns the sum over these tokens divided by `count`: their number, or that of all micro-batches of a
-  /// step. Subtracts the largest logit first, so that exp cannot overflow; the logits are gone afterwards.
-  double forward(panel_matrix<T>& logits, std::span<std::int32_t const> targets, double count, saved& s,
-                 pass<T> const& p) const {
+  /// step. Subtracts the largest logit first, so that exp cannot overflow.
+  ///   dlogits   is to become the gradient by the logits, (softmax - one-hot) loss_scale / count. Null in an
+  ///             evaluation; &logits, if they are not read again, takes no memory for a second panel_matrix.
+  double forward(panel_matrix<T> const& logits, std::span<std::int32_t const> targets, double count,
+                 panel_matrix<T>* dlogits, saved& s, pass<T> const& p) const {
     const std::int64_t tokens = logits.tokens();
     if (std::int64_t(targets.size()) != tokens)
       throw shape_error(message("[cross_entropy] ", targets.size(), " targets for ", tokens, " tokens"));
@@ -83,7 +84,7 @@ template <element T> struct cross_entropy {
     // In one run, so that a panel stays in the cache.
     run(p.ctx, in_one_pass(s.picked = sum_features(scores * one_hot), s.largest = max_features(scores)),
         s.sum = sum_features(shifted),
-        when(p.what_for == purpose::training, [&] { return logits = shifted * scale - one_hot * slope; }));
+        when(dlogits, [&] { return *dlogits = shifted * scale - one_hot * slope; }));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
   }
 };

@@ -98,7 +98,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
     typename stack<T, transformer>::saved blocks;
     counted_tokens targets;
     typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after forward their gradient
+    panel_matrix<T> logits;  // after forward in training their gradient
     typename cross_entropy<T>::saved loss;
   };
   using gradients = encoder<accumulator_t<T>, Block, Op>;
@@ -145,7 +145,8 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
     fit(s.logits, config.vocabulary, top.tokens());
     head.forward(token_embedding.table, top, s.logits, s.head, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(),
-                                      count > 0 ? count : static_cast<double>(s.targets.count()), s.loss, p);
+                                      count > 0 ? count : static_cast<double>(s.targets.count()),
+                                      p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
   /// Fills s.top (hidden, tokens), what the encoder makes of each token.

@@ -36,7 +36,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
     typename stack<T, transformer>::saved blocks;
     counted_tokens targets;
     typename layer_norm<T>::saved final_norm;
-    panel_matrix<T> logits;  // after forward their gradient
+    panel_matrix<T> logits;  // after forward in training their gradient
     typename cross_entropy<T>::saved loss;
   };
   using gradients = gpt<accumulator_t<T>, Block, Op>;
@@ -78,7 +78,8 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
     compute_top(ids, s, p);
     compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(),
-                                      count > 0 ? count : static_cast<double>(s.targets.count()), s.loss, p);
+                                      count > 0 ? count : static_cast<double>(s.targets.count()),
+                                      p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
   /// Adds the gradients of what forward returned; forward must have been in training.
