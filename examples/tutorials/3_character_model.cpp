@@ -24,7 +24,9 @@ constexpr std::int64_t context_length = 64, sequences_a_step = 16;
 struct lesson {
   std::vector<std::int32_t> const& text;
   train::training<model, train::adamw>& student;
-  nn::pass<float> const& pass;
+  context& ctx;
+  sequences batch = sequences::of_equal_length(sequences_a_step, context_length);
+  nn::workspace<float> room{};
   model::saved saved{};
   std::vector<std::int32_t> ids{}, targets{};
 
@@ -40,9 +42,10 @@ struct lesson {
       ids.insert(ids.end(), first, first + context_length);
       targets.insert(targets.end(), first + 1, first + context_length + 1);
     }
+    const auto pass = student.pass(ctx, batch, room);
     const double loss = student.model.forward(ids, targets, saved, pass, /*divide the sum by*/ 1);
     student.model.backward(ids, saved, student.gradients, pass);
-    return {loss, context_length * sequences_a_step};
+    return {loss, pass.tokens(), pass.loss_scale};
   }
 
   void stepped(train::step_report const& report) {
@@ -74,12 +77,9 @@ int main() {
   model gpt(shape, /*seed*/ 1);
 
   context ctx;
-  nn::workspace<float> room;
-  const auto batch = sequences::of_equal_length(sequences_a_step, context_length);
-  const nn::pass<float> pass{ctx, batch, room};
   train::training student(gpt, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
                           train::evolving_pattern{.interval = 40, .steps = 600, .share = 0.3, .seed = 1});
-  lesson course{text, student, pass};
+  lesson course{text, student, ctx};
   train::run_training(ctx, student, {.steps = 600, .clip = 1},
                       train::warmed_up<train::cosine>{20, {4e-3, 4e-4, 580}}, course);
 
@@ -93,7 +93,7 @@ int main() {
       ids.push_back(static_cast<std::int32_t>(alphabet.find(c)));
     const auto one = sequences::of_equal_length(1, static_cast<std::int64_t>(length));
     const std::vector<std::int32_t> last{static_cast<std::int32_t>(length) - 1};
-    gpt.predict(ids, last, logits, course.saved, {ctx, one, room, nn::purpose::evaluation});
+    gpt.predict(ids, last, logits, course.saved, {ctx, one, course.room, nn::purpose::evaluation});
     std::int32_t best = 0;
     for (std::int32_t c = 1; c < shape.vocabulary; ++c)
       if (logits(c, 0) > logits(best, 0)) best = c;

@@ -63,6 +63,47 @@ TEST_CASE(
   CHECK(t.scaling.scale == 128);
 }
 
+TEST_CASE("loss scaling: gradients that were multiplied by another scale are an error before the optimizer") {
+  context ctx(1);
+  toy::model<float> m;
+  training<float> t(m, {});
+  t.scaling = train::loss_scaling::adaptive();
+  const auto before = m;
+  const auto with = [&](double first, double second) {
+    return error_of<option_error>([&] {
+      train::train_step(ctx, t, 2, 1, 0.01, [&](int i) {
+        return toy::accumulate(ctx, t.model, t.gradients, 1, 40, i == 0 ? first : second);
+      });
+    });
+  };
+  CHECK(with(1, 256) ==
+        "[train] step 0, micro-batch 0: its gradients were multiplied by 1, but the loss scale is 256: let "
+        "training::pass make the pass, and return {loss, tokens, pass.loss_scale}");
+  CHECK(with(256, 512).find("step 0, micro-batch 1: its gradients were multiplied by 512") !=
+        std::string::npos);
+  CHECK(toy::same_bits(m, before));
+  CHECK(t.state.updates == 0);
+  CHECK(t.so_far.step == 0);
+  CHECK(with(256, 256).empty());
+  CHECK(t.so_far.step == 1);
+}
+
+TEST_CASE("loss scaling: the pass of a training has its scale and the number of the next step") {
+  context ctx(1);
+  toy::model<float> m;
+  training<float> t(m, {});
+  t.scaling = train::loss_scaling::adaptive(64, 1);
+  const auto batch = sequences::of_equal_length(2, 3);
+  nn::workspace<float> room;
+  step(ctx, t);
+  const nn::pass<float> pass = t.pass(ctx, batch, room, 7);
+  CHECK(&pass.batch == &batch);
+  CHECK(pass.what_for == nn::purpose::training);
+  CHECK(pass.seed == 7);
+  CHECK(pass.step == 1);
+  CHECK(pass.loss_scale == 128);
+}
+
 TEST_CASE("loss scaling: a scale that does not adapt, or cannot become smaller, makes it an error") {
   context ctx(1);
   toy::model<float> m;

@@ -60,7 +60,7 @@ train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename mo
   run(ctx, e = e * loss_scale);
   run(ctx, g.down += e * transposed(h), dz = (transposed(m.down) * e) * derivative<ops::relu>(z));
   run(ctx, g.up += sampled(dz * transposed(x)), g.bias += sum_tokens(dz));
-  return {loss, tokens};
+  return {loss, tokens, loss_scale};
 }
 
 template <class Tensor> bool same_bits(Tensor const& a, Tensor const& b) {

@@ -75,7 +75,7 @@ class model {
   /// Makes gradients and moments; what follows needs them.
   virtual void begin_training(train::adamw const& optimizer) = 0;
   /// As evaluate, and adds the gradients.
-  virtual double learn(examples const& shown, std::int64_t step) = 0;
+  virtual train::token_loss learn(examples const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
                                     training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;

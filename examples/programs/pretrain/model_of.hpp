@@ -27,15 +27,14 @@ template <class Element, class Block> class model_of final : public model {
   std::vector<float> logits(std::span<token const> inputs) override {
     const auto window = tessera::sequences::of_equal_length(1, std::ssize(inputs));
     const std::array last{static_cast<std::int32_t>(inputs.size() - 1)};
-    network_.predict(inputs, last, logits_, saved_, pass(window, nn::purpose::evaluation));
+    network_.predict(inputs, last, logits_, saved_, evaluation(window));
     std::vector<float> all;
     for (std::int64_t i = 0; i < logits_.features(); ++i) all.push_back(static_cast<float>(logits_(i, 0)));
     return all;
   }
 
   double evaluate(examples const& shown) override {
-    return network_.forward(shown.inputs, shown.targets, saved_, pass(shown.windows, nn::purpose::evaluation),
-                            1);
+    return network_.forward(shown.inputs, shown.targets, saved_, evaluation(shown.windows), 1);
   }
 
   void begin_training(train::adamw const& optimizer) override {
@@ -44,11 +43,11 @@ template <class Element, class Block> class model_of final : public model {
     if (std::is_same_v<Element, tessera::float16>) training_->scaling = train::loss_scaling::adaptive();
   }
 
-  double learn(examples const& shown, std::int64_t step) override {
-    const auto p = pass(shown.windows, nn::purpose::training, step);
+  train::token_loss learn(examples const& shown) override {
+    const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
     const double loss = network_.forward(shown.inputs, shown.targets, saved_, p, 1);
     network_.backward(shown.inputs, saved_, training_->gradients, p);
-    return loss;
+    return {loss, p.tokens(), p.loss_scale};
   }
 
   std::int64_t steps_within(double seconds, train::planned_run const& planned,
@@ -72,10 +71,8 @@ template <class Element, class Block> class model_of final : public model {
  private:
   using network = nn::gpt<Element, Block>;
 
-  double loss_scale() const { return training_ ? training_->scaling.scale : 1; }
-
-  nn::pass<Element> pass(tessera::sequences const& windows, nn::purpose why, std::int64_t step = 0) {
-    return {ctx_, windows, room_, why, seed_, static_cast<std::uint64_t>(step), loss_scale()};
+  nn::pass<Element> evaluation(tessera::sequences const& windows) {
+    return {ctx_, windows, room_, nn::purpose::evaluation};
   }
 
   tessera::context& ctx_;

@@ -82,7 +82,7 @@ class training_run final : public training_program {
   train::token_loss accumulate(std::int64_t step, int) override {
     sample_batch(text_.training, asked().context, asked().seed, static_cast<std::uint64_t>(step), inputs_,
                  targets_);
-    return {model_->learn({windows_, inputs_, targets_}, step), windows_.tokens()};
+    return model_->learn({windows_, inputs_, targets_});
   }
 
   train::token_loss evaluate() override {

@@ -13,7 +13,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides them by it
 /// again. A step whose gradients are not finite is skipped and halves the scale; `interval` good steps in a
 /// row double it.
-///   accumulate(…) gives `scale` to the passes it makes: nn::pass::loss_scale
+///   training::pass makes passes with `scale`; train_step refuses gradients of another one
 struct loss_scaling {
   double scale = 1;           // a power of two: multiplying by it rounds nothing
   std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error

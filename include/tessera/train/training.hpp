@@ -14,6 +14,7 @@
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/loss_scaling.hpp>
@@ -27,6 +28,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct token_loss {
   double sum = 0;
   std::int64_t tokens = 0;
+  double loss_scale = 1;  // what their gradients were multiplied by: nn::pass::loss_scale
 
   double mean() const { return sum / static_cast<double>(tokens); }
   token_loss& operator+=(token_loss const& more) {
@@ -64,6 +66,15 @@ template <class Model, class Optimizer> struct training {
         gradients(nn::zeros_like(trained)),
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained)) {}
+
+  /// A pass of the next step.
+  ///   seed   of what depends on chance: dropout
+  template <element T>
+  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room,
+                   std::uint64_t seed = 0) const {
+    const auto step = static_cast<std::uint64_t>(so_far.step);
+    return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale};
+  }
 };
 
 struct step_report {
@@ -75,16 +86,26 @@ struct step_report {
 };
 
 /// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
-/// t.gradients, multiplied by t.scaling.scale, and returns that sum; clipping of the mean; the optimizer; the
-/// pattern, when it is due. Throws error, with the model as it was, if the loss or a gradient is not finite.
-/// With a scale that adapts, gradients that are not finite only skip the optimizer.
+/// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
+/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if a scale is
+/// another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
+/// are not finite only skip the optimizer.
 template <class Model, class Optimizer, class Accumulate>
 step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_batches, double clip,
                        double rate, Accumulate&& accumulate) {
   t.trained_on = ctx.runs_on();
   nn::set_zero(t.gradients);
   token_loss loss;
-  for (int i = 0; i < micro_batches; ++i) loss += accumulate(i);
+  for (int i = 0; i < micro_batches; ++i) {
+    const token_loss more = accumulate(i);
+    if (more.loss_scale != t.scaling.scale)
+      throw option_error(message("[train] step ", t.so_far.step, ", micro-batch ", i,
+                                 ": its gradients were multiplied by ", more.loss_scale,
+                                 ", but the loss scale is ", t.scaling.scale,
+                                 ": let training::pass make the pass, and return {loss, tokens, "
+                                 "pass.loss_scale}"));
+    loss += more;
+  }
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
