@@ -18,7 +18,7 @@ template <class T> using training = train::training<toy::model<T>, train::adamw>
 
 /// A step whose gradients are not finite if `spoiled`.
 template <class T> train::step_report step(context& ctx, training<T>& t, bool spoiled = false) {
-  return train::train_step(ctx, t, 1, 1, 0.01, [&](int) {
+  return train::train_step(ctx, t, {0.01, 1}, [&](int) {
     const auto loss =
         toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.so_far.step), 40, t.scaling.scale);
     if (spoiled) t.gradients.bias[1] = std::numeric_limits<float>::infinity();
@@ -71,7 +71,7 @@ TEST_CASE("loss scaling: gradients that were multiplied by another scale are an 
   const auto before = m;
   const auto with = [&](double first, double second) {
     return error_of<option_error>([&] {
-      train::train_step(ctx, t, 2, 1, 0.01, [&](int i) {
+      train::train_step(ctx, t, {0.01, 1, 2}, [&](int i) {
         return toy::accumulate(ctx, t.model, t.gradients, 1, 40, i == 0 ? first : second);
       });
     });

@@ -48,7 +48,7 @@ template <class Model> struct trainee {
     const nn::pass<float> pass{ctx, batch, room};
     std::vector<pretrain::token> inputs(std::size_t(batch.tokens())), targets(inputs.size());
     for (std::int64_t step = 0; step < steps; ++step)
-      train::train_step(ctx, training, 1, clip, rates.rate(step), [&](int) {
+      train::train_step(ctx, training, {rates.rate(step), clip}, [&](int) {
         pretrain::sample_batch(text, window_tokens, seed, std::uint64_t(step), inputs, targets);
         const double loss = model.forward(inputs, targets, saved, pass, 1);
         model.backward(inputs, saved, training.gradients, pass);

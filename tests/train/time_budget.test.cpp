@@ -60,14 +60,18 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
   toy::model<float> m, untouched;
   train::training<toy::model<float>, Optimizer> t(m, Optimizer{.weight_decay = 0.1}),
       fresh(untouched, Optimizer{.weight_decay = 0.1});
+  t.policy = {.interval = 3, .steps = 100, .share = 0.5};
+  t.scaling = train::loss_scaling::adaptive(64, 2);
   int calls = 0;
   const auto work = [&](int i) {
     ++calls;
-    return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 64);
+    return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 64, t.scaling.scale);
   };
   CHECK(train::steps_within(0.01, ctx, t, {1, 1, 1e-2, 3, 0.5}, work) >= 1);
   CHECK(calls >= 8);
   CHECK(toy::same_bits(t, fresh));
+  CHECK(t.scaling.scale == 64);
+  CHECK(t.scaling.good_steps == 0);
   for (auto const* like : {&t.gradients, &t.state.kept[0]})
     CHECK(like->up.pattern().serial() == t.model.up.pattern().serial());
   for (const float g : t.gradients.up) CHECK(g == 0);

@@ -24,7 +24,7 @@ const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4,
 template <class Model>
 train::step_report step(context& ctx, training_of<Model>& t, int micro_batches = 1, double clip = 1) {
   const auto key = std::uint64_t(t.so_far.step);
-  return train::train_step(ctx, t, micro_batches, clip, 0.01, [&](int i) {
+  return train::train_step(ctx, t, {0.01, clip, micro_batches}, [&](int i) {
     return toy::accumulate(ctx, t.model, t.gradients, 8 * key + std::uint64_t(i), 70 + 20 * i);
   });
 }
@@ -58,8 +58,8 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
     loss += toy::accumulate(ctx, t.model, t.gradients, 2, 30);
     return loss;
   };
-  const auto one = train::train_step(ctx, a, 1, 1, 0.01, [&](int) { return twice(a); });
-  const auto two = train::train_step(ctx, b, 2, 1, 0.01, [&](int i) {
+  const auto one = train::train_step(ctx, a, {0.01, 1}, [&](int) { return twice(a); });
+  const auto two = train::train_step(ctx, b, {0.01, 1, 2}, [&](int i) {
     return toy::accumulate(ctx, b.model, b.gradients, i == 0 ? 1 : 2, i == 0 ? 70 : 30);
   });
   CHECK(one.loss == two.loss);
@@ -76,7 +76,8 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   const double at = moved.bias[3], slope = (loss_at(at + 1e-5) - loss_at(at - 1e-5)) / 2e-5;
   moved.bias[3] = at;
   train::training<toy::model<double>, train::adamw> c(moved, {});
-  train::train_step(ctx, c, 1, 0, 0, [&](int) { return toy::accumulate(ctx, moved, c.gradients, 1, 70); });
+  train::train_step(ctx, c, {.rate = 0},
+                    [&](int) { return toy::accumulate(ctx, moved, c.gradients, 1, 70); });
   CHECK(c.gradients.bias[3] / 70 == doctest::Approx(slope).epsilon(1e-6));
   CHECK(c.state.kept[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
@@ -165,7 +166,7 @@ TEST_CASE("training: what is not finite ends the run by name and leaves the mode
   const model before = m;
   const auto with = [&](double loss, float gradient, std::int64_t tokens) {
     return error_of<error>([&] {
-      train::train_step(ctx, t, 1, 1, 0.01, [&](int) {
+      train::train_step(ctx, t, {0.01, 1}, [&](int) {
         t.gradients.bias[0] = gradient;
         return train::token_loss{loss, tokens};
       });

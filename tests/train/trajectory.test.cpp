@@ -142,7 +142,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
     const sequences batch = batch_of(recorded, std::int64_t(step));
     const nn::pass<typename Model::value_type> pass{ctx, batch, room};
     const train::step_report report = train::train_step(
-        ctx, t, 1, optimizer.at("clip").as_number(), optimizer.at("learning_rate").as_number(), [&](int) {
+        ctx, t, {optimizer.at("learning_rate").as_number(), optimizer.at("clip").as_number()}, [&](int) {
           const double loss = model.forward({inputs}, targets, saved, pass, 1);
           model.backward({inputs}, saved, t.gradients, pass);
           return train::token_loss{loss, saved.targets.count()};

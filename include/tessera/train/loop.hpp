@@ -58,7 +58,7 @@ stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_setti
   };
   while (!ended()) {
     const double start = now();
-    const step_report report = train_step(ctx, t, settings.micro_batches, settings.clip, rates.rate(p.step),
+    const step_report report = train_step(ctx, t, {rates.rate(p.step), settings.clip, settings.micro_batches},
                                           [&](int i) { return program.accumulate(p.step, i); });
     p.seconds += now() - start;
     program.stepped(report);

@@ -34,7 +34,7 @@ struct planned_run {
 /// caches, and the small activations of a new model are quicker through some functions (xsimd's erf, hence
 /// gelu, takes a short cut below 2/3). Updates of the pattern are timed apart.
 ///   To be called once, before the first step: schedules, patterns and a resumed run depend on numbers of
-///   steps alone.
+///   steps alone. Throws what train_step throws, and leaves the training half trained then.
 ///   accumulate   as for train_step, with the data of any one step
 template <class Model, class Optimizer, class Accumulate, class Clock = steady_clock>
 std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer>& t,
@@ -42,16 +42,13 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over some of them
   constexpr double share = 0.05;                    // of the time
   const Model first(t.model);
+  const progress so_far = t.so_far;
+  const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
   for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
-    nn::set_zero(t.gradients);
-    token_loss loss;
-    for (int i = 0; i < planned.micro_batches; ++i) loss += accumulate(i);
-    const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
-    const double norm = measure(ctx, t.gradients).norm / divisor;
-    update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state,
-                      planned.rate * std::min(1.0, (step + 1.0) / rise),
-                      clipping_factor(norm, planned.clip) / divisor);
+    gradient_step(ctx, t,
+                  {planned.rate * std::min(1.0, (step + 1.0) / rise), planned.clip, planned.micro_batches},
+                  accumulate);
     ends.push_back(now());
   }
   const std::size_t half = ends.size() / 2;
@@ -74,6 +71,8 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       first);
   t.gradients = nn::zeros_like(t.model);
   t.state = initial_state<Optimizer>(t.model);
+  t.so_far = so_far;
+  t.scaling = scaling;
 
   const double updates = std::min(static_cast<double>(planned.updates) * update_time,
                                   seconds * update_time / (step_time + update_time));

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -21,22 +23,10 @@
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/step_hook.hpp>
+#include <tessera/train/token_loss.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Losses of some tokens, added up.
-struct token_loss {
-  double sum = 0;
-  std::int64_t tokens = 0;
-  double loss_scale = 1;  // what their gradients were multiplied by: nn::pass::loss_scale
-
-  double mean() const { return sum / static_cast<double>(tokens); }
-  token_loss& operator+=(token_loss const& more) {
-    sum += more.sum;
-    tokens += more.tokens;
-    return *this;
-  }
-};
 
 /// How far a run is.
 struct progress {
@@ -77,6 +67,13 @@ template <class Model, class Optimizer> struct training {
   }
 };
 
+/// How a step is taken.
+struct step_settings {
+  double rate;            // learning rate
+  double clip = 0;        // longest gradient; 0: any
+  int micro_batches = 1;  // whose gradients are added up
+};
+
 struct step_report {
   std::int64_t step;  // of this step: 0 is the first
   double loss;        // mean over its tokens
@@ -85,18 +82,16 @@ struct step_report {
   bool skipped = false;  // the gradients were not finite, and the loss scale has been halved
 };
 
-/// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
-/// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
-/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if a scale is
-/// another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
-/// are not finite only skip the optimizer.
-template <class Model, class Optimizer, class Accumulate>
-step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_batches, double clip,
-                       double rate, Accumulate&& accumulate) {
+/// One step but for the pattern, which stays as it is: see train_step.
+template <class Model, class Optimizer, class Accumulate, class... Hooks>
+step_report gradient_step(context& ctx, training<Model, Optimizer>& t, step_settings const& how,
+                          Accumulate&& accumulate, Hooks&&... hooks) {
+  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
+                "a hook of the training step derives from train::step_hook");
   t.trained_on = ctx.runs_on();
   nn::set_zero(t.gradients);
-  token_loss loss;
-  for (int i = 0; i < micro_batches; ++i) {
+  token_loss loss{0, 0, t.scaling.scale};
+  for (int i = 0; i < how.micro_batches; ++i) {
     const token_loss more = accumulate(i);
     if (more.loss_scale != t.scaling.scale)
       throw option_error(message("[train] step ", t.so_far.step, ", micro-batch ", i,
@@ -106,6 +101,7 @@ step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_ba
                                  "pass.loss_scale}"));
     loss += more;
   }
+  (hooks.accumulated(ctx, t, loss), ...);
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
@@ -117,13 +113,27 @@ step_report train_step(context& ctx, training<Model, Optimizer>& t, int micro_ba
   } else {
     require_finite(t.so_far.step, loss.mean(), size);
     size.norm /= divisor;
-    update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, rate,
-                      clipping_factor(size.norm, clip) / divisor);
+    const auto update = [&] {
+      update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
+                        clipping_factor(size.norm, how.clip) / divisor);
+    };
+    detail::update_inside(ctx, t, update, hooks...);
     t.scaling.succeeded();
   }
-
-  step_report report{t.so_far.step++, loss.mean(), size.norm, rate, {}, skips};
   t.so_far.tokens += loss.tokens;
+  return {t.so_far.step++, loss.mean(), size.norm, how.rate, {}, skips};
+}
+
+/// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
+/// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
+/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if a scale is
+/// another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
+/// are not finite only skip the optimizer.
+///   hooks   what else is done after accumulating and around the optimizer: train::step_hook
+template <class Model, class Optimizer, class Accumulate, class... Hooks>
+step_report train_step(context& ctx, training<Model, Optimizer>& t, step_settings const& how,
+                       Accumulate&& accumulate, Hooks&&... hooks) {
+  step_report report = gradient_step(ctx, t, how, accumulate, hooks...);
   if (t.policy.due(t.so_far.step))
     std::apply(
         [&](auto&... kept) {
