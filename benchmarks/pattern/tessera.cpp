@@ -11,6 +11,8 @@
 #include <harness/operands.hpp>
 
 #include <tessera/nn/parameter.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 
 // A whole update of a pattern as a training makes it: 30 % of the blocks are pruned by norm, as many grow at
@@ -30,7 +32,8 @@ template <class Block> struct weights {
 
 template <class Block> struct evolving_weights {
   train::evolving_pattern policy{.interval = 1, .steps = 1'000'000'000, .share = 0.3, .seed = 5};
-  weights<Block> first, model, gradient, mean, square;
+  weights<Block> first, model, gradient;
+  train::optimizer_state<train::adamw, weights<Block>> state;
   train::explored_blocks explored;
   std::vector<char> stays;  // by slot of `first`
   std::int64_t done = 0;
@@ -39,12 +42,11 @@ template <class Block> struct evolving_weights {
       : first{weights_of<Block>(what)},
         model(first),
         gradient(first),
-        mean(first),
-        square(first),
+        state{{first, first}, 0},
         explored(train::explore(model)),
         stays(remaining()) {}
 
-  void update() { train::evolve(policy, done++, explored, model, gradient, mean, square); }
+  void update() { train::evolve(policy, done++, explored, model, gradient, state); }
 
   /// What the first update leaves, by sorting.
   std::vector<char> remaining() const {
@@ -67,7 +69,7 @@ template <class Block> struct evolving_weights {
   checked_value element(std::int64_t i, std::int64_t j) const {
     const std::int64_t slot = first.w.pattern().find(int(i / Block::rows), int(j / Block::cols));
     double sum = 0;
-    for (auto const* of : {&model, &gradient, &mean, &square}) sum += double(of->w(i, j));
+    for (auto const* of : {&model, &gradient, &state.kept[0], &state.kept[1]}) sum += double(of->w(i, j));
     return {sum, slot >= 0 && stays[std::size_t(slot)] ? 4 * double(first.w(i, j)) : 0, 0};
   }
 };

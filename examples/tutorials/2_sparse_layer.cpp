@@ -11,6 +11,7 @@
 #include <tessera/nn/mlp.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 
 #include "support/digits.hpp"
@@ -72,7 +73,7 @@ int main() {
     net.backward(x, saved, y, nullptr, gradients, pass);
     train::update_parameters(ctx, optimizer, net, gradients, state, /*learning rate*/ 0.05);
     if (policy.due(step + 1)) {
-      train::evolve(policy, step + 1, explored, net, gradients, state.kept[0]);
+      train::evolve(policy, step + 1, explored, net, gradients, state);
       std::printf("step %4lld  loss %.3f  %2.0f %% of the blocks tried so far\n",
                   static_cast<long long>(step + 1), mean, 100 * explored.share());
     }

@@ -38,7 +38,7 @@ TEST_CASE("time budget: steps are the budget divided by the mean time of the lat
 TEST_CASE("time budget: updates of the pattern take their part of it") {
   context ctx(1);
   toy::model<float> m;
-  train::training<toy::model<float>, train::adamw> t(m, {});
+  train::training<toy::model<float>, train::adamw> t(m, {}, {.interval = 1, .steps = 1, .share = 0.5});
   // Asked before and after each step and each of two updates: here an update takes as long as a step.
   struct ticking {
     double* time;
@@ -47,7 +47,7 @@ TEST_CASE("time budget: updates of the pattern take their part of it") {
   const auto work = [](int) { return train::token_loss{1, 1}; };
   double time = 0;
   const auto steps = [&](std::int64_t updates) {
-    return train::steps_within(100, ctx, t, {.updates = updates, .prune_share = 0.5}, work, ticking{&time});
+    return train::steps_within(100, ctx, t, {.updates = updates}, work, ticking{&time});
   };
   CHECK(steps(0) == 100);
   CHECK(steps(20) == 80);
@@ -58,16 +58,16 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
                    train::sgd) {
   context ctx(1);
   toy::model<float> m, untouched;
-  train::training<toy::model<float>, Optimizer> t(m, Optimizer{.weight_decay = 0.1}),
-      fresh(untouched, Optimizer{.weight_decay = 0.1});
-  t.policy = {.interval = 3, .steps = 100, .share = 0.5};
+  const train::evolving_pattern policy{.interval = 1, .steps = 1, .share = 0.5};
+  train::training<toy::model<float>, Optimizer> t(m, Optimizer{.weight_decay = 0.1}, policy),
+      fresh(untouched, Optimizer{.weight_decay = 0.1}, policy);
   t.scaling = train::loss_scaling::adaptive(64, 2);
   int calls = 0;
   const auto work = [&](int i) {
     ++calls;
     return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 64, t.scaling.scale);
   };
-  CHECK(train::steps_within(0.01, ctx, t, {1, 1, 1e-2, 3, 0.5}, work) >= 1);
+  CHECK(train::steps_within(0.01, ctx, t, {1, 1, 1e-2, 3}, work) >= 1);
   CHECK(calls >= 8);
   CHECK(toy::same_bits(t, fresh));
   CHECK(t.scaling.scale == 64);

@@ -73,8 +73,9 @@ template <class T, class Block> bool same_bits(model<T, Block> const& a, model<T
   return same_bits(a.up, b.up) && same_bits(a.bias, b.bias) && same_bits(a.down, b.down);
 }
 
-template <class Model, class Optimizer>
-bool same_bits(train::training<Model, Optimizer> const& a, train::training<Model, Optimizer> const& b) {
+template <class Model, class Optimizer, class Policy>
+bool same_bits(train::training<Model, Optimizer, Policy> const& a,
+               train::training<Model, Optimizer, Policy> const& b) {
   bool same = same_bits(a.model, b.model) && a.state.updates == b.state.updates && a.explored == b.explored &&
               a.so_far.step == b.so_far.step && a.so_far.tokens == b.so_far.tokens;
   for (std::size_t i = 0; i < a.state.kept.size(); ++i)

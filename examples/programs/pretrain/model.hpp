@@ -77,7 +77,7 @@ class model {
   /// As evaluate, and adds the gradients.
   virtual train::token_loss learn(examples const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
-                                    training_program& program) = 0;
+                                    train::evolving_pattern const& patterns, training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;
   virtual void save(std::string const& folder, tessera::io::json program) const = 0;
   virtual void resume(train::checkpoint const& from) = 0;

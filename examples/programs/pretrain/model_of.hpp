@@ -51,7 +51,8 @@ template <class Element, class Block> class model_of final : public model {
   }
 
   std::int64_t steps_within(double seconds, train::planned_run const& planned,
-                            training_program& program) override {
+                            train::evolving_pattern const& patterns, training_program& program) override {
+    training_->policy = patterns;
     return train::steps_within(seconds, ctx_, *training_, planned,
                                [&](int i) { return program.accumulate(0, i); });
   }

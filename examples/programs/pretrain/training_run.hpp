@@ -43,8 +43,8 @@ class training_run final : public training_program {
     settings const& s = asked();
     record_.steps = s.steps;
     if (s.steps > 0) return;
-    const train::planned_run planned{1, s.clip, variant_.lr, evolves() ? s.updates : 0, s.prune_share};
-    record_.steps = model_->steps_within(s.time.count(), planned, *this);
+    const train::planned_run planned{1, s.clip, variant_.lr, evolves() ? s.updates : 0};
+    record_.steps = model_->steps_within(s.time.count(), planned, patterns(1), *this);
     tessera::tensor_memory::reset_peak();
   }
   /// Goes on from a checkpoint.
@@ -65,8 +65,7 @@ class training_run final : public training_program {
     how.loop.evaluate_every = s.eval_every > 0 ? s.eval_every : share(evaluations);
     how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
     how.rates = rates();
-    if (evolves())
-      how.patterns = {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
+    if (evolves()) how.patterns = patterns(steps);
     const train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->so_far();
     // Ended, by what was asked for only now, where it had been interrupted.
@@ -135,6 +134,12 @@ class training_run final : public training_program {
 
   settings const& asked() const { return origin_.asked; }
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
+
+  /// How patterns evolve in a run of so many steps.
+  train::evolving_pattern patterns(std::int64_t steps) const {
+    settings const& s = asked();
+    return {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
+  }
 
   train::warmed_up<train::cosine> rates() const {
     const auto warmup = static_cast<std::int64_t>(asked().warmup * static_cast<double>(record_.steps));

@@ -47,8 +47,9 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 
 /// Trains from where t is until something says stop, and ends with a checkpoint and, unless interrupted, an
 /// evaluation. A run that has ended before does nothing. `now` is only asked for how long steps took.
-template <class Model, class Optimizer, schedule Schedule, trainable Program, class Clock = steady_clock>
-stop_reason run_training(context& ctx, training<Model, Optimizer>& t, loop_settings const& settings,
+template <class Model, class Optimizer, class Policy, schedule Schedule, trainable Program,
+          class Clock = steady_clock>
+stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
                          Schedule const& rates, Program& program, Clock&& now = {}) {
   progress& p = t.so_far;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -26,18 +25,18 @@ struct planned_run {
   double clip = 0;           // longest gradient
   double rate = 0;           // highest learning rate
   std::int64_t updates = 0;  // of the pattern, at most one a step
-  double prune_share = 0;    // of the first of them
 };
 
 /// How many steps fit into a time, at least one. Trains for a twentieth of the time, and puts everything
 /// back: the training is as new afterwards. The second half of these steps counts: the first ones warm
 /// caches, and the small activations of a new model are quicker through some functions (xsimd's erf, hence
-/// gelu, takes a short cut below 2/3). Updates of the pattern are timed apart.
+/// gelu, takes a short cut below 2/3). Updates of the pattern are timed apart, as t.policy makes one before
+/// the first step.
 ///   To be called once, before the first step: schedules, patterns and a resumed run depend on numbers of
 ///   steps alone. Throws what train_step throws, and leaves the training half trained then.
 ///   accumulate   as for train_step, with the data of any one step
-template <class Model, class Optimizer, class Accumulate, class Clock = steady_clock>
-std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer>& t,
+template <class Model, class Optimizer, class Policy, class Accumulate, class Clock = steady_clock>
+std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer, Policy>& t,
                           planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {
   constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over some of them
   constexpr double share = 0.05;                    // of the time
@@ -58,11 +57,9 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   double update_time = 0;
   if (planned.updates > 0) {
     explored_blocks explored = t.explored;
-    const evolving_pattern once{.interval = 1, .steps = 1, .share = planned.prune_share};
     for (int warm = 0; warm < 2; ++warm) {
       const double start = now();
-      std::apply([&](auto&... kept) { evolve(once, 0, explored, t.model, t.gradients, kept...); },
-                 t.state.kept);
+      evolve(t.policy, 0, explored, t.model, t.gradients, t.state);
       update_time = now() - start;
     }
   }

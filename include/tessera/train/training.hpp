@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -21,8 +20,10 @@
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
 
@@ -38,10 +39,10 @@ struct progress {
 };
 
 /// A model and all that changes together with it.
-template <class Model, class Optimizer> struct training {
+template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern> struct training {
   Model& model;
   Optimizer optimizer;
-  evolving_pattern policy;
+  Policy policy;
   typename Model::gradients gradients;
   optimizer_state<Optimizer, Model> state;
   explored_blocks explored;
@@ -49,7 +50,7 @@ template <class Model, class Optimizer> struct training {
   progress so_far;
   machine trained_on = this_machine();  // by the last step
 
-  training(Model& trained, Optimizer by, evolving_pattern patterns = {})
+  training(Model& trained, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
         policy(patterns),
@@ -83,8 +84,8 @@ struct step_report {
 };
 
 /// One step but for the pattern, which stays as it is: see train_step.
-template <class Model, class Optimizer, class Accumulate, class... Hooks>
-step_report gradient_step(context& ctx, training<Model, Optimizer>& t, step_settings const& how,
+template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
+step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                           Accumulate&& accumulate, Hooks&&... hooks) {
   static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
                 "a hook of the training step derives from train::step_hook");
@@ -126,26 +127,23 @@ step_report gradient_step(context& ctx, training<Model, Optimizer>& t, step_sett
 
 /// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
 /// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
-/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if a scale is
-/// another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
+/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if that update is not
+/// possible or a scale is another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
 /// are not finite only skip the optimizer.
 ///   hooks   what else is done after accumulating and around the optimizer: train::step_hook
-template <class Model, class Optimizer, class Accumulate, class... Hooks>
-step_report train_step(context& ctx, training<Model, Optimizer>& t, step_settings const& how,
+template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
+step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                        Accumulate&& accumulate, Hooks&&... hooks) {
+  const bool evolves = t.policy.due(t.so_far.step + 1);
+  if (evolves) require_possible(t.policy, t.so_far.step + 1, t.model);
   step_report report = gradient_step(ctx, t, how, accumulate, hooks...);
-  if (t.policy.due(t.so_far.step))
-    std::apply(
-        [&](auto&... kept) {
-          report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, kept...);
-        },
-        t.state.kept);
+  if (evolves) report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, t.state);
   return report;
 }
 
 /// Writes a checkpoint; `program` is what the program itself wants to find again, such as its settings.
-template <class Model, class Optimizer>
-void save(training<Model, Optimizer> const& t, std::string const& folder, io::json program) {
+template <class Model, class Optimizer, class Policy>
+void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
   progress const& p = t.so_far;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},
@@ -164,7 +162,8 @@ inline io::json_place program_state(checkpoint const& from) { return from.state(
 
 /// Goes on from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` as it was, if the checkpoint is not one of this model and optimizer.
-template <class Model, class Optimizer> void resume(training<Model, Optimizer>& t, checkpoint const& from) {
+template <class Model, class Optimizer, class Policy>
+void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
   const io::json_place state = from.state();
   progress p;
   p.step = state.at("step").as_integer();

@@ -7,6 +7,7 @@
 
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 
 namespace evolving_pattern_test {
@@ -25,7 +26,7 @@ train::training<Model, train::adamw> busy(Model& model, evolving_pattern const& 
 
 template <class Model>
 train::pattern_change evolve(train::training<Model, train::adamw>& t, std::int64_t done) {
-  return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state.kept[0], t.state.kept[1]);
+  return train::evolve(t.policy, done, t.explored, t.model, t.gradients, t.state);
 }
 
 TEST_CASE("evolving pattern: updates come every so many steps and never at the ends") {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/sparsity/replacement.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Marks the patterns of all sparse matrices of a model.
+template <class Model> explored_blocks explore(Model const& model) {
+  explored_blocks explored;
+  for_each_sparse_weight(model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+    explored.mark(name.text(), weight.pattern());
+  });
+  return explored;
+}
+
+/// Throws option_error unless the update that follows when `done` steps are done is possible: there is a
+/// sparse matrix, and in each there are as many blocks to prune, and to grow, as the policy replaces.
+template <sparsity_policy Policy, class Model>
+void require_possible(Policy const& policy, std::int64_t done, Model const& model) {
+  bool any = false;
+  for_each_sparse_weight(model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+    pattern const& stored = weight.pattern();
+    const std::int64_t count = policy.count(stored, done),
+                       absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks(),
+                       most = std::min(stored.blocks(), absent);
+    any = true;
+    if (count < 0 || count > most)
+      throw option_error(message("[evolve] after step ", done, " the policy replaces ", count, " blocks of ",
+                                 name.text(), ", but ", stored.blocks(), " are stored and ", absent,
+                                 " absent; 0 … ", most, " can be replaced"));
+  });
+  if (!any)
+    throw option_error(message("[evolve] after step ", done,
+                               " the policy replaces blocks, but no matrix of the model is sparse; make one ",
+                               "with a pattern that leaves out blocks, or keep the patterns as they are"));
+}
+
+namespace detail {
+
+/// Throws option_error for choices of a policy that are not `count` stored and `count` absent blocks.
+template <class At>
+void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count,
+                     std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
+  const std::int64_t slots = at.stored().blocks(), absent = at.absent();
+  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
+  if (std::ssize(pruned) != slots || marked != count)
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name.text(), ", by ",
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
+                               " slots"));
+  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
+  if (std::ssize(grown) != count || !ascends ||
+      (count > 0 && (grown.front() < 0 || grown.back() >= absent)))
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
+                               "; it must be ", count, " different numbers of 0 … ", absent - 1,
+                               ", ascending"));
+}
+
+}  // namespace detail
+
+struct pattern_change {
+  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices
+};
+
+/// One update, when `done` steps are done. Each sparse matrix and what belongs to it (gradient, moments,
+/// master) get one new pattern: what stays keeps its values, what is new is zero. Throws as require_possible
+/// does, with everything as it was.
+template <sparsity_policy Policy, class Optimizer, class Model>
+pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
+                      typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state) {
+  require_possible(policy, done, model);
+  pattern_change all;
+  const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
+                          auto&... kept) {
+    using at_update =
+        matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
+    const at_update at{weight, gradient, done, number};
+    const pattern old = weight.pattern();
+    const std::int64_t count = policy.count(old, done);
+    const std::vector<char> pruned = policy.prune(at, count);
+    const std::vector<std::int64_t> grown = policy.grow(at, count);
+    detail::require_choices(name, at, count, pruned, grown);
+    const auto [changed, moves] = replaced(old, pruned, grown);
+    all.replaced += count;
+    all.stored += changed.blocks();
+    explored.mark(name.text(), changed);
+    weight.set_pattern(changed, moves);
+    gradient.set_pattern(changed, moves);
+    (kept.set_pattern(changed, moves), ...);
+  };
+  std::apply([&](auto&... kept) { for_each_sparse_weight(model, update, gradients, kept...); }, state.kept);
+  return all;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
