@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -119,6 +121,31 @@ void check_parameter_gradients(Model& model, Gradients& gradients, Loss&& loss) 
       gradients);
 }
 
+/// Checks that an observer saw each matrix once, with activations whose product is its gradient.
+///   seen   that product, every element, by the address of the gradient
+template <class Gradients>
+void check_seen_products(Gradients const& gradients,
+                         std::map<void const*, dense_matrix<double>> const& seen) {
+  std::size_t matrices = 0;
+  nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
+    if constexpr (requires { gradient.pattern(); }) {
+      INFO("parameter ", name.text());
+      ++matrices;
+      REQUIRE(seen.contains(&gradient));
+      dense_matrix<double> const& product = seen.at(&gradient);
+      double worst = 0, largest = 1e-30;
+      for (std::int64_t i = 0; i < gradient.rows(); ++i)
+        for (std::int64_t j = 0; j < gradient.cols(); ++j)
+          if (gradient.find(i, j) >= 0) {
+            worst = larger(worst, std::abs(gradient(i, j) - product(i, j)));
+            largest = std::max(largest, std::abs(product(i, j)));
+          }
+      CHECK(worst <= 1e-12 * largest);
+    }
+  });
+  CHECK(seen.size() == matrices);
+}
+
 /// Checks a layer: gradients of its parameters and of its input, for the loss Σ c ∘ y with random c.
 template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn::pass<double> const& p) {
   panel_matrix<double> x(features, p.tokens()), y(layer.outputs(features), p.tokens()),
@@ -144,7 +171,17 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
   static_cast<void>(loss());
   layer.backward(x, saved, c, nullptr, gradients, p);
   auto once = nn::zeros_like(layer);
-  layer.backward(x, saved, c, &dx, once, p);
+  std::map<void const*, dense_matrix<double>> seen;
+  const auto observer = [&](context& ctx, void const* dw, panel_matrix<double> const& dy,
+                            panel_matrix<double> const& of) {
+    dense_matrix<double> product(dy.features(), of.features());
+    run(ctx, product = dy * transposed(of));
+    CHECK(seen.emplace(dw, std::move(product)).second);
+  };
+  nn::pass<double> observed = p;
+  observed.weight_gradients = &observer;
+  layer.backward(x, saved, c, &dx, once, observed);
+  check_seen_products(once, seen);
   nn::for_each_parameter(
       gradients,
       [](nn::parameter_name const& name, auto& twice, auto& single) {

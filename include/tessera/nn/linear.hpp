@@ -54,7 +54,13 @@ template <element T, class Block> struct linear {
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, panel_matrix<T>* dx,
                 gradients& g, pass<T> const& p, Finish finish = {}) const {
     run(p.ctx, bias_gradient(dy, g), when(dx, [&] { return *dx = finish(transposed(weight) * dy); }));
+    add_weight_gradient(dy, x, g, p);
+  }
+  /// dW += dy xᵀ at the blocks of W, before the eyes of the pass' observer.
+  static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                                  pass<T> const& p) {
     run(p.ctx, g.weight += sampled(dy * transposed(x)));
+    if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
   }
   /// db += Σ dy, for use in a run: beside statements that read or write the same panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {

@@ -44,8 +44,8 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
     run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
         dz = (transposed(down.weight) * dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
         when(dx, [&] { return *dx = finish(transposed(up.weight) * dz); }));
-    run(p.ctx, g.down.weight += sampled(dy * transposed(h)));
-    run(p.ctx, g.up.weight += sampled(dz * transposed(x)));
+    down.add_weight_gradient(dy, h, g.down, p);
+    up.add_weight_gradient(dz, x, g.up, p);
   }
 
   template <class Visit, class... Of>
@@ -87,9 +87,9 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
     run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
         gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
     if (dx) run(p.ctx, *dx = finish(transposed(gate.weight) * dz + transposed(up.weight) * du));
-    run(p.ctx, g.down.weight += sampled(dy * transposed(h)));
-    run(p.ctx, g.gate.weight += sampled(dz * transposed(x)));
-    run(p.ctx, g.up.weight += sampled(du * transposed(x)));
+    down.add_weight_gradient(dy, h, g.down, p);
+    gate.add_weight_gradient(dz, x, g.gate, p);
+    up.add_weight_gradient(du, x, g.up, p);
   }
 
   template <class Visit, class... Of>

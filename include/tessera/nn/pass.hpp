@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
@@ -55,6 +58,34 @@ template <element T> class workspace {
 
 enum class purpose { training, evaluation };
 
+/// Who sees, during a backward, which activations a weight's gradient dW = dy xᵀ is the product of: of a
+/// sparse weight it keeps the stored blocks alone, and here is what the absent ones would get. None by
+/// default. Refers to a callable, which must outlive it:
+///   observer(ctx, dw, dy, x)   dw: the address of the gradient's matrix (rows, cols), to which this product
+///   has
+///                              been added   dy (rows, tokens)   x (cols, tokens)
+template <element T> class gradient_observer {
+  using activation = panel_matrix<T> const&;
+  using function = function_ref<void(context&, void const*, activation, activation)>;
+
+ public:
+  gradient_observer() = default;
+  /// None, if null.
+  template <class Observer>
+    requires std::constructible_from<function, Observer&>
+  gradient_observer(Observer* observer) {
+    if (observer) function_.emplace(*observer);
+  }
+
+  explicit operator bool() const { return function_.has_value(); }
+  void operator()(context& ctx, void const* dw, activation dy, activation x) const {
+    (*function_)(ctx, dw, dy, x);
+  }
+
+ private:
+  std::optional<function> function_;
+};
+
 /// What every layer gets besides activations: where to compute, which tokens belong together, room for what
 /// it needs meanwhile, and what random choices depend on.
 template <element T> struct pass {
@@ -64,6 +95,7 @@ template <element T> struct pass {
   purpose what_for = purpose::training;
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;  // of the gradients: train::loss_scaling
+  gradient_observer<T> weight_gradients = {};
 
   std::int64_t tokens() const { return batch.tokens(); }
   typename workspace<T>::loan borrow(std::int64_t features) const {

@@ -59,9 +59,9 @@ TEST_CASE("evolve: a count beyond what is stored or absent is refused before any
     for (const std::int64_t count : {most + 1, std::int64_t{-1}}) {
       training t(m, {}, {.blocks = count});
       int batches = 0;
-      CHECK(refusal(t, &batches) ==
-            message("[evolve] after step 1 the policy replaces ", count, " blocks of up, but ", stored,
-                    " are stored and ", 30 - stored, " absent; 0 … ", most, " can be replaced"));
+      CHECK(refusal(t, &batches) == message("[evolve] after step 1 the policy replaces ", count,
+                                            " blocks of up, but ", stored, " are stored and ", 30 - stored,
+                                            " absent; 0 … ", most, " can be replaced"));
       CHECK(batches == 0);
       CHECK(t.so_far.step == 0);
       CHECK(toy::same_bits(m, before));
@@ -76,8 +76,9 @@ TEST_CASE("evolve: a model without a sparse matrix is refused before anything is
   model m(1, 1);
   training t(m, {}, {.blocks = 0});
   int batches = 0;
-  CHECK(refusal(t, &batches).find("[evolve] after step 1 the policy replaces blocks, but no matrix of the "
-                                  "model is sparse") == 0);
+  CHECK(refusal(t, &batches)
+            .find("[evolve] after step 1 the policy replaces blocks, but no matrix of the "
+                  "model is sparse") == 0);
   CHECK(batches == 0);
 }
 

@@ -64,8 +64,7 @@ void require_choices(nn::parameter_name const& name, At const& at, std::int64_t 
                                pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
                                " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != count || !ascends ||
-      (count > 0 && (grown.front() < 0 || grown.back() >= absent)))
+  if (std::ssize(grown) != count || !ascends || (count > 0 && (grown.front() < 0 || grown.back() >= absent)))
     throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
                                "; it must be ", count, " different numbers of 0 … ", absent - 1,
                                ", ascending"));

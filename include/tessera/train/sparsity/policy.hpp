@@ -45,13 +45,13 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   grow(at, count)      the numbers of `count` absent blocks that come, ascending
 /// All are functions of their arguments and the policy alone, so that a resumed run has the same bits.
 template <class Policy>
-concept sparsity_policy =
-    requires(Policy const& p, pattern const& stored, std::int64_t n, detail::some_matrix_at_update const& at) {
-      { p.due(n) } -> std::same_as<bool>;
-      { p.count(stored, n) } -> std::same_as<std::int64_t>;
-      { p.prune(at, n) } -> std::same_as<std::vector<char>>;
-      { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
-    };
+concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
+                                   detail::some_matrix_at_update const& at) {
+  { p.due(n) } -> std::same_as<bool>;
+  { p.count(stored, n) } -> std::same_as<std::int64_t>;
+  { p.prune(at, n) } -> std::same_as<std::vector<char>>;
+  { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
+};
 
 /// Whether an update follows when so many steps are done: every `interval` steps before `end`, or never if
 /// the interval is 0.
