@@ -225,7 +225,7 @@ template <class T, engine By> struct attention_backward_body {
   panel_matrix<sum> const* log_sums;
   panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
-  operand memory_of_tile;
+  operand scratch;
 
   panel_range group(tile const& t) const {
     const auto bounds = shape.layout->panel_groups().subspan(std::size_t(t.index / shape.heads), 2);
@@ -237,14 +237,14 @@ template <class T, engine By> struct attention_backward_body {
     const panel_range panels = group(t);
     const std::int64_t hidden = shape.hidden() * panel_tokens;
     const std::int64_t row = std::int64_t(head) * size * panel_tokens;
-    sum* const scratch = t.address<sum>(memory_of_tile);
+    sum* const room = t.address<sum>(scratch);
     kernels::key_sums<sum> sums[2];  // dk and dv
     for (int part = 0; part < 2; ++part)
       if constexpr (std::is_same_v<T, sum>) {
         sums[part] = {dqkv->data() + row + (1 + part) * hidden, dqkv->panel_stride(), dqkv->panels()};
       } else {
         const std::int64_t numbers = kernels::wide_numbers<T>(size);
-        sums[part] = {scratch + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
+        sums[part] = {room + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
                       most_panels_seen(*shape.layout, panels.first, panels.last)};
       }
     // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
@@ -268,7 +268,7 @@ template <class T, engine By> struct attention_backward_body {
         soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
       kernels::attention_backward_panel<simd::native, T, By>::run(
           {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], scratch,
+           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
            soon});
     }
     complete_until(panels.last);

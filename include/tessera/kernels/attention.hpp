@@ -201,9 +201,10 @@ template <class E> struct attention_arguments : attention_operands<E> {
   E* y;         // (head size, 64)
   T* log_sums;  // 64
   int tokens;   // of this panel, 1 … 64
-  T* scores;    // scratch: 64 × 64, a block of V, then y, q and a block of K or V if they are not stored as T
+  T* scratch;   // attention_scratch(head size) numbers
   rows_ahead soon;
 };
+/// A block of scores, one of V, then y, q and a block of K or V if they are not stored as T.
 template <class E> constexpr std::int64_t attention_scratch(int head_size) {
   return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
 }
@@ -221,13 +222,14 @@ template <class Arch, class E, engine By> struct attention_panel {
   using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E> const& a) noexcept {
-    P* const visible_room = reinterpret_cast<P*>(a.scores + panel_tokens * panel_tokens);
-    T* const wide = a.scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
+    T* const scores = a.scratch;
+    P* const visible_room = reinterpret_cast<P*>(scores + panel_tokens * panel_tokens);
+    T* const wide = scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
     T* const y = sums_of(a.y, wide);
     P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
     P const* const q =
         factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
-    P const* const p = reinterpret_cast<P const*>(a.scores);
+    P const* const p = reinterpret_cast<P const*>(scores);
     state now;
     onto start = onto::nothing;
     rows_ahead soon = a.soon;
@@ -235,7 +237,7 @@ template <class Arch, class E, engine By> struct attention_panel {
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
       const key_block keys = a.keys->block(panel, rows);
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
-      scores_product::run(k + scores_product::group * keys.first, q, a.scores + keys.first * panel_tokens,
+      scores_product::run(k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
                           keys.last - keys.first, a.head_size, onto::nothing, soon,
                           keys.diagonal(keys.first));
       if (keys.masked)
@@ -280,7 +282,7 @@ template <class Arch, class E, engine By> struct attention_panel {
         maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
       });
       for (int key = keys.first; key < keys.last; ++key) {
-        T* const scores = a.scores + key * panel_tokens + lane;
+        T* const scores = a.scratch + key * panel_tokens + lane;
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
           if (Masked && j < blind) return;
@@ -307,12 +309,12 @@ template <class Arch, class E, engine By> struct attention_panel {
           const int column = lane + j * lanes;
           batch p[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
-            T const* const score = a.scores + (key + i) * panel_tokens + column;
+            T const* const score = a.scratch + (key + i) * panel_tokens + column;
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
           simd::store_lanes<simd::numbers::computed>(
-              reinterpret_cast<P*>(a.scores) + key * panel_tokens + group * column, p);
+              reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column, p);
         });
       }
       unroll<registers>([&](auto j)
