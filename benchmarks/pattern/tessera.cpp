@@ -24,10 +24,7 @@ template <class Block> struct weights {
   block_sparse_matrix<float, Block> w;
   using gradients = weights;
 
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("w"), of.w...);
-  }
+  static void parts(auto& each, auto&... of) { each("w", of.w...); }
 };
 
 template <class Block> struct evolving_weights {

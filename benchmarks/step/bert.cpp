@@ -59,8 +59,7 @@ template <class T, class Block> struct bert_trainer {
     config.density = what.density;
     model layers;
     for (std::int64_t i = 0; i < shape.layers; ++i)
-      layers.layers.push_back(nn::random_transformer_block<transformer, T, Block>(config, mask::bidirectional,
-                                                                                  1, std::uint64_t(i)));
+      layers.layers.push_back(transformer::random(config, mask::bidirectional, 1, std::uint64_t(i)));
     nn::initialise_transformer(layers, shape.layers, 1, nn::distribution::truncated_normal);
     return layers;
   }
@@ -78,8 +77,8 @@ template <class T, class Block> struct bert_trainer {
 
   std::vector<part> parts() {
     if (!blocks)
-      blocks = std::make_unique<transformer_parts<T, transformer>>(m.layers, gradients.layers, saved.layers,
-                                                                   pass());
+      blocks = std::make_unique<transformer_parts<T, transformer>>(m.layers, gradients.layers,
+                                                                   saved.kept.layers, pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
     all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});

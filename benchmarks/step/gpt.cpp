@@ -44,7 +44,7 @@ template <class Block> struct gpt_trainer {
   nn::workspace<float> room;
   typename model::saved saved;
   double loss = 0;
-  std::unique_ptr<transformer_parts<float, typename model::transformer>> blocks;
+  std::unique_ptr<transformer_parts<float, typename model::layer>> blocks;
 
   explicit gpt_trainer(workload const& what)
       : ctx(what.threads),
@@ -70,8 +70,8 @@ template <class Block> struct gpt_trainer {
 
   std::vector<part> parts() {
     if (!blocks)
-      blocks = std::make_unique<transformer_parts<float, typename model::transformer>>(
-          m.blocks.layers, gradients.blocks.layers, saved.blocks.layers, pass());
+      blocks = std::make_unique<transformer_parts<float, typename model::layer>>(
+          m.blocks.layers, gradients.blocks.layers, saved.blocks.kept.layers, pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
     all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});
@@ -84,14 +84,14 @@ template <class Block> struct gpt_trainer {
     dense_matrix<float> const& table = m.token_embedding.table;
     run(ctx, gather_rows(saved.embedded, table, ids),
         add_rows(saved.embedded, m.position_embedding.table, saved.positions));
-    m.final_norm.measure(saved.top, saved.final_norm, pass());
-    run(ctx, saved.logits = table * m.final_norm.value(saved.top, saved.final_norm));
+    run(ctx, m.final_norm.prepare(saved.top, saved.final_norm, pass()),
+        saved.logits = table * m.final_norm.value(saved.top, saved.final_norm));
     static_cast<void>(nn::cross_entropy<float>().forward(saved.logits, targets, double(targets.size()),
                                                          &saved.logits, saved.loss, pass()));
     const auto n = pass().borrow(m.config.hidden), dn = pass().borrow(m.config.hidden);
     run(ctx, *n = m.final_norm.value(saved.top, saved.final_norm), *dn = transposed(table) * saved.logits,
         gradients.token_embedding.table += sampled(saved.logits * transposed(*n)));
-    m.final_norm.backward(saved.top, saved.final_norm, *dn, n.get(), gradients.final_norm, pass());
+    m.final_norm.backward(saved.top, saved.final_norm, *dn, *n, gradients.final_norm, pass());
     run(ctx, scatter_rows(gradients.token_embedding.table, *n, ids),
         scatter_rows(gradients.position_embedding.table, *n, saved.positions));
   }

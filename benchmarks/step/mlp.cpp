@@ -50,9 +50,7 @@ template <class Block> struct digit_network {
   }
   static nn::linear<float, Block> of(std::int64_t out, std::int64_t in, workload const& what,
                                      std::uint64_t number) {
-    nn::transformer_config config;
-    config.density = what.density;
-    return nn::random_linear<float, Block>(out, in, config, 1, number);
+    return nn::linear<float, Block>::random(out, in, what.density, nn::bias_term::present, 1, number);
   }
 
   /// The mean loss.
@@ -77,11 +75,10 @@ template <class Block> struct digit_network {
         g.second.weight = sampled(s.dh2 * transposed(s.h1)), g.first.weight = sampled(s.dh1 * transposed(x)));
   }
 
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    nn::linear<float, Block>::visit_parameters(name.child("first"), visit, of.first...);
-    nn::linear<float, Block>::visit_parameters(name.child("second"), visit, of.second...);
-    nn::linear<float, block_shape<granule>>::visit_parameters(name.child("third"), visit, of.third...);
+  static void parts(auto& each, auto&... of) {
+    each("first", of.first...);
+    each("second", of.second...);
+    each("third", of.third...);
   }
 };
 

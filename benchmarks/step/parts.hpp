@@ -77,7 +77,8 @@ template <element T, class Transformer> class transformer_parts {
     panel_ = activation<T>(hidden, panel_tokens, 5);
     inner_panel_ = activation<T>(inner, panel_tokens, 6);
     inner_result_ = activation<T>(inner, panel_tokens, 7);
-    layers[0].norm1.measure(x_, norm_, pass);
+    layers[0].norm1.resize(norm_, n);
+    run(ctx(), layers[0].norm1.prepare(x_, norm_, pass));
     nn::fit(log_sums_, layers[0].attention.heads, n);
   }
 
@@ -135,8 +136,8 @@ template <element T, class Transformer> class transformer_parts {
     run(ctx(), attention_backward(s.qkv, s.mixed, s.log_sums, x_, pass_.batch, a.heads, a.seen, qkv_));
   }
   void measure(std::size_t i) {
-    layers_[i].norm1.measure(x_, norm_, pass_);
-    layers_[i].norm2.measure(y_, norm_, pass_);
+    run(ctx(), layers_[i].norm1.prepare(x_, norm_, pass_));
+    run(ctx(), layers_[i].norm2.prepare(y_, norm_, pass_));
     if (Transformer::order == nn::norm_order::post) run(ctx(), y_ = layers_[i].norm2.value(x_, norm_));
   }
   /// Besides the gradients what a block computes again: one norm's value, or both.
@@ -145,8 +146,8 @@ template <element T, class Transformer> class transformer_parts {
     auto& g = gradients_[i];
     run(ctx(), y_ = b.norm1.value(x_, norm_));
     if (Transformer::order == nn::norm_order::pre) run(ctx(), y_ = b.norm2.value(x_, norm_));
-    b.norm1.backward(x_, norm_, y_, &y_, g.norm1, pass_);
-    b.norm2.backward(x_, norm_, y_, &y_, g.norm2, pass_);
+    b.norm1.backward(x_, norm_, y_, y_, g.norm1, pass_);
+    b.norm2.backward(x_, norm_, y_, y_, g.norm2, pass_);
   }
   /// The activation, again the activation, and its derivative, as in a step on panels that are in the cache.
   void activate(std::size_t) {

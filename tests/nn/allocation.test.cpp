@@ -60,10 +60,10 @@ template <class Model> void check(auto&& input_of) {
 }
 
 /// That the bytes of saved values and of room are those that a model's size foretells.
-template <class Model> void check_bytes(auto const& size_of, auto&& input_of) {
+template <class Model> void check_bytes(auto&& input_of) {
   const auto config = small(2, 1, 0);
   const Model m(config, 1);
-  const nn::model_size size = size_of(config, nn::block_size_of<typename Model::block>());
+  const nn::model_size size = Model::size(config);
   context ctx(1);
   const sequences batch({0, 70, 147});
   const auto ids = some_ids(147, 50, 1);
@@ -102,8 +102,8 @@ TEST_CASE("allocation: the second step of an encoder allocates nothing" *
 }
 
 TEST_CASE("allocation: bytes of a step are those that the model's size foretells") {
-  check_bytes<gpt>(nn::gpt_size<float>, for_gpt);
-  check_bytes<encoder>(nn::encoder_size<float>, for_encoder);
+  check_bytes<gpt>(for_gpt);
+  check_bytes<encoder>(for_encoder);
 }
 
 }  // namespace allocation_test

@@ -54,8 +54,7 @@ TEST_CASE("model_size: counts of a gpt are those of its containers") {
       auto config = small();
       config.density = density;
       config.bias = bias;
-      check_parameters(nn::gpt<double, block>(config, 1),
-                       nn::gpt_size<double>(config, nn::block_size_of<block>()));
+      check_parameters(nn::gpt<double, block>(config, 1), nn::gpt<double, block>::size(config));
     }
 }
 
@@ -64,14 +63,13 @@ TEST_CASE("model_size: counts of an encoder are those of its containers") {
     auto config = small();
     config.density = 0.3;
     config.segments = segments;
-    check_parameters(nn::encoder<double, block>(config, 1),
-                     nn::encoder_size<double>(config, nn::block_size_of<block>()));
+    check_parameters(nn::encoder<double, block>(config, 1), nn::encoder<double, block>::size(config));
   }
 }
 
 TEST_CASE("model_size: counts of a dense model equal the closed form") {
   const auto config = small();
-  const auto size = nn::gpt_size<float>(config, {16, 16});
+  const auto size = nn::gpt<float, block_shape<16>>::size(config);
   const std::int64_t h = 48, matrices = 2 * 12 * h * h;
   CHECK(size.parameters == 50 * h + 100 * h + matrices + 2 * (4 * h + 9 * h) + 2 * h);
   CHECK(size.multiply_adds == matrices + 64 * h);  // the token table's last block overhangs

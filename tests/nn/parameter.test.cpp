@@ -14,9 +14,11 @@ TEST_CASE("parameter_name: parts are joined by dots") {
   const parameter_name root;
   const auto block = root.child("block");
   const auto third = block.child(3);
-  const auto bias = third.child("bias", parameter_role::vector);
+  const auto whole = third.child("");
+  const auto bias = whole.child("bias").with(parameter_role::vector);
   CHECK(bias.text() == "block.3.bias");
   CHECK(bias.last() == "bias");
+  CHECK(whole.text() == "block.3");
   CHECK(bias.role() == parameter_role::vector);
   CHECK(root.text() == "");
 }

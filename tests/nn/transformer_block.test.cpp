@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
 
-#include <tessera/nn/transformer_config.hpp>
+#include <tessera/nn/transformer_block.hpp>
 
 namespace transformer_block_test {
 
@@ -19,7 +19,7 @@ template <class Layer> void check(mask seen, double dropout) {
   config.feed_forward = 2;
   config.density = 0.5;
   config.dropout = dropout;
-  auto layer = nn::random_transformer_block<Layer, double, block>(config, seen, 1, 0);
+  auto layer = Layer::random(config, seen, 1, 0);
   support::randomise(layer);
   support::check_layer(layer, config.hidden, t.pass());
 }

@@ -287,10 +287,7 @@ template <class T, class Block> struct matrix_model {
   using gradients = matrix_model<accumulator_t<T>, Block>;
   matrix_model(std::int64_t rows, std::int64_t cols)
       : w(support::random_matrix<T, Block>(rows, cols, 0.4, 1)) {}
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("w"), of.w...);
-  }
+  static void parts(auto& each, auto&... of) { each("w", of.w...); }
 };
 
 /// Writes a checkpoint of `written` and gives the message with which `read` refuses it, unchanged.

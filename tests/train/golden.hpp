@@ -17,10 +17,9 @@ template <class Block> struct weight_and_bias_in {
 
   using gradients = weight_and_bias_in;
 
-  template <class Visit, class... Of>
-  static void visit_parameters(tessera::nn::parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("weight"), of.weight...);
-    visit(name.child("bias"), of.bias...);
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each("bias", of.bias...);
   }
 };
 using weight_and_bias = weight_and_bias_in<tessera::block_shape<16>>;

@@ -92,10 +92,7 @@ struct bigram {
   void backward(ids inputs, saved const& s, bigram& g, nn::pass<float> const& p) const {
     next.backward(inputs, s.logits, g.next, p);
   }
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    nn::embedding<float>::visit_parameters(name.child("next"), visit, of.next...);
-  }
+  static void parts(auto& each, auto&... of) { each("next", of.next...); }
 };
 
 std::string shakespeare() {

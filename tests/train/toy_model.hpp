@@ -29,19 +29,10 @@ template <class T, class Block = block_shape<4>> struct model {
     support::fill(bias, seed + 2);
   }
 
-  gradients widened() const {
-    gradients wide;
-    wide.up = block_sparse_matrix<accumulator_t<T>, Block>(up);
-    wide.bias = bias;
-    wide.down = dense_matrix<accumulator_t<T>>(down);
-    return wide;
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("up"), of.up...);
-    visit(name.child("bias"), of.bias...);
-    visit(name.child("down"), of.down...);
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("bias", of.bias...);
+    each("down", of.down...);
   }
 };
 

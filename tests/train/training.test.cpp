@@ -130,7 +130,7 @@ TEST_CASE("training: a narrow model is its masters rounded, also after its patte
 TEST_CASE("training: steps too small for a narrow weight add up in its master") {
   context ctx(1);
   toy::model<bfloat16> m;
-  const auto before = m.widened();
+  const auto before = nn::widened(m);
   auto state = train::initial_state<train::sgd>(m);
   auto gradients = nn::zeros_like(m);
   std::ranges::fill(gradients.up, 1.0F);

@@ -11,7 +11,7 @@
 
 #include <tessera/tessera.hpp>
 
-#include "precision.hpp"
+#include "element_and_block.hpp"
 #include "report.hpp"
 
 namespace pretrain {

@@ -90,6 +90,9 @@ class model {
 /// live as long as the model.
 std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx);
 
+/// Its size, for which nothing is allocated.
+tessera::nn::model_size size_of(model_description const& what);
+
 /// The same for one combination of types, from models/.
 template <class Element, class Block>
 std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx);

@@ -11,8 +11,8 @@
 #include <tessera/train/training.hpp>
 
 #include "curves.hpp"
+#include "element_and_block.hpp"
 #include "model.hpp"
-#include "precision.hpp"
 #include "settings.hpp"
 #include "text.hpp"
 
@@ -51,13 +51,6 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.block = v.block;
   what.seed = s.seed;
   return what;
-}
-
-inline nn::model_size size_of(model_description const& what) {
-  const tessera::block_size block{what.block, what.block};
-  return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
-    return nn::gpt_size<Element>(what.shape, block);
-  });
 }
 
 /// How the training of a variant went so far: what a checkpoint holds besides the model.

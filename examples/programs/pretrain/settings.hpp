@@ -13,8 +13,8 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
 
+#include "element_and_block.hpp"
 #include "options.hpp"
-#include "precision.hpp"
 
 namespace pretrain {
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/assignment.hpp>
@@ -47,6 +49,19 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
+/// Statements in their order, as one: what a function gives that has several to add to a run.
+template <class... Statement>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
+  using statement_tag = void;
+  std::tuple<Statement...> all;
+  void lower(eval::plan& p) const {
+    std::apply([&](auto const&... each) { (eval::lower_statement(p, each), ...); }, all);
+  }
+};
+template <runnable... Statement> statement_list<Statement...> statements(Statement... each) {
+  return {{std::move(each)...}};
+}
+
 /// The statement that make() gives, if the condition holds; otherwise nothing is computed, and `make` is not
 /// called: `run(ctx, when(dx, [&] { return *dx = transposed(w) * dy; }))`
 template <class Make>
@@ -54,6 +69,12 @@ template <class Make>
 optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make const& make) {
   if (!condition) return {std::nullopt};
   return {make()};
+}
+
+/// The statement that make() gives if the condition holds, and otherwise that of otherwise().
+template <class Make, class Otherwise>
+auto when(bool condition, Make const& make, Otherwise const& otherwise) {
+  return statements(when(condition, make), when(!condition, otherwise));
 }
 
 /// Runs the statements as if one after another. Statements over the same panels are carried together, panel

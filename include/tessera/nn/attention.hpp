@@ -6,9 +6,12 @@
 #include <tessera/core/config.hpp>
 #include <tessera/eval/attention.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_config.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -26,31 +29,55 @@ template <element T, class Block> struct multi_head_attention {
   };
   using gradients = multi_head_attention<accumulator_t<T>, Block>;
 
-  gradients widened() const { return {qkv.widened(), out.widened(), heads, seen}; }
+  static void parts(auto& each, auto&... of) {
+    each("qkv", of.qkv...);
+    each("out", of.out...);
+    each.setting("heads", of.heads...);
+    each.setting("seen", of.seen...);
+  }
+  static model_size size(transformer_config const& of) {
+    const std::int64_t features = of.hidden, qkv = detail::product(3, features);
+    model_size size = model_size::of<T>()
+                          .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
+                          .part(linear<T, Block>::size(features, features, of.density, of.bias))
+                          .keeps(qkv)
+                          .keeps(features)  // mixed
+                          .keeps(of.heads)  // log_sums
+                          .lends(features)  // the gradients of mixed and qkv
+                          .lends(qkv);
+    size.attention_multiply_adds = detail::product(2, features);
+    return size;
+  }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                     std::uint64_t number) {
+    return {linear<T, Block>::random(3 * of.hidden, of.hidden, of.density, of.bias, seed, 4 * number),
+            linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
+            int(of.heads), seen};
+  }
   std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
 
-  template <class X, class Finish = as_it_is>
-  void forward(X const& x, panel_matrix<T>& y, saved& s, pass<T> const& p, Finish finish = {}) const {
-    fit(s.qkv, qkv.weight.rows(), y.tokens());
-    fit(s.mixed, out.weight.cols(), y.tokens());
-    fit(s.log_sums, heads, y.tokens());
-    run(p.ctx, s.qkv = qkv.value(x), attention(s.qkv, p.batch, heads, seen, s.mixed, s.log_sums),
-        y = finish(out.value(s.mixed)));
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.qkv, qkv.weight.rows(), tokens);
+    fit(s.mixed, out.weight.cols(), tokens);
+    fit(s.log_sums, heads, tokens);
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(s.qkv = qkv.value(x), attention(s.qkv, p.batch, heads, seen, s.mixed, s.log_sums));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
   }
 
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
     const auto dmixed = p.borrow(out.weight.cols()), dqkv = p.borrow(qkv.weight.rows());
-    out.backward(s.mixed, {}, dy, dmixed.get(), g.out, p);
+    out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
     run(p.ctx, attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.batch, heads, seen, *dqkv));
-    qkv.backward(x, {}, *dqkv, dx, g.qkv, p, finish);
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    linear<T, Block>::visit_parameters(name.child("qkv"), visit, of.qkv...);
-    linear<T, Block>::visit_parameters(name.child("out"), visit, of.out...);
+    qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
   }
 };
 

@@ -4,13 +4,18 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/nn/destination.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_config.hpp>
 
 // Layers made of layers.
 
@@ -23,23 +28,17 @@ template <element T, class Layer> struct residual {
   using saved = typename Layer::saved;
   using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
 
-  gradients widened() const { return {layer.widened()}; }
+  static void parts(auto& each, auto&... of) { each("", of.layer...); }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-               Finish finish = {}) const {
-    layer.forward(x, y, s, p, [&](auto const& value) { return finish(x + value); });
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    layer.forward(x, y.with(x), s, p);
+    y.add_term(p);
   }
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
-    layer.backward(x, s, dy, dx, g.layer, p, [&](auto const& value) { return finish(dy + value); });
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    Layer::visit_parameters(name, visit, of.layer...);
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    layer.backward(x, s, dy, dx.with(dy), g.layer, p);
+    dx.add_term(p);
   }
 };
 
@@ -56,60 +55,134 @@ template <element T, class... Layer> struct sequence {
   };
   using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
 
-  gradients widened() const {
-    return std::apply([](auto const&... layer) -> gradients { return {{layer.widened()...}}; }, layers);
-  }
+  static void parts(auto& each, auto&... of) { each("", of.layers...); }
   std::int64_t outputs(std::int64_t features) const {
     std::apply([&](auto const&... layer) { ((features = layer.outputs(features)), ...); }, layers);
     return features;
   }
 
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-               Finish finish = {}) const {
-    forward_from<0>(x, y, s, p, finish);
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_from<0>(x, y, s, p);
   }
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
-    backward_from<count - 1>(x, s, dy, dx, g, p, finish);
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (visit_layer<I>(name.child(int(I)), visit, of...), ...);
-    }(std::index_sequence_for<Layer...>());
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    backward_from<count - 1>(x, s, dy, dx, g, p);
   }
 
  private:
-  template <std::size_t I, class Visit, class... Of>
-  static void visit_layer(parameter_name const& name, Visit& visit, Of&... of) {
-    std::tuple_element_t<I, std::tuple<Layer...>>::visit_parameters(name, visit, std::get<I>(of.layers)...);
-  }
-  template <std::size_t I, class Finish>
-  void forward_from(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-                    Finish& finish) const {
+  template <std::size_t I>
+  void forward_from(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     auto const& layer = std::get<I>(layers);
     if constexpr (I + 1 == count) {
-      layer.forward(x, y, std::get<I>(s.layers), p, finish);
+      layer.forward(x, y, std::get<I>(s.layers), p);
     } else {
       fit(s.between[I], layer.outputs(x.features()), x.tokens());
       layer.forward(x, s.between[I], std::get<I>(s.layers), p);
-      forward_from<I + 1>(s.between[I], y, s, p, finish);
+      forward_from<I + 1>(s.between[I], y, s, p);
     }
   }
-  template <std::size_t I, class Finish>
-  void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                     gradients& g, pass<T> const& p, Finish& finish) const {
+  template <std::size_t I>
+  void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                     gradients& g, pass<T> const& p) const {
     auto const& layer = std::get<I>(layers);
     if constexpr (I == 0) {
-      layer.backward(x, std::get<I>(s.layers), dy, dx, std::get<I>(g.layers), p, finish);
+      layer.backward(x, std::get<I>(s.layers), dy, dx, std::get<I>(g.layers), p);
     } else {
       const auto between = p.borrow(s.between[I - 1].features(), dy.tokens());
-      layer.backward(s.between[I - 1], std::get<I>(s.layers), dy, between.get(), std::get<I>(g.layers), p);
-      backward_from<I - 1>(x, s, *between, dx, g, p, finish);
+      layer.backward(s.between[I - 1], std::get<I>(s.layers), dy, *between, std::get<I>(g.layers), p);
+      backward_from<I - 1>(x, s, *between, dx, g, p);
     }
+  }
+};
+
+/// Computes again what a layer saves for its backward. A layer that says what must be prepared computes no
+/// result.
+template <element T, class Layer>
+void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
+  if constexpr (requires { layer.recompute(x, s, p); }) {
+    layer.recompute(x, s, p);
+  } else if constexpr (requires { layer.prepare(x, s, p); }) {
+    layer.resize(s, x.tokens());
+    run(p.ctx, layer.prepare(x, s, p));
+  } else {
+    const auto y = p.borrow(layer.outputs(x.features()), x.tokens());
+    layer.forward(x, *y, s, p);
+  }
+}
+
+/// A layer that keeps nothing but its input, from which backward computes the rest again, in memory that it
+/// borrows (Chen et al. 2016). Results and gradients have the bits of the layer.
+template <element T, class Layer> struct recomputed {
+  Layer layer;
+
+  struct saved {};
+  using gradients = recomputed<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) { each("", of.layer...); }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>().recomputed_part(Layer::size(of));
+  }
+  static recomputed random(transformer_config const& of, mask seen, std::uint64_t seed,
+                           std::uint64_t number) {
+    return {Layer::random(of, seen, seed, number)};
+  }
+  std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
+    const auto s = p.template borrow_saved<typename Layer::saved>();
+    layer.forward(x, y, *s, p);
+  }
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    const auto s = p.template borrow_saved<typename Layer::saved>();
+    nn::recompute(layer, x, *s, p);
+    layer.backward(x, *s, dy, dx, g.layer, p);
+  }
+};
+
+/// Layers that stand elsewhere, one after the other. As many features go in as come out.
+template <element T, class Layer> struct layer_range {
+  std::span<Layer const> layers;
+
+  struct saved {
+    std::vector<typename Layer::saved> layers;
+    std::vector<panel_matrix<T>> between;  // what layer i gives to layer i + 1
+  };
+  using gradients = std::span<typename Layer::gradients>;
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    panel_matrix<T> const& last_input = all_but_last(x, s, p);
+    layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+  }
+  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+    panel_matrix<T> const& last_input = all_but_last(x, s, p);
+    nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+  }
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients g, pass<T> const& p) const {
+    const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+    panel_matrix<T> const* above = &dy;
+    for (std::size_t i = layers.size() - 1; i > 0; --i) {
+      panel_matrix<T>& below = above == &*a ? *b : *a;
+      layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+      above = &below;
+    }
+    layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+  }
+
+ private:
+  /// Computes all layers but the last one, and returns its input.
+  panel_matrix<T> const& all_but_last(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+    const std::size_t count = layers.size();
+    if (s.layers.size() < count) s.layers.resize(count);
+    if (s.between.size() + 1 < count) s.between.resize(count - 1);
+    panel_matrix<T> const* below = &x;
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      fit(s.between[i], x.features(), x.tokens());
+      layers[i].forward(*below, s.between[i], s.layers[i], p);
+      below = &s.between[i];
+    }
+    return *below;
   }
 };
 
@@ -117,49 +190,69 @@ template <element T, class... Layer> struct sequence {
 /// features go in as come out.
 template <element T, class Layer> struct stack {
   std::vector<Layer> layers;
+  int segments = 0;  // of layers, each of which keeps its input alone, see `recomputed`; 0: all is kept
 
   struct saved {
-    std::vector<typename Layer::saved> layers;
-    std::vector<panel_matrix<T>> between;  // what layer i gives to layer i + 1
+    typename layer_range<T, Layer>::saved kept;
+    std::vector<panel_matrix<T>> inputs;  // of the segments but the first
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
-  gradients widened() const {
-    gradients wide;
-    for (Layer const& layer : layers) wide.layers.push_back(layer.widened());
-    return wide;
+  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+  /// So many layers of one size, with that many features between them.
+  static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
+                         std::int64_t segments = 0) {
+    model_size size = model_size::of<T>();
+    if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
+        .keeps(features, segments - 1)
+        .lends(features, 4);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// A stack of no layers cannot be run: there is nothing that would write y.
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-               Finish finish = {}) const {
-    if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
-    s.layers.resize(layers.size());
-    s.between.resize(layers.size() - 1);
-    for (auto& values : s.between) fit(values, x.features(), x.tokens());
-    for (std::size_t i = 0; i + 1 < layers.size(); ++i)
-      layers[i].forward(i == 0 ? x : s.between[i - 1], s.between[i], s.layers[i], p);
-    layers.back().forward(layers.size() == 1 ? x : s.between.back(), y, s.layers.back(), p, finish);
+  /// Throws option_error for a stack without layers, as there is nothing that would write y, and for more
+  /// segments than layers.
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    require_layers();
+    if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+    s.inputs.resize(std::size_t(segments - 1));
+    for (int i = 0; i < segments; ++i) {
+      if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
+      segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
+                         *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
+    }
   }
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
     const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
     panel_matrix<T> const* above = &dy;
-    for (std::size_t i = layers.size() - 1; i > 0; --i) {
-      panel_matrix<T>* const below = above == a.get() ? b.get() : a.get();
-      layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g.layers[i], p);
-      above = below;
+    for (int i = segments - 1; i >= 0; --i) {
+      panel_matrix<T>& below = above == &*a ? *b : *a;
+      const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
+      segment(i).recompute(input(x, s, i), *again, p);
+      segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+                          std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+      above = &below;
     }
-    layers[0].backward(x, s.layers[0], *above, dx, g.layers[0], p, finish);
   }
 
-  template <class Visit, class First, class... Others>
-  static void visit_parameters(parameter_name const& name, Visit& visit, First& first, Others&... others) {
-    for (std::size_t i = 0; i < first.layers.size(); ++i)
-      Layer::visit_parameters(name.child(int(i)), visit, first.layers[i], others.layers[i]...);
+ private:
+  void require_layers() const {
+    if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
+    if (segments < 0 || segments > std::ssize(layers))
+      throw option_error(message("[stack] ", segments, " segments of ", layers.size(), " layers: 0 … ",
+                                 layers.size(), " are possible"));
+  }
+  layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
+    return {std::span(layers).subspan(first, last - first)};
+  }
+  std::size_t first_of(int segment) const {
+    return layers.size() * std::size_t(segment) / std::size_t(segments);
+  }
+  layer_range<T, Layer> segment(int i) const { return range(first_of(i), first_of(i + 1)); }
+  panel_matrix<T> const& input(panel_matrix<T> const& x, saved const& s, int i) const {
+    return i == 0 ? x : s.inputs[std::size_t(i - 1)];
   }
 };
 

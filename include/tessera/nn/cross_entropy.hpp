@@ -10,6 +10,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/eval/embedding.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -59,6 +60,9 @@ template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
   };
+
+  /// With the logits, which become their own gradient.
+  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_numbers(4); }
 
   /// Returns the sum over these tokens divided by `count`: their number, or that of all micro-batches of a
   /// step. Subtracts the largest logit first, so that exp cannot overflow.

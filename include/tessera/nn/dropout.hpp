@@ -7,6 +7,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/destination.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
@@ -28,7 +29,10 @@ template <element T> struct dropout {
       throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
   }
 
-  gradients widened() const { return {rate, layer}; }
+  static void parts(auto& each, auto&... of) {
+    each.setting("rate", of.rate...);
+    each.setting("layer", of.layer...);
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.what_for == purpose::training; }
 
@@ -45,32 +49,21 @@ template <element T> struct dropout {
     return room;
   }
 
-  /// A residual connection: has `branch` store base + its dropped result.
-  ///   branch   takes what is to be done to the result before it is stored
-  template <class Base, class Branch>
-  void residual(Base const& base, pass<T> const& p, Branch&& branch) const {
-    if (drops(p))
-      branch([&](auto const& value) { return base + masked(value, p); });
-    else
-      branch([&](auto const& value) { return base + value; });
+  /// The statement make(branch), where the branch of a network has a value of which some is dropped:
+  /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
+  template <class Value, class Make>
+  auto dropped(Value const& value, pass<T> const& p, Make const& make) const {
+    return when(drops(p), [&] { return make(masked(value, p)); }, [&] { return make(value); });
   }
 
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved&, pass<T> const& p,
-               Finish finish = {}) const {
-    if (drops(p))
-      run(p.ctx, y = finish(masked(x, p)));
-    else
-      run(p.ctx, y = finish(x * 1.0));
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, dropped(x * 1.0, p, [&](auto const& value) { return y = value; }));
   }
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const&, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients&, pass<T> const& p, Finish finish = {}) const {
-    saved none = s;
-    if (dx) forward(dy, *dx, none, p, finish);
+  void backward(panel_matrix<T> const&, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients&, pass<T> const& p) const {
+    saved none;
+    if (dx) forward(dy, dx, none, p);
   }
-
-  template <class Visit, class... Of> static void visit_parameters(parameter_name const&, Visit&, Of&...) {}
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -9,6 +9,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/eval/embedding.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
@@ -25,10 +26,11 @@ template <element T> struct embedding {
   embedding() = default;
   embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
 
-  gradients widened() const {
-    gradients wide;
-    wide.table = dense_matrix<accumulator_t<T>>(table);
-    return wide;
+  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
+  /// `uses` is 1 if the table is also the output weight, else 0.
+  static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
+    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
+                                      uses);
   }
 
   void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
@@ -37,11 +39,6 @@ template <element T> struct embedding {
   void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
                 pass<T> const& p) const {
     run(p.ctx, scatter_rows(g.table, dy, ids));
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("table", parameter_role::dense_weight), of.table...);
   }
 };
 

@@ -31,25 +31,28 @@ template <element T, class Op> struct masked_token_head {
 
   masked_token_head() = default;
   masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
-      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {
-    transform.role = parameter_role::dense_weight;
-  }
+      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {}
 
-  gradients widened() const {
-    gradients wide;
-    wide.transform = transform.widened();
-    wide.norm = norm.widened();
-    wide.bias = bias;
-    return wide;
+  static void parts(auto& each, auto&... of) {
+    each.dense("transform", of.transform...);
+    each("norm", of.norm...);
+    each("bias", of.bias...);
+  }
+  static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
+    return model_size::of<T>()
+        .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
+        .part(layer_norm<T>::size(hidden))
+        .vector(vocabulary)
+        .keeps(hidden, 2);  // z, activated
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
                pass<T> const& p) const {
     fit(s.z, x.features(), x.tokens());
     fit(s.activated, x.features(), x.tokens());
-    run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z));
-    norm.measure(s.activated, s.norm, p);
-    run(p.ctx, logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+    norm.resize(s.norm, x.tokens());
+    run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
+        logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
   }
   /// Adds to the table's gradient too.
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
@@ -58,26 +61,23 @@ template <element T, class Op> struct masked_token_head {
     const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
     run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
         dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-    norm.backward(s.activated, s.norm, dx, dz.get(), g.norm, p,
-                  [&](auto const& value) { return value * derivative<Op>(s.z); });
-    transform.backward(x, {}, *dz, &dx, g.transform, p);
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    linear<T, block_shape<granule>>::visit_parameters(name.child("transform"), visit, of.transform...);
-    layer_norm<T>::visit_parameters(name.child("norm"), visit, of.norm...);
-    visit(name.child("bias", parameter_role::vector), of.bias...);
+    norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+    run(p.ctx, *dz = *dz * derivative<Op>(s.z));
+    transform.backward(x, {}, *dz, dx, g.transform, p);
   }
 };
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and, if there
 /// are any, segment embeddings with a norm, post-norm blocks with attention in both directions, and a head
 /// whose output weight is the token table.
-template <element T, class Block, class Op = ops::gelu_polynomial> struct encoder {
-  using transformer = transformer_block<T, Block, norm_order::post, layer_norm<T>, mlp<T, Block, Op>>;
+///   Layer   of the stack, a transformer_block of any kind: has `random` and `size`
+///   Op      of the head
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
+          class Op = ops::gelu_polynomial>
+struct encoder {
   using value_type = T;
   using block = Block;
+  using layer = Layer;
 
   /// Tokens of a batch and, if the model tells segments apart, the segment of each.
   struct input {
@@ -88,49 +88,63 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
   embedding<T> token_embedding, position_embedding, segment_embedding;
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
-  stack<T, transformer> blocks;
+  stack<T, Layer> blocks;
   masked_token_head<T, Op> head;
 
   struct saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> summed, embedded, top, counted;  // counted: the columns of top that have a target
     typename layer_norm<T>::saved embedding_norm;
-    typename stack<T, transformer>::saved blocks;
+    typename stack<T, Layer>::saved blocks;
     counted_tokens targets;
     typename masked_token_head<T, Op>::saved head;
     panel_matrix<T> logits;  // after forward in training their gradient
     typename cross_entropy<T>::saved loss;
   };
-  using gradients = encoder<accumulator_t<T>, Block, Op>;
+  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 
   encoder() = default;
   /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
   /// makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(encoder_size<T>(config, block_size_of<Block>()));
+    static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segments, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(random_transformer_block<transformer, T, Block>(config, mask::bidirectional,
-                                                                              seed, std::uint64_t(i)));
+      blocks.layers.push_back(Layer::random(config, mask::bidirectional, seed, std::uint64_t(i)));
     head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
     initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 
-  gradients widened() const {
-    gradients wide;
-    wide.config = config;
-    wide.token_embedding = token_embedding.widened();
-    wide.position_embedding = position_embedding.widened();
-    wide.segment_embedding = segment_embedding.widened();
-    wide.embedding_norm = embedding_norm.widened();
-    wide.embedding_dropout = embedding_dropout.widened();
-    wide.blocks = blocks.widened();
-    wide.head = head.widened();
-    return wide;
+  static void parts(auto& each, auto& first, auto&... others) {
+    each("config", first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    if (first.config.segments > 0)
+      each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
+    each("embedding_norm", first.embedding_norm, others.embedding_norm...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("block", first.blocks, others.blocks...);
+    each("head", first.head, others.head...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   of the stack, if it computes activations again
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    of.check();
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.context, of.hidden))
+        .part(embedding<T>::size(of.segments, of.hidden), of.segments > 0)
+        .part(layer_norm<T>::size(of.hidden))
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .keeps(of.hidden, 3)  // summed embeddings, embedded, top
+        .lends(of.hidden, 2)  // gradients
+        .checked();
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
@@ -175,28 +189,13 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct encode
       head_backward(s.counted, *dcounted);
       run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
     }
-    blocks.backward(s.embedded, s.blocks, *dtop, dx.get(), g.blocks, p);
+    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
     panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    panel_matrix<T>& dsummed = &dembedded == dx.get() ? *dtop : *dx;
-    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, &dsummed, g.embedding_norm, p);
+    panel_matrix<T>& dsummed = &dembedded == &*dx ? *dtop : *dx;
+    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
     run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
         scatter_rows(g.position_embedding.table, dsummed, s.positions));
     if (config.segments > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
-  }
-
-  template <class Visit, class First, class... Others>
-  static void visit_parameters(parameter_name const& name, Visit& visit, First& first, Others&... others) {
-    const auto table = [&](const char* which, auto&... embedding) {
-      visit(name.child(which, parameter_role::dense_weight), embedding.table...);
-    };
-    table("token_embedding", first.token_embedding, others.token_embedding...);
-    table("position_embedding", first.position_embedding, others.position_embedding...);
-    if (first.config.segments > 0)
-      table("segment_embedding", first.segment_embedding, others.segment_embedding...);
-    layer_norm<T>::visit_parameters(name.child("embedding_norm"), visit, first.embedding_norm,
-                                    others.embedding_norm...);
-    stack<T, transformer>::visit_parameters(name.child("block"), visit, first.blocks, others.blocks...);
-    masked_token_head<T, Op>::visit_parameters(name.child("head"), visit, first.head, others.head...);
   }
 };
 

@@ -19,52 +19,64 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and the token table again as the output
 /// weight.
-template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
-  using transformer = transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, Op>>;
+///   Layer   of the stack, a transformer_block of any kind: has `random` and `size`
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   using value_type = T;
   using block = Block;
+  using layer = Layer;
 
   transformer_config config;
   embedding<T> token_embedding, position_embedding;
   dropout<T> embedding_dropout;
-  stack<T, transformer> blocks;
+  stack<T, Layer> blocks;
   layer_norm<T> final_norm;
 
   struct saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
-    typename stack<T, transformer>::saved blocks;
+    typename stack<T, Layer>::saved blocks;
     counted_tokens targets;
     typename layer_norm<T>::saved final_norm;
     panel_matrix<T> logits;  // after forward in training their gradient
     typename cross_entropy<T>::saved loss;
   };
-  using gradients = gpt<accumulator_t<T>, Block, Op>;
+  using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
   gpt() = default;
   /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
   /// makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(gpt_size<T>(config, block_size_of<Block>()));
+    static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     position_embedding = embedding<T>(config.context, config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(
-          random_transformer_block<transformer, T, Block>(config, mask::causal, seed, std::uint64_t(i)));
+      blocks.layers.push_back(Layer::random(config, mask::causal, seed, std::uint64_t(i)));
     final_norm = layer_norm<T>(config.hidden, config.bias);
     initialise_transformer(*this, config.layers, seed);
   }
 
-  gradients widened() const {
-    gradients wide;
-    wide.config = config;
-    wide.token_embedding = token_embedding.widened();
-    wide.position_embedding = position_embedding.widened();
-    wide.embedding_dropout = embedding_dropout.widened();
-    wide.blocks = blocks.widened();
-    wide.final_norm = final_norm.widened();
-    return wide;
+  static void parts(auto& each, auto&... of) {
+    each("config", of.config...);
+    each.dense("token_embedding", of.token_embedding...);
+    each.dense("position_embedding", of.position_embedding...);
+    each("embedding_dropout", of.embedding_dropout...);
+    each("block", of.blocks...);
+    each("final_norm", of.final_norm...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   of the stack, if it computes activations again
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    of.check();
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.context, of.hidden))
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(layer_norm<T>::size(of.hidden, of.bias))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .keeps(of.hidden, 2)  // embedded, top
+        .lends(of.hidden, 2)  // their gradients
+        .checked();
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
@@ -91,13 +103,13 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
       run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
           g.token_embedding.table += sampled(s.logits * transposed(*n)));
       if (s.targets.all()) {
-        final_norm.backward(top, s.final_norm, *dn, dtop.get(), g.final_norm, p);
+        final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
       } else {
-        final_norm.backward(top, s.final_norm, *dn, n.get(), g.final_norm, p);
+        final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
         run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
       }
     }
-    blocks.backward(s.embedded, s.blocks, *dtop, dx.get(), g.blocks, p);
+    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
     panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
     run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids),
         scatter_rows(g.position_embedding.table, dembedded, s.positions));
@@ -113,14 +125,6 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
     compute_logits(s.counted, logits, s, p);
   }
 
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("token_embedding", parameter_role::dense_weight), of.token_embedding.table...);
-    visit(name.child("position_embedding", parameter_role::dense_weight), of.position_embedding.table...);
-    stack<T, transformer>::visit_parameters(name.child("block"), visit, of.blocks...);
-    layer_norm<T>::visit_parameters(name.child("final_norm"), visit, of.final_norm...);
-  }
-
  private:
   void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
     list_positions(p.batch, config.context, s.positions);
@@ -132,9 +136,10 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct gpt {
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }
   void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    final_norm.measure(top, s.final_norm, p);
+    final_norm.resize(s.final_norm, top.tokens());
     fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+    run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+        logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
   }
 };
 

@@ -4,14 +4,16 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/destination.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-enum class bias_term : bool { absent, present };
 
 /// y = W x + b
 ///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
@@ -20,7 +22,6 @@ template <element T, class Block> struct linear {
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;
-  parameter_role role = parameter_role::weight;
 
   struct saved {};  // what backward needs besides x: nothing
   using gradients = linear<accumulator_t<T>, Block>;
@@ -31,29 +32,39 @@ template <element T, class Block> struct linear {
   linear(std::int64_t out, std::int64_t in, pattern const& stored, bias_term with_bias = bias_term::present)
       : weight(out, in, stored), bias(out), has_bias(with_bias) {}
 
-  gradients widened() const {
-    gradients wide;
-    wide.weight = block_sparse_matrix<accumulator_t<T>, Block>(weight);
-    wide.bias = bias;
-    wide.has_bias = has_bias;
-    wide.role = role;
-    return wide;
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each("bias", optional(of.bias, of.has_bias)...);
   }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    model_size size = model_size::of<T>().matrix(out, in, density, block_size_of<Block>());
+    return with_bias == bias_term::present ? size.vector(out) : size;
+  }
+  /// Zeros at the blocks of a random pattern.
+  ///   number   keeps the patterns of a model apart
+  static linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                       std::uint64_t seed, std::uint64_t number) {
+    if (density == 1) return {out, in, with_bias};
+    return {out, in,
+            random_pattern(int(ceil_div<std::int64_t>(out, Block::rows)),
+                           int(ceil_div<std::int64_t>(in, Block::cols)), density,
+                           random_stream(seed, random_purpose::initial_pattern, number)),
+            with_bias};
+  }
+
   std::int64_t outputs(std::int64_t) const { return weight.rows(); }
 
-  /// W x + b, for use in a statement.
+  /// W x + b, for use in a statement; x may be an expression.
   template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
 
-  template <class X, class Finish = as_it_is>
-  void forward(X const& x, panel_matrix<T>& y, saved&, pass<T> const& p, Finish finish = {}) const {
-    run(p.ctx, y = finish(value(x)));
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
   }
 
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
-    run(p.ctx, bias_gradient(dy, g), when(dx, [&] { return *dx = finish(transposed(weight) * dy); }));
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    run(p.ctx, bias_gradient(dy, g), dx = transposed(weight) * dy);
     add_weight_gradient(dy, x, g, p);
   }
   /// dW += dy xᵀ at the blocks of W, before the eyes of the pass' observer.
@@ -65,13 +76,6 @@ template <element T, class Block> struct linear {
   /// db += Σ dy, for use in a run: beside statements that read or write the same panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
     return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
-  }
-
-  template <class Visit, class First, class... Others>
-  static void visit_parameters(parameter_name const& name, Visit& visit, First& first, Others&... others) {
-    visit(name.child("weight", first.role), first.weight, others.weight...);
-    if (first.has_bias == bias_term::present)
-      visit(name.child("bias", parameter_role::vector), first.bias, others.bias...);
   }
 };
 

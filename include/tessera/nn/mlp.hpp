@@ -5,9 +5,12 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_config.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -25,35 +28,49 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   };
   using gradients = mlp<accumulator_t<T>, Block, Op>;
 
-  gradients widened() const { return {up.widened(), down.widened()}; }
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("down", of.down...);
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias))
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .keeps(of.inner())      // z
+        .lends(of.inner(), 2);  // f(z) and the gradient of z
+  }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
+    return {linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, 4 * number + 2),
+            linear<T, Block>::random(of.hidden, of.inner(), of.density, of.bias, seed, 4 * number + 3)};
+  }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
-  template <class X, class Finish = as_it_is>
-  void forward(X const& x, panel_matrix<T>& y, saved& s, pass<T> const& p, Finish finish = {}) const {
-    fit(s.z, up.weight.rows(), y.tokens());
-    run(p.ctx, s.z = up.value(x), y = finish(down.value(apply<Op>(s.z))));
+  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
   }
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
         dz = (transposed(down.weight) * dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-        when(dx, [&] { return *dx = finish(transposed(up.weight) * dz); }));
+        dx = transposed(up.weight) * dz);
     down.add_weight_gradient(dy, h, g.down, p);
     up.add_weight_gradient(dz, x, g.up, p);
   }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    linear<T, Block>::visit_parameters(name.child("up"), visit, of.up...);
-    linear<T, Block>::visit_parameters(name.child("down"), visit, of.down...);
-  }
 };
+
+/// Numbers of the patterns of gates, beyond those of the other matrices.
+inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
@@ -65,20 +82,44 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   };
   using gradients = gated_mlp<accumulator_t<T>, Block, Op>;
 
-  gradients widened() const { return {gate.widened(), up.widened(), down.widened()}; }
+  static void parts(auto& each, auto&... of) {
+    each("gate", of.gate...);
+    each("up", of.up...);
+    each("down", of.down...);
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias), 2)
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .keeps(of.inner(), 2)   // z, u
+        .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
+  }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
+    const mlp<T, Block> two = mlp<T, Block>::random(of, seed, number);
+    return {
+        linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, gate_patterns + number),
+        two.up, two.down};
+  }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
-  template <class X, class Finish = as_it_is>
-  void forward(X const& x, panel_matrix<T>& y, saved& s, pass<T> const& p, Finish finish = {}) const {
-    fit(s.z, gate.weight.rows(), y.tokens());
-    fit(s.u, up.weight.rows(), y.tokens());
-    run(p.ctx, s.z = gate.value(x), s.u = up.value(x), y = finish(down.value(apply<Op>(s.z) * s.u)));
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.z, gate.weight.rows(), tokens);
+    fit(s.u, up.weight.rows(), tokens);
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
+    return statements(s.z = gate.value(x), s.u = up.value(x));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
   }
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
     const std::int64_t hidden = up.weight.rows();
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());
@@ -86,17 +127,10 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
     const auto dh = local(transposed(down.weight) * dy);
     run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
         gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-    if (dx) run(p.ctx, *dx = finish(transposed(gate.weight) * dz + transposed(up.weight) * du));
+    if (dx) run(p.ctx, dx = transposed(gate.weight) * dz + transposed(up.weight) * du);
     down.add_weight_gradient(dy, h, g.down, p);
     gate.add_weight_gradient(dz, x, g.gate, p);
     up.add_weight_gradient(du, x, g.up, p);
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    linear<T, Block>::visit_parameters(name.child("gate"), visit, of.gate...);
-    linear<T, Block>::visit_parameters(name.child("up"), visit, of.up...);
-    linear<T, Block>::visit_parameters(name.child("down"), visit, of.down...);
   }
 };
 

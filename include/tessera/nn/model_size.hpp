@@ -5,14 +5,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
+#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/nn/transformer_config.hpp>
+#include <tessera/eval/attention.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
-
-// What a model will take, from its configuration alone: nothing is allocated.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -30,7 +30,11 @@ template <class... Factor> std::int64_t product(std::int64_t first, Factor... fa
 }
 }  // namespace detail
 
-/// Sizes of a model. A multiply-add is two FLOPs; those of norms, activations and the like are not counted.
+template <class Block> constexpr block_size block_size_of() { return {Block::rows, Block::cols}; }
+
+/// Sizes of a layer or a model, from its configuration alone: nothing is allocated. Each layer has a function
+/// `size` that adds up those of its parts. A multiply-add is two FLOPs; those of norms, activations and the
+/// like are not counted. Functions throw option_error where a number would be 2^63 or more.
 struct model_size {
   std::int64_t parameters = 0;               // were it dense
   std::int64_t live = 0;                     // stored, without what overhangs the matrices' edges
@@ -38,9 +42,86 @@ struct model_size {
   std::int64_t multiply_adds = 0;            // of all weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t saved_values = 0;             // for each token of a batch, kept from forward for backward
-  std::int64_t room_values = 0;              // for each token of a batch, lent during backward, at most
   std::int64_t element_bytes = 4;            // of a weight or an activation
   std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
+
+  template <element T> static model_size of() {
+    model_size none;
+    none.element_bytes = sizeof(T);
+    none.accumulator_bytes = sizeof(accumulator_t<T>);
+    return none;
+  }
+
+  // ---- adding up ----
+
+  /// A matrix with as many blocks as random_pattern gives it.
+  ///   uses   multiply-adds of each value for each token
+  /// Where a sparse one overhangs its blocks' edges, its live count depends on the pattern: this is the mean.
+  model_size& matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
+                     std::int64_t uses = 1) {
+    const std::int64_t blocks =
+        detail::product(ceil_div<std::int64_t>(rows, block.rows), ceil_div<std::int64_t>(cols, block.cols));
+    const std::int64_t present =
+        density == 1 ? blocks
+                     : std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
+    const std::int64_t all = detail::product(rows, cols),
+                       values = detail::product(present, block.rows, block.cols);
+    const double share = static_cast<double>(present) / static_cast<double>(blocks);
+    increase(parameters, all);
+    increase(live, present == blocks ? all : std::llround(share * static_cast<double>(all)));
+    increase(stored, values);
+    increase(multiply_adds, detail::product(values, uses));
+    return *this;
+  }
+  model_size& vector(std::int64_t features) {
+    increase(parameters, features);
+    increase(live, features);
+    increase(stored, round_up<std::int64_t>(features, granule));
+    return *this;
+  }
+  /// Activations that are kept from forward for backward; numbers for each token.
+  model_size& keeps(std::int64_t features, std::int64_t count = 1) {
+    increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
+    return *this;
+  }
+  model_size& keeps_numbers(std::int64_t count) {
+    increase(saved_values, count);
+    return *this;
+  }
+  /// Activations that are lent at the same time during backward, meanwhile also to the parts.
+  model_size& lends(std::int64_t features, std::int64_t count = 1) {
+    increase(lent_[features], count);
+    return *this;
+  }
+  /// A part, so many times. Parts take turns in what is lent.
+  model_size& part(model_size const& one, std::int64_t count = 1) {
+    const auto add = [&](std::int64_t model_size::* number) {
+      increase(this->*number, detail::product(one.*number, count));
+    };
+    for (auto number :
+         {&model_size::parameters, &model_size::live, &model_size::stored, &model_size::multiply_adds,
+          &model_size::attention_multiply_adds, &model_size::saved_values})
+      add(number);
+    lend_in_turn(one);
+    return *this;
+  }
+  /// A part, so many times, that saves nothing: backward computes again what `together` of them would have
+  /// saved, in memory that is lent.
+  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t together = 1) {
+    const std::int64_t kept = saved_values;
+    part(one, count);
+    saved_values = kept;
+    recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, together));
+    return *this;
+  }
+
+  /// Throws option_error if a number of bytes would be 2^63 or more.
+  model_size const& checked() const {
+    static_cast<void>(moment_bytes());
+    return *this;
+  }
+
+  // ---- what follows ----
 
   /// A training step takes three products for each weight: W x, Wᵀ dy and dy xᵀ.
   std::int64_t training_multiply_adds() const { return detail::product(3, multiply_adds); }
@@ -59,142 +140,37 @@ struct model_size {
   std::int64_t moment_bytes() const {
     return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());
   }
-  /// Of a batch of so many tokens, all with targets.
+  /// Of a batch of so many tokens, all with targets: saved from forward for backward, and lent at most.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
-  std::int64_t room_bytes(std::int64_t tokens) const { return bytes(room_values, tokens); }
+  std::int64_t room_bytes(std::int64_t tokens) const {
+    std::int64_t values = recomputed_values;
+    for (auto const& [features, count] : lent_in_all())
+      increase(values, detail::product(round_up<std::int64_t>(features, granule), count));
+    return bytes(values, tokens);
+  }
 
  private:
+  using lent = std::map<std::int64_t, std::int64_t>;  // number of features → activations
+
+  static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
+  lent lent_in_all() const {
+    lent all = lent_to_parts_;
+    for (auto const& [features, count] : lent_) increase(all[features], count);
+    return all;
+  }
+  void lend_in_turn(model_size const& one) {
+    for (auto const& [features, count] : one.lent_in_all()) {
+      std::int64_t& most = lent_to_parts_[features];
+      most = std::max(most, count);
+    }
+    recomputed_values = std::max(recomputed_values, one.recomputed_values);
+  }
   std::int64_t bytes(std::int64_t values, std::int64_t tokens) const {
     return detail::product(values, round_up<std::int64_t>(tokens, panel_tokens), element_bytes);
   }
+
+  lent lent_, lent_to_parts_;
+  std::int64_t recomputed_values = 0;  // for each token, of what is saved only while it is computed again
 };
-
-template <class Block> constexpr block_size block_size_of() { return {Block::rows, Block::cols}; }
-
-/// Adds up the matrices, vectors and activations of a model.
-class size_counter {
- public:
-  size_counter(block_size block, std::size_t element_bytes, std::size_t accumulator_bytes) : block_(block) {
-    size_.element_bytes = std::int64_t(element_bytes);
-    size_.accumulator_bytes = std::int64_t(accumulator_bytes);
-  }
-
-  /// `copies` matrices with as many blocks each as random_pattern gives them.
-  ///   uses   multiply-adds of each value for each token
-  /// Where a sparse one overhangs its blocks' edges, its live count depends on the pattern: this is the mean.
-  void matrix(std::int64_t rows, std::int64_t cols, double density, std::int64_t copies, block_size block,
-              std::int64_t uses = 1) {
-    const std::int64_t blocks =
-        detail::product(ceil_div<std::int64_t>(rows, block.rows), ceil_div<std::int64_t>(cols, block.cols));
-    const std::int64_t present = stored_blocks(blocks, density), all = detail::product(rows, cols);
-    const std::int64_t stored = detail::product(present, block.rows, block.cols, copies);
-    const double share = static_cast<double>(present) / static_cast<double>(blocks);
-    add(size_.parameters, detail::product(all, copies));
-    add(size_.live,
-        detail::product(present == blocks ? all : std::llround(share * static_cast<double>(all)), copies));
-    add(size_.stored, stored);
-    add(size_.multiply_adds, detail::product(stored, uses));
-  }
-  void vector(std::int64_t features, std::int64_t copies = 1) {
-    add(size_.parameters, detail::product(features, copies));
-    add(size_.live, detail::product(features, copies));
-    add(size_.stored, detail::product(round_up<std::int64_t>(features, granule), copies));
-  }
-  void linear(std::int64_t out, std::int64_t in, transformer_config const& config, std::int64_t copies) {
-    matrix(out, in, config.density, copies, block_);
-    if (config.bias == bias_term::present) vector(out, copies);
-  }
-  void norm(std::int64_t features, bias_term bias, std::int64_t copies = 1) {
-    vector(features, copies);
-    if (bias == bias_term::present) vector(features, copies);
-    keeps_numbers(detail::product(2, copies));
-  }
-  /// One row for each symbol; `uses` is 1 if it is also the output weight, else 0.
-  void table(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
-    matrix(symbols, features, 1, 1, {granule, granule}, uses);
-  }
-  /// Activations, and numbers for each token, that are kept from forward for backward.
-  void keeps(std::int64_t features, std::int64_t copies = 1) {
-    add(size_.saved_values, detail::product(round_up<std::int64_t>(features, granule), copies));
-  }
-  void keeps_numbers(std::int64_t copies) { add(size_.saved_values, copies); }
-  /// Activations that are lent at the same time during backward.
-  void lends(std::int64_t features, std::int64_t copies = 1) {
-    add(size_.room_values, detail::product(round_up<std::int64_t>(features, granule), copies));
-  }
-
-  /// All blocks of a transformer.
-  void blocks(transformer_config const& config, norm_order order) {
-    const std::int64_t h = config.hidden, layers = config.layers;
-    const std::int64_t inner = detail::product(h, config.feed_forward), qkv = detail::product(3, h);
-    norm(h, config.bias, detail::product(2, layers));
-    linear(qkv, h, config, layers);
-    linear(h, h, config, layers);
-    linear(inner, h, config, layers);
-    linear(h, inner, config, layers);
-    add(size_.attention_multiply_adds, detail::product(2, h, layers));
-    keeps(qkv, layers);
-    keeps(h, detail::product(order == norm_order::post ? 3 : 2, layers));  // mixed, h, v
-    keeps(config.heads, layers);                                           // log_sums
-    keeps(inner, layers);                                                  // z
-    keeps(h, layers - 1);                                                  // between blocks
-    lends(h, 7);      // two of the stack, four of a block, one of attention
-    lends(qkv);       // its gradient
-    lends(inner, 2);  // f(z) and the gradient of z
-  }
-  /// Logits and loss.
-  void loss(std::int64_t vocabulary) {
-    keeps(vocabulary);
-    keeps_numbers(4);
-  }
-
-  model_size result() const {
-    static_cast<void>(size_.moment_bytes());  // refused here if it overflows
-    return size_;
-  }
-
- private:
-  static std::int64_t stored_blocks(std::int64_t blocks, double density) {
-    if (density == 1) return blocks;
-    return std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
-  }
-  static void add(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
-
-  block_size block_;
-  model_size size_;
-};
-
-/// Sizes of a gpt of elements T, and of an encoder. Throw option_error if the configuration makes no sense.
-template <element T> model_size gpt_size(transformer_config const& config, block_size block) {
-  config.check();
-  size_counter count(block, sizeof(T), sizeof(accumulator_t<T>));
-  count.table(config.vocabulary, config.hidden, 1);
-  count.table(config.context, config.hidden);
-  count.blocks(config, norm_order::pre);
-  count.norm(config.hidden, config.bias);
-  count.keeps(config.hidden, 2);  // embedded, top
-  count.loss(config.vocabulary);
-  count.lends(config.hidden, 2);  // gradients of the two
-  return count.result();
-}
-
-template <element T> model_size encoder_size(transformer_config const& config, block_size block) {
-  config.check();
-  size_counter count(block, sizeof(T), sizeof(accumulator_t<T>));
-  const std::int64_t h = config.hidden;
-  count.table(config.vocabulary, h, 1);
-  count.table(config.context, h);
-  if (config.segments > 0) count.table(config.segments, h);
-  count.norm(h, bias_term::present);  // of the embeddings
-  count.blocks(config, norm_order::post);
-  count.matrix(h, h, 1, 1, {granule, granule});  // the head: a layer, a norm, and a bias of the vocabulary
-  count.vector(h);
-  count.norm(h, bias_term::present);
-  count.vector(config.vocabulary);
-  count.keeps(h, 5);  // summed embeddings, embedded, top, two of the head
-  count.loss(config.vocabulary);
-  count.lends(h, 2);
-  return count.result();
-}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -6,6 +6,7 @@
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/combinators.hpp>
 #include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/destination.hpp>
 #include <tessera/nn/dropout.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/encoder.hpp>

@@ -6,13 +6,14 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/run.hpp>
-#include <tessera/nn/linear.hpp>
+#include <tessera/nn/destination.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-// A norm measures its input, which leaves one or two numbers for each token in `saved`; its value is then an
-// elementwise expression, which the product that follows computes in passing and backward computes again:
-// normalised activations are never kept.
+// A norm is prepared by measuring its input, which leaves one or two numbers for each token in `saved`. Its
+// value is then an elementwise expression, which the product that follows computes in passing and backward
+// computes again: normalised activations are never kept.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -34,39 +35,37 @@ template <element T> struct layer_norm {
     std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
-  gradients widened() const {
-    gradients wide;
-    wide.weight = weight;
-    wide.bias = bias;
-    wide.has_bias = has_bias;
-    wide.epsilon = epsilon;
-    return wide;
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each("bias", optional(of.bias, of.has_bias)...);
+    each.setting("epsilon", of.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
+    model_size size = model_size::of<T>().vector(features).keeps_numbers(2);
+    return with_bias == bias_term::present ? size.vector(features) : size;
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// Also runs the statements that then(…) make, in passing.
-  template <class... Then>
-  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p, Then const&... then) const {
-    fit(s.mean, x.tokens());
-    fit(s.scale, x.tokens());
-    run(p.ctx, s.mean = mean_features(x), s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon),
-        then()...);
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.mean, tokens);
+    fit(s.scale, tokens);
   }
-  /// The result, for use in a statement, once x has been measured.
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    return statements(s.mean = mean_features(x),
+                      s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
+  }
   auto value(panel_matrix<T> const& x, saved const& s) const {
     return (x - s.mean) * s.scale * weight + bias;
   }
 
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-               Finish finish = {}) const {
-    measure(x, s, p, [&] { return y = finish(value(x, s)); });
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
   }
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
     const auto dz = named<"dy">(dy);
     const auto n = named<"n">((x - s.mean) * s.scale);
     const auto d = named<"d">(dz * weight);
@@ -76,14 +75,7 @@ template <element T> struct layer_norm {
     const auto mean_d = local(s.scale * (share * sum_d));
     const auto slope = local(square(s.scale) * (share * sum_dn));
     run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
-        when(dx, [&] { return *dx = finish(s.scale * d - mean_d - slope * (x - s.mean)); }));
-  }
-
-  template <class Visit, class First, class... Others>
-  static void visit_parameters(parameter_name const& name, Visit& visit, First& first, Others&... others) {
-    visit(name.child("weight", parameter_role::vector), first.weight, others.weight...);
-    if (first.has_bias == bias_term::present)
-      visit(name.child("bias", parameter_role::vector), first.bias, others.bias...);
+        dx = s.scale * d - mean_d - slope * (x - s.mean));
   }
 };
 
@@ -104,42 +96,33 @@ template <element T> struct rms_norm {
     std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
-  gradients widened() const {
-    gradients wide;
-    wide.weight = weight;
-    wide.epsilon = epsilon;
-    return wide;
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each.setting("epsilon", of.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term = bias_term::absent) {
+    return model_size::of<T>().vector(features).keeps_numbers(1);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// Also runs the statements that then(…) make, in passing.
-  template <class... Then>
-  void measure(panel_matrix<T> const& x, saved& s, pass<T> const& p, Then const&... then) const {
-    fit(s.scale, x.tokens());
-    run(p.ctx, s.scale = rsqrt(mean_features(square(x)) + epsilon), then()...);
+  void resize(saved& s, std::int64_t tokens) const { fit(s.scale, tokens); }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    return s.scale = rsqrt(mean_features(square(x)) + epsilon);
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
-  template <class Finish = as_it_is>
-  void forward(panel_matrix<T> const& x, panel_matrix<T>& y, saved& s, pass<T> const& p,
-               Finish finish = {}) const {
-    measure(x, s, p, [&] { return y = finish(value(x, s)); });
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
   }
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
-  template <class Finish = as_it_is>
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, panel_matrix<T>* dx,
-                gradients& g, pass<T> const& p, Finish finish = {}) const {
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
     const auto dn = named<"dn">(dy * x * s.scale);
     const auto sum_dn = local(sum_features(dn * weight));
     const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-    run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn),
-        when(dx, [&] { return *dx = finish(s.scale * (dy * weight) - slope * x); }));
-  }
-
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("weight", parameter_role::vector), of.weight...);
+    run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
   }
 };
 

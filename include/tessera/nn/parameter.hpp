@@ -2,17 +2,26 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 
-// Optimizer, clipping, checkpoint, pruning and counting reach the parameters of a layer in one way:
-//   for_each_parameter(layer, visit, others…)
-// calls visit(name, parameter, that of each other…). The others are whatever has the layer's shape: its
-// gradients, an optimizer's moments. These are simply layers of the same kind, made by zeros_like(layer), of
-// the elements that sums are kept in, as widened(layer) is.
+// A layer lists its parts once:
+//   static void parts(auto& each, auto&... of) {
+//     each("weight", of.weight...);                      // a tensor, a layer, or a vector or tuple of layers
+//     each("bias", optional(of.bias, of.has_bias)...);   // a vector that may be absent
+//     each.dense("table", of.table...);                  // the same, but no matrix of it is ever pruned
+//     each.setting("rate", of.rate...);                  // no parameter, but the same in the layer's
+//     gradients
+//   }
+// `of` is a layer, and others of its shape: its gradients, an optimizer's moments. These are layers of the
+// same kind, of the elements that sums are kept in. All else follows: for_each_parameter, by which
+// optimizers, clipping, checkpoints and policies reach the parameters, widened and zeros_like.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -28,16 +37,17 @@ enum class parameter_role {
 class parameter_name {
  public:
   parameter_name() = default;
-  parameter_name child(std::string_view part, parameter_role role = parameter_role::weight) const {
-    return {this, part, -1, role};
-  }
-  parameter_name child(int number) const { return {this, {}, number, parameter_role::weight}; }
+  /// A part of this one; it has this one's role. An empty name is that of the whole.
+  parameter_name child(std::string_view part) const { return {this, part, -1, role_}; }
+  parameter_name child(int number) const { return {this, {}, number, role_}; }
+  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role}; }
 
   parameter_role role() const { return role_; }
   /// The last part: `weight`.
-  std::string_view last() const { return part_; }
+  std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
     std::string all = parent_ ? parent_->text() : std::string();
+    if (part_.empty() && number_ < 0) return all;
     if (!all.empty()) all += '.';
     return number_ >= 0 ? all += std::to_string(number_) : all += part_;
   }
@@ -52,11 +62,125 @@ class parameter_name {
   parameter_role role_ = parameter_role::weight;
 };
 
+enum class bias_term : bool { absent, present };
+
+/// A vector that is a parameter only if it is present: see `optional`.
+template <class Vector, class Term> struct optional_part {
+  Vector& vector;
+  Term& term;
+};
+
+/// Names a part that may be absent. An absent vector holds zeros.
+template <class Vector, class Term> optional_part<Vector, Term> optional(Vector& vector, Term& term) {
+  return {vector, term};
+}
+
+namespace detail {
+
+template <class Action> struct part_lister;
+
+struct no_parts {
+  template <class... Of> void operator()(std::string_view, Of&&...) {}
+  void dense(std::string_view, auto&...) {}
+  void setting(std::string_view, auto&...) {}
+};
+template <class T>
+concept has_parts = requires(no_parts& each, T& layer) { std::remove_const_t<T>::parts(each, layer); };
+template <class T>
+concept is_optional = requires(T& part) { part.term; };
+template <class T>
+concept is_list = requires(T& part) { part[0]; } && !requires { typename T::tensor_tag; };
+
+/// Does something with a part and the corresponding parts of others.
+template <class Action, class First, class... Others>
+void walk(parameter_name const& name, Action& action, First& first, Others&... others) {
+  if constexpr (has_parts<First>) {
+    part_lister<Action> each{name, action};
+    std::remove_const_t<First>::parts(each, first, others...);
+  } else if constexpr (is_optional<First>) {
+    action.optional(name.with(parameter_role::vector), first, others...);
+  } else if constexpr (is_list<First>) {
+    action.lists(first, others...);
+    for (std::size_t i = 0; i < first.size(); ++i) walk(name.child(int(i)), action, first[i], others[i]...);
+  } else if constexpr (requires { std::tuple_size<std::remove_const_t<First>>::value; }) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const auto walk_one = [&]<std::size_t One>(std::integral_constant<std::size_t, One>) {
+        walk(name.child(int(One)), action, std::get<One>(first), std::get<One>(others)...);
+      };
+      (walk_one(std::integral_constant<std::size_t, I>()), ...);
+    }(std::make_index_sequence<std::tuple_size_v<std::remove_const_t<First>>>());
+  } else if constexpr (requires { first.pattern(); }) {
+    action.parameter(name, first, others...);
+  } else {
+    action.parameter(name.with(parameter_role::vector), first, others...);
+  }
+}
+
+/// What a layer calls for each of its parts.
+template <class Action> struct part_lister {
+  parameter_name const& name;
+  Action& action;
+
+  template <class... Of> void operator()(std::string_view part, Of&&... of) {
+    walk(name.child(part), action, of...);
+  }
+  template <class... Of> void dense(std::string_view part, Of&&... of) {
+    walk(name.child(part).with(parameter_role::dense_weight), action, of...);
+  }
+  template <class... Of> void setting(std::string_view part, Of&... of) {
+    action.setting(name.child(part), of...);
+  }
+};
+
+template <class Visit> struct visit_parameters {
+  Visit& visit;
+  template <class... Of> void parameter(parameter_name const& name, Of&... of) { visit(name, of...); }
+  template <class First, class... Others>
+  void optional(parameter_name const& name, First& first, Others&... others) {
+    if (first.term == bias_term::present) visit(name, first.vector, others.vector...);
+  }
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto&...) {}
+};
+
+template <class Visit> struct visit_settings {
+  Visit& visit;
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
+};
+
+/// Makes a layer of wider elements of another one.
+struct widen {
+  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
+    to = To(from);
+  }
+  template <class From, class To> void optional(parameter_name const&, From const& from, To& to) {
+    to.vector = from.vector;
+    to.term = from.term;
+  }
+  template <class From, class To> void lists(From const& from, To& to) { to.resize(from.size()); }
+  template <class Value> void setting(parameter_name const&, Value const& from, Value& to) { to = from; }
+};
+
+}  // namespace detail
+
 /// Calls visit(name, parameter, that of each other…) for every parameter of a layer, each once, always in the
 /// same order.
 template <class Layer, class Visit, class... Others>
 void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
-  Layer::visit_parameters(parameter_name(), visit, layer, others...);
+  static_assert(detail::has_parts<Layer>,
+                "a layer lists its parts: `static void parts(auto& each, auto&... of) { each(\"weight\", "
+                "of.weight...); }`");
+  detail::visit_parameters<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer, others...);
+}
+
+/// Calls visit(name, value) for every setting of a layer: numbers and enumerations that no tensor depends on.
+template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
+  detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer);
 }
 
 template <class Layer> void set_zero(Layer& layer) {
@@ -71,10 +195,14 @@ template <class Layer> inline constexpr bool is_narrow = !std::is_same_v<Layer, 
 
 /// A layer in the elements that sums are kept in.
 template <class Layer> typename Layer::gradients widened(Layer const& layer) {
-  if constexpr (is_narrow<Layer>)
-    return layer.widened();
-  else
+  if constexpr (is_narrow<Layer>) {
+    typename Layer::gradients wide;
+    detail::widen action;
+    detail::walk(parameter_name(), action, layer, wide);
+    return wide;
+  } else {
     return layer;
+  }
 }
 
 /// Gradients of a layer, or moments: zeros of its shape, on its patterns.

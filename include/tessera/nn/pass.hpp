@@ -17,8 +17,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Activations that live only inside one layer's backward. They are lent, come back, and are lent again: all
-/// layers of a model share them, and a second step allocates nothing.
+/// Activations that live only inside one layer's backward, and what layers save that are computed again
+/// there. They are lent, come back, and are lent again: all layers of a model share them, and a second step
+/// allocates nothing.
 template <element T> class workspace {
  public:
   class loan {
@@ -39,7 +40,39 @@ template <element T> class workspace {
     std::unique_ptr<panel_matrix<T>> values_;
   };
 
+  /// A `saved` of some type of layer, filled or not by an earlier borrower.
+  template <class Saved> class saved_loan {
+   public:
+    explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
+    saved_loan(saved_loan const&) = delete;
+    saved_loan& operator=(saved_loan const&) = delete;
+    ~saved_loan() { from_.free_saved_.push_back({&type_of<Saved>, std::move(value_)}); }
+
+    Saved& operator*() const { return *static_cast<Saved*>(value_.get()); }
+
+   private:
+    workspace& from_;
+    std::shared_ptr<void> value_;
+  };
+
  private:
+  template <class Saved> static constexpr char type_of = 0;  // its address tells types apart
+  struct any_saved {
+    void const* type;
+    std::shared_ptr<void> value;
+  };
+  template <class Saved> std::shared_ptr<void> take_saved() {
+    for (auto& candidate : free_saved_)
+      if (candidate.type == &type_of<Saved>) {
+        std::swap(candidate, free_saved_.back());
+        auto found = std::move(free_saved_.back().value);
+        free_saved_.pop_back();
+        return found;
+      }
+    free_saved_.reserve(std::size_t(++owned_saved_));
+    return std::make_shared<Saved>();
+  }
+
   std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
     for (auto& candidate : free_)
       if (candidate->features() == features) {
@@ -53,7 +86,8 @@ template <element T> class workspace {
   }
 
   std::vector<std::unique_ptr<panel_matrix<T>>> free_;
-  int owned_ = 0;
+  std::vector<any_saved> free_saved_;
+  int owned_ = 0, owned_saved_ = 0;
 };
 
 enum class purpose { training, evaluation };
@@ -104,6 +138,9 @@ template <element T> struct pass {
   typename workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
     return typename workspace<T>::loan(room, features, tokens);
   }
+  template <class Saved> typename workspace<T>::template saved_loan<Saved> borrow_saved() const {
+    return typename workspace<T>::template saved_loan<Saved>(room);
+  }
 };
 
 /// Gives what a layer saves its size. Allocates only to grow.
@@ -112,11 +149,5 @@ template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::in
   x.resize(tokens);
 }
 template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
-
-/// What is done to a layer's result before it is stored: nothing. A residual connection adds its input here,
-/// so that the sum costs no pass of its own.
-struct as_it_is {
-  template <class Expression> Expression const& operator()(Expression const& value) const { return value; }
-};
 
 }}}  // namespace tessera::TESSERA_ISA::nn

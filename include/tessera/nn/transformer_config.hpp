@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
-#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/random.hpp>
-#include <tessera/nn/transformer_block.hpp>
-#include <tessera/tensor/pattern_sources.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/parameter.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -51,45 +46,20 @@ struct transformer_config {
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
   }
 
-  std::int64_t inner() const { return feed_forward * hidden; }
+  std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("layers", of.layers...);
+    each.setting("hidden", of.hidden...);
+    each.setting("heads", of.heads...);
+    each.setting("context", of.context...);
+    each.setting("vocabulary", of.vocabulary...);
+    each.setting("feed_forward", of.feed_forward...);
+    each.setting("segments", of.segments...);
+    each.setting("bias", of.bias...);
+    each.setting("dropout", of.dropout...);
+    each.setting("density", of.density...);
+  }
 };
-
-/// A linear layer whose matrix has a random pattern of that density.
-///   number   keeps the patterns of a model apart
-template <element T, class Block>
-linear<T, Block> random_linear(std::int64_t out, std::int64_t in, transformer_config const& config,
-                               std::uint64_t seed, std::uint64_t number) {
-  if (config.density == 1) return {out, in, config.bias};
-  return {out, in,
-          random_pattern(int(ceil_div<std::int64_t>(out, Block::rows)),
-                         int(ceil_div<std::int64_t>(in, Block::cols)), config.density,
-                         random_stream(seed, random_purpose::initial_pattern, number)),
-          config.bias};
-}
-
-/// Numbers of the patterns of gates, beyond those of the other matrices.
-inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
-
-/// A block of a transformer with random patterns.
-template <class TransformerBlock, element T, class Block>
-TransformerBlock random_transformer_block(transformer_config const& config, mask seen, std::uint64_t seed,
-                                          std::uint64_t number) {
-  using norm = decltype(TransformerBlock::norm1);
-  TransformerBlock block;
-  block.norm1 = norm(config.hidden, config.bias);
-  block.norm2 = norm(config.hidden, config.bias);
-  block.attention.qkv = random_linear<T, Block>(3 * config.hidden, config.hidden, config, seed, 4 * number);
-  block.attention.out = random_linear<T, Block>(config.hidden, config.hidden, config, seed, 4 * number + 1);
-  block.attention.heads = int(config.heads);
-  block.attention.seen = seen;
-  block.mlp.up = random_linear<T, Block>(config.inner(), config.hidden, config, seed, 4 * number + 2);
-  block.mlp.down = random_linear<T, Block>(config.hidden, config.inner(), config, seed, 4 * number + 3);
-  if constexpr (requires { block.mlp.gate; })
-    block.mlp.gate =
-        random_linear<T, Block>(config.inner(), config.hidden, config, seed, gate_patterns + number);
-  block.attention_dropout = {config.dropout, 2 * number + 1};
-  block.mlp_dropout = {config.dropout, 2 * number + 2};
-  return block;
-}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

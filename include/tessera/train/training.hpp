@@ -127,9 +127,9 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 
 /// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
 /// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
-/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if that update is not
-/// possible or a scale is another one, and error if the loss or a gradient is not finite. With a scale that adapts, gradients that
-/// are not finite only skip the optimizer.
+/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if that update is
+/// not possible or a scale is another one, and error if the loss or a gradient is not finite. With a scale
+/// that adapts, gradients that are not finite only skip the optimizer.
 ///   hooks   what else is done after accumulating and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,

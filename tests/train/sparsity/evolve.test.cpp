@@ -44,7 +44,7 @@ using training = train::training<model, train::sgd, fixed_count>;
 std::string refusal(training& t, int* batches = nullptr) {
   context ctx(1);
   return error_of<option_error>([&] {
-    train::train_step(ctx, t, 1, 0, 0.01, [&](int) {
+    train::train_step(ctx, t, {.rate = 0.01}, [&](int) {
       if (batches) ++*batches;
       return toy::accumulate(ctx, t.model, t.gradients, 1, 70);
     });
@@ -99,10 +99,9 @@ struct half_fixed {
   using gradients = half_fixed;
   half_fixed() : moves(support::random_matrix<float, block_shape<4>>(24, 20, 0.4, 1)), stays(moves) {}
 
-  template <class Visit, class... Of>
-  static void visit_parameters(nn::parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("stays", nn::parameter_role::dense_weight), of.stays...);
-    visit(name.child("moves", nn::parameter_role::weight), of.moves...);
+  static void parts(auto& each, auto&... of) {
+    each.dense("stays", of.stays...);
+    each("moves", of.moves...);
   }
 };
 

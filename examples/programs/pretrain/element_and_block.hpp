@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 
@@ -18,6 +19,23 @@ template <class Visit> auto with_element(std::string const& name, Visit&& visit)
   if (name == "bfloat16") return visit(std::type_identity<tessera::bfloat16>());
   if (name == "float16") return visit(std::type_identity<tessera::float16>());
   throw tessera::option_error(tessera::message("[model] precision ", name, "; there are ", precisions));
+}
+
+/// Calls visit(std::type_identity<Block>()) for square blocks of so many rows.
+template <class Visit> auto with_block(int rows, Visit&& visit) {
+  using tessera::block_shape;
+  switch (rows) {
+    case 1:
+      return visit(std::type_identity<block_shape<1>>());
+    case 4:
+      return visit(std::type_identity<block_shape<4>>());
+    case 8:
+      return visit(std::type_identity<block_shape<8>>());
+    case 16:
+      return visit(std::type_identity<block_shape<16>>());
+    default:
+      throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are 1, 4, 8, 16"));
+  }
 }
 
 }  // namespace pretrain

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Where a layer puts its result, or its backward the gradient by its input: into a panel_matrix, with
+/// another one added if there is one. A residual connection adds its input here, so that the sum costs no
+/// pass of its own. A gradient that nobody wants goes nowhere: null.
+template <element T> class destination {
+ public:
+  destination(panel_matrix<T>& to, panel_matrix<T> const* plus = nullptr) : to_(&to), plus_(plus) {}
+  destination(panel_matrix<T>* to, panel_matrix<T> const* plus = nullptr) : to_(to), plus_(plus) {}
+
+  explicit operator bool() const { return to_; }
+  panel_matrix<T>* to() const { return to_; }
+  panel_matrix<T> const* plus() const { return plus_; }
+
+  /// A statement that puts a value there: `run(p.ctx, dx = transposed(weight) * dy)`
+  template <expression Value> auto operator=(Value const& value) const {
+    return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
+                      when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
+  }
+
+  /// This place with another term to be added; the term that was here follows by add_term.
+  destination with(panel_matrix<T> const& other) const { return {to_, &other}; }
+  void add_term(pass<T> const& p) const {
+    if (to_ && plus_) run(p.ctx, *to_ = *to_ + *plus_);
+  }
+
+ private:
+  panel_matrix<T>* to_;
+  panel_matrix<T> const* plus_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
