@@ -1,10 +1,12 @@
 # Compiles SOURCE, which must fail with a message that matches the regular expression (CMake's kind) of its first
-# line, `// expect: …`. A discarded [[nodiscard]] value counts as a failure.
+# line, `// expect: …`, and with no other error if the line is `// expect one error: …`. A discarded [[nodiscard]] value
+# counts as a failure.
 file(STRINGS ${SOURCE} first_line LIMIT_COUNT 1)
-if(NOT first_line MATCHES "^// expect: (.+)$")
-  message(FATAL_ERROR "${SOURCE}: the first line is not `// expect: REGEX`")
+if(NOT first_line MATCHES "^// expect( one error)?: (.+)$")
+  message(FATAL_ERROR "${SOURCE}: the first line is not `// expect: REGEX` or `// expect one error: REGEX`")
 endif()
-set(expected "${CMAKE_MATCH_1}")
+set(alone "${CMAKE_MATCH_1}")
+set(expected "${CMAKE_MATCH_2}")
 
 execute_process(COMMAND ${COMPILER} ${FLAGS} -Werror=unused-result -Werror=unused-value -c ${SOURCE} -o /dev/null
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -12,4 +14,9 @@ if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, but must fail with: ${expected}")
 elseif(NOT output MATCHES "${expected}")
   message(FATAL_ERROR "${SOURCE} fails without saying: ${expected}\nThe compiler said:\n${output}")
+endif()
+string(REGEX MATCHALL "error: " errors "${output}")
+list(LENGTH errors count)
+if(alone AND NOT count EQUAL 1)
+  message(FATAL_ERROR "${SOURCE} fails with ${count} errors, but should with one:\n${output}")
 endif()

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/rounding.hpp>
@@ -26,6 +27,10 @@ class bfloat16 {
   explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number)
 
   constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <iosfwd>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
@@ -29,8 +30,16 @@ concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
 template <class T>
 concept expression = tensor<T> || node<T>;
 
-/// What may be assigned to an activation or a vector: a description, or a number for all of its values.
+/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
 template <class T>
-concept node_or_number = node<T> || std::is_arithmetic_v<T>;
+concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
+
+/// The right side of `=`: a description, or a number for all values. `assign` says what to write in place of
+/// a transposition, and of a number for a matrix.
+template <class T>
+concept assigned = node<T> || transposition<T> || std::is_arithmetic_v<T>;
+
+template <class C, class Traits, tensor Tensor>
+void operator<<(std::basic_ostream<C, Traits>&, Tensor const&) = delete;  // print elements, such as x(i, j)
 
 }}  // namespace tessera::TESSERA_ISA

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/rounding.hpp>
@@ -28,6 +29,10 @@ class float16 {
   explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number)
 
   constexpr operator float() const {
     const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;

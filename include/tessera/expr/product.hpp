@@ -13,6 +13,7 @@ namespace expr {
 
 /// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
 template <leaf Leaf> struct transpose {
+  using transpose_tag = void;
   using value_type = typename Leaf::value_type;
   Leaf of;
 };
@@ -147,6 +148,46 @@ template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),
                                                             expr::hold(std::forward<B>(b))};
+}
+
+// Products that do not exist: these say what to write instead, and return a factor, so that it is the one
+// message.
+
+template <expr::matrix Matrix, class Leaf> auto operator*(Matrix&&, expr::transpose<Leaf> b) {
+  static_assert(
+      Leaf::laid_over != domain::panels,
+      "[W * transposed(x)] the tokens of an activation are no features: write `w * x`, or for the gradient "
+      "of w `g = sampled(dy * transposed(x))`");
+  static_assert(
+      Leaf::laid_over != domain::blocks,
+      "[A * transposed(B)] products of two matrices take stored ones: store the transpose, with "
+      "`c.generate([&](auto i, auto j) { return b(j, i); })` on the pattern transposed(b.pattern())");
+  return b.of;
+}
+template <class Leaf, expression B>
+  requires(Leaf::laid_over == domain::panels || expr::matrix<B>)
+auto operator*(expr::transpose<Leaf> a, B&& b) {
+  static_assert(
+      Leaf::laid_over != domain::panels,
+      "[transposed(x) * b] an activation is transposed on the right side only: write `transposed(w) * x` "
+      "for a product with the transpose of w, `sampled(dy * transposed(x))` for the gradient of w");
+  static_assert(
+      Leaf::laid_over != domain::blocks,
+      "[transposed(A) * B] products of two matrices take stored ones: store the transpose, with "
+      "`c.generate([&](auto i, auto j) { return a(j, i); })` on the pattern transposed(a.pattern())");
+  if constexpr (Leaf::laid_over == domain::panels && expr::matrix<B>)
+    return a.of;
+  else
+    return expr::hold(std::forward<B>(b));
+}
+template <class Matrix, tensor Vector>
+  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<Vector> &&
+           !expr::activation<Vector>)
+auto operator*(Matrix&&, Vector&& x) {
+  static_assert(expr::activation<Vector>,
+                "[W * x] x is a vector, but a product takes activations: for one token, make x a "
+                "panel_matrix(features, 1)");
+  return expr::hold(std::forward<Vector>(x));
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).

@@ -59,10 +59,15 @@ template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<
 template <bool Accumulates, tensor Destination, class Value>
 auto make_statement(Destination& destination, Value value) {
   constexpr domain to = Destination::laid_over, from = Value::laid_over;
-  constexpr bool fits =
-      to == from || from == domain::number || to == domain::panels || (of_matrix(to) && of_matrix(from));
+  constexpr bool number_for_matrix = of_matrix(to) && from == domain::number;
   static_assert(
-      fits && of_matrix(to) == of_matrix(from),
+      !number_for_matrix,
+      "[w = number] the absent blocks of a matrix stay absent: write `w.fill(number)`, without run, for the "
+      "stored ones");
+  constexpr bool fits = number_for_matrix || to == from || from == domain::number || to == domain::panels ||
+                        (of_matrix(to) && of_matrix(from));
+  static_assert(
+      fits && (number_for_matrix || of_matrix(to) == of_matrix(from)),
       "the expression does not have the form of its destination: a matrix takes matrices, an activation "
       "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
   check_sizes(extent_of(by_reference<Destination>(destination)), extent_of(value));
@@ -82,9 +87,15 @@ template <class Value> struct stochastic_value {
 }  // namespace expr
 
 // What `destination = expression` means: found by argument-dependent lookup from the tensors.
-template <tensor Destination, node_or_number Value>
-auto assign(Destination& destination, Value const& value) {
-  return expr::make_statement<false>(destination, expr::hold(value));
+template <tensor Destination, assigned Value> auto assign(Destination& destination, Value const& value) {
+  static_assert(
+      !transposition<Value>,
+      "[= transposed(a)] rows and columns are exchanged in products only: store the transpose of a matrix "
+      "with `c.generate([&](auto i, auto j) { return a(j, i); })` on the pattern transposed(a.pattern())");
+  if constexpr (transposition<Value>)
+    return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
+  else
+    return expr::make_statement<false>(destination, expr::hold(value));
 }
 
 template <tensor Destination, expression Value> auto accumulate(Destination& destination, Value&& value) {
@@ -92,6 +103,29 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<true>(destination, expr::hold(std::forward<Value>(value)));
   else
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
+}
+
+// Assignments that do not exist: these say what to write instead, and return it, so that it is the one
+// message.
+
+template <tensor Destination, expr::operand Value> auto operator-=(Destination& y, Value&& x) {
+  static_assert(!tensor<Destination>, "[y -= x] is no statement: write `y = y - x`");
+  return y = y - std::forward<Value>(x);
+}
+template <tensor Destination, expr::operand Value> auto operator*=(Destination& y, Value&& x) {
+  static_assert(!tensor<Destination>,
+                "[y *= x] is no statement: write `y = y * x`, of two matrices `w = multiply(w, v)`");
+  return y = multiply(y, std::forward<Value>(x));
+}
+template <tensor Destination, expr::operand Value> auto operator/=(Destination& y, Value&& x) {
+  static_assert(!tensor<Destination>, "[y /= x] is no statement: write `y = y / x`");
+  return y = y / std::forward<Value>(x);
+}
+template <tensor Destination, class Number>
+  requires std::is_arithmetic_v<Number>
+auto operator+=(Destination& y, Number x) {
+  static_assert(!tensor<Destination>, "[y += number] adds expressions only: write `y = y + number`");
+  return y = y + x;
 }
 
 /// The same statement with its results rounded at random, so that their mean is the exact one

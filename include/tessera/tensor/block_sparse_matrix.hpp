@@ -118,6 +118,7 @@ template <element Element, class Block> class block_sparse_matrix {
   }
   /// Element (i, j); zero if it is absent.
   Element operator()(std::int64_t i, std::int64_t j) const {
+    TESSERA_ASSERT(i >= 0 && i < rows_ && j >= 0 && j < cols_, "indices are in range");
     const std::int64_t at = find(i, j);
     return at < 0 ? Element{} : values_[std::size_t(at)];
   }
@@ -149,7 +150,7 @@ template <element Element, class Block> class block_sparse_matrix {
     pattern_ = stored;
   }
 
-  template <node Node> auto operator=(Node const& value) { return assign(*this, value); }
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }

@@ -10,6 +10,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
@@ -75,6 +76,10 @@ template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<
   detail::for_each_element(to,
                            [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); });
 }
+
+template <class T, tensor Vector>
+  requires(Vector::laid_over == domain::features || Vector::laid_over == domain::tokens)
+void copy(matrix_view<T>, Vector&) = delete;  // std::copy(data, data + size, b.begin())
 
 /// Writes `from` (features, tokens) to a view of the same shape.
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {

@@ -70,7 +70,7 @@ template <element Element> class panel_matrix {
   }
 
   // An assignment of an expression describes it: see expr/statement.hpp.
-  template <node_or_number Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }

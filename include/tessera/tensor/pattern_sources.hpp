@@ -92,6 +92,9 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
                                  });
 }
 
+pattern pattern_from_mask(int, int, std::vector<bool> const&) = delete;              // take std::vector<char>
+pattern pattern_from_mask(int, int, std::vector<bool> const&, block_size) = delete;  // std::vector<char>
+
 /// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
 /// is outside the grid or repeated.
 template <index_array Rows, index_array Cols>

@@ -27,6 +27,9 @@ template <element Element, domain Axis> class axis_vector {
 
   axis_vector() = default;
   TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
+  template <class Array>
+    requires requires(Array const& array) { array.size(); }
+  explicit axis_vector(Array const&) = delete;  // make b(size), then std::copy to b.begin()
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
   axis_vector(axis_vector&& other) noexcept
@@ -60,7 +63,7 @@ template <element Element, domain Axis> class axis_vector {
     size_ = size;
   }
 
-  template <node_or_number Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
