@@ -1,5 +1,5 @@
 #!/bin/bash
-# The README's example compiles, is at most 15 lines long, and prints what the README says.
+# The README's example compiles, is at most 16 lines long, and prints what the README says.
 # usage: readme.sh SOURCE_DIR COMPILER FLAGS…
 set -eu
 source_dir=$1

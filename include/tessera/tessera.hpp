@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Block-sparse tensors for CPUs: everything a user needs.
+// Block-sparse tensors for CPUs: tensors, expressions and run. Layers are in nn/nn.hpp, training in train/.
 
 #include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
