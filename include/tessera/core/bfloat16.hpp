@@ -15,7 +15,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 template <class T> struct element_traits;
 
 /// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
-/// comparisons are a float's, which it becomes without being asked; the way back rounds and must be said.
+/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
 ///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
 ///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
 ///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.

@@ -4,7 +4,7 @@
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
-// Other flags, such as -mtune, must be the same in all files.
+// Other flags, such as -mtune, must agree in all files.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #ifdef __AVX512BF16__
 #define TESSERA_ISA avx512_bf16
@@ -27,11 +27,11 @@
 
 /// For functions that must disappear into their caller: kernels keep whole arrays of registers in arguments.
 #define TESSERA_INLINE [[gnu::always_inline]] inline
-/// The same for a lambda: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
+/// Inlines a lambda always: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
 #define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 
-/// For what runs once or fails: compiled for size, which is also quick to compile, and kept out of its
-/// callers.
+/// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
+/// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
 
 /// Checks a belief of the library's own, with the reason why it holds; gone in release builds.

@@ -8,7 +8,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Whose instructions cost what: for choices between ways of computing the same.
+/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
 enum class cpu_family { amd, intel, other };
 
 TESSERA_COLD inline cpu_family this_cpu_family() {

@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What the library needs to know about a number it stores; how it stands in registers is simd::lane's.
+/// The properties of an element; its place in registers is simd::lane's.
 ///   accumulator      the type its sums are kept in
 ///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
 ///                    or one double)

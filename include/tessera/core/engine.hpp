@@ -8,7 +8,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What multiplies and adds in the register loop of a product.
+/// The instruction that multiplies and adds in the register loop of a product.
 enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
@@ -20,7 +20,7 @@ constexpr char const* name_of(engine which) { return which == engine::pairs ? "p
 class engine_set {
  public:
   constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
-  /// Takes one out. Forbidding `fma` changes nothing: it is what is left when all others are forbidden.
+  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
   constexpr void forbid(engine which) {
     if (which == engine::pairs) allows_pairs_ = false;
   }

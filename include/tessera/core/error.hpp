@@ -13,7 +13,7 @@
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// Base of everything the library throws. Messages begin with the operation in brackets, give the actual
-/// numbers, and say what would have been right: `[W * x] W has 48 columns but x has 32 features`.
+/// numbers, and say which would be right: `[W * x] W has 48 columns but x has 32 features`.
 struct error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -28,12 +28,12 @@ struct io_error : error {
   using error::error;
 };
 
-/// An option has no meaning here; lists what would.
+/// An option has no meaning here; the message lists the options that have one.
 struct option_error : error {
   using error::error;
 };
 
-/// This CPU or this build cannot do what was asked.
+/// This CPU lacks an instruction that the program was compiled for.
 struct machine_error : error {
   using error::error;
 };

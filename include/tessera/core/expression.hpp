@@ -26,7 +26,7 @@ concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
 template <class T>
 concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
 
-/// What may stand in an expression.
+/// An operand of an expression.
 template <class T>
 concept expression = tensor<T> || node<T>;
 
@@ -34,8 +34,8 @@ concept expression = tensor<T> || node<T>;
 template <class T>
 concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
 
-/// The right side of `=`: a description, or a number for all values. `assign` says what to write in place of
-/// a transposition, and of a number for a matrix.
+/// The right side of `=`: a description, or a number for all values. `assign` refuses a transposition, and a
+/// number for a matrix, with a message that gives the right statement.
 template <class T>
 concept assigned = node<T> || transposition<T> || std::is_arithmetic_v<T>;
 

@@ -16,11 +16,11 @@ namespace tessera { inline namespace TESSERA_ISA {
 template <class T> struct element_traits;
 
 /// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
-/// and comparisons are a float's, which it becomes without being asked; the way back rounds and must be said.
+/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
 ///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
 ///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
-///   and in SIMD registers, which give the same bits: as floats they are normal, so that a context's threads
-///   compute with them like with all others.
+///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
+///   compute with them as with other numbers.
 /// The bits themselves: std::bit_cast to and from std::uint16_t.
 class float16 {
  public:

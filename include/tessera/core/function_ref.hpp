@@ -9,8 +9,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// A reference to anything that can be called as Signature says, two words long; valid as long as what it
-/// refers to.
+/// A reference to anything that can be called as Signature says, two words long; valid as long as the
+/// function or object is.
 template <class Signature> class function_ref;
 
 template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {

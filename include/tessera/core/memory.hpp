@@ -21,7 +21,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 struct tensor_memory {
   static std::size_t live() { return live_.load(std::memory_order_relaxed); }
   static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
-  /// Starts a new measurement of the peak from what is live now.
+  /// Starts a new measurement of the peak from the live bytes.
   static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
 
   static void add(std::size_t bytes) {

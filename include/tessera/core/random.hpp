@@ -8,7 +8,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What a random number is for: keeps streams with equal seeds, layers and steps apart.
+/// The use of a random number: keeps streams with equal seeds, layers and steps apart.
 enum class random_purpose : std::uint32_t {
   initial_values,
   initial_pattern,

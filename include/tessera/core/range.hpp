@@ -13,7 +13,7 @@ struct range {
   int size() const { return last - first; }
 };
 
-/// What falls to a part if `count` things are dealt to so many parts.
+/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
 constexpr range part_of(int count, int part, int parts) {
   const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
   return {before(part), before(part + 1)};

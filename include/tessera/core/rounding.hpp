@@ -10,7 +10,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
 /// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
-/// mean is the value itself. What is exact, infinite or not a number is not moved.
+/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
 template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
 
 namespace detail {

@@ -61,7 +61,7 @@ class context {
   /// A thread pool on all the cores this process may use.
   context() : context(exec::available_threads()) {}
 
-  /// A thread pool of its own; with 1 thread everything is done by the caller. Throws option_error for fewer
+  /// A new thread pool; with 1 thread everything is done by the caller. Throws option_error for fewer
   /// threads than 1 or, unless allowed, more than cores.
   TESSERA_COLD explicit context(int threads, oversubscribe more_than_cores = oversubscribe::refused)
       : context(new_pool(threads, more_than_cores)) {}
@@ -86,15 +86,15 @@ class context {
   /// The most bodies of a run that may run at the same time.
   int threads() const { return machine_.workers; }
 
-  /// What runs on this context are made for.
+  /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
-  /// Takes an engine from those that products may choose. What they then compute may differ in its last bits.
+  /// Takes an engine from the choice of products, whose results may then differ in their last bits.
   void forbid(engine which) { machine_.engines.forbid(which); }
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
   ///             not cleared
-  ///   hooks     entered and left by each thread around what it takes, whatever the executor
+  ///   hooks     entered and left by each thread around its part, whatever the executor
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
   template <class Body> void run(int count, Body&& body, std::span<exec::part_hook const> hooks = {}) {
@@ -106,7 +106,7 @@ class context {
     }
     if (count <= 0) return;
     // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
-    // with stealing are the same on every executor.
+    // with stealing serve every executor.
     const auto drain = [&](int part) {
       const exec::part_scope around(hooks);
       std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
@@ -139,7 +139,7 @@ class context {
     scratch_bytes_ = each;
   }
 
-  /// A buffer of at least this many bytes, page-aligned, for what all bodies of a run share. There is one:
+  /// A buffer of at least this many bytes, page-aligned, shared by all bodies of a run. There is one:
   /// the next call may return the same address, or free it to grow. An error inside a body.
   TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
     require_idle("shared_scratch");

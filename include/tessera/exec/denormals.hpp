@@ -8,7 +8,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
-/// them can be a hundred times slower, and optimizer moments decay into them. Restores what was before.
+/// them can be a hundred times slower, and optimizer moments decay into them. Restores the earlier mode.
 class flush_denormals {
  public:
   flush_denormals() : before_(read()) { write(before_ | flush_bits); }

@@ -14,9 +14,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
-/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. Whoever drains
-/// a part takes its indices from the front, one by one, and when it is empty those of the other parts from
-/// the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
+/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
+/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
+/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
 class index_ranges {
  public:
   explicit index_ranges(int parts)
@@ -36,9 +36,9 @@ class index_ranges {
     return used;
   }
 
-  /// Calls the body for the indices of a part, then for those of others until none is left, with denormals
-  /// flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody has taken
-  /// are given up. Returns how many indices were taken or given up here.
+  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
+  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
+  /// has taken are given up. Returns how many indices were taken or given up here.
   template <class Body> int drain(int part, Body const& body) noexcept {
     const flush_denormals flushed;
     int done = 0;
@@ -54,7 +54,7 @@ class index_ranges {
     return done;
   }
 
-  /// Throws what a body of the run threw, if one did. For when every drain is known to be over.
+  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
   void rethrow_failure() {
     if (failed_.exchange(false, std::memory_order_relaxed))
       std::rethrow_exception(std::exchange(failure_, nullptr));

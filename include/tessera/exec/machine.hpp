@@ -7,7 +7,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What the tiles of a run are made for, and by what they are multiplied.
+/// The workers for which a run is cut into tiles, and the engines that multiply.
 struct machine {
   int workers = 1;  // tasks that it computes at the same time
   engine_set engines = all_engines;

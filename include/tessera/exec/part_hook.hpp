@@ -9,8 +9,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
-/// What is done around each part of a run, on the thread that takes it: state that a kernel needs and the
-/// thread has not. Neither function throws.
+/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
+/// kernel needs of its thread. Neither function throws.
 struct part_hook {
   void (*enter)();
   void (*leave)();

@@ -11,8 +11,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
-/// Whose memory it is: the user's, the worker's own for the length of a task, or that of all workers to the
-/// end of a run.
+/// The owner of memory: the user, a worker for the length of a task, or all workers to the end of a run.
 enum class memory : std::uint8_t { user, worker, run };
 
 /// Bytes that a task reads or writes: `count` pieces of `bytes` each, `stride` bytes apart.
@@ -25,10 +24,9 @@ struct touched_bytes {
   friend bool operator==(touched_bytes const&, touched_bytes const&) = default;
 };
 
-/// What one task does.
-///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each once,
-///   however
-///                   often the kernel comes back to them; indices are not counted
+/// The reads, writes and multiplications of one task.
+///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
+///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
 struct task_description {
   std::vector<touched_bytes> reads, writes;

@@ -123,7 +123,7 @@ class thread_pool {
   std::unique_ptr<std::thread[]> workers_;  // one less than threads
   std::atomic<bool> running_{false}, stopping_{false};
 
-  // What workers look at between runs, and what they write at the end of one, in cache lines of their own.
+  // Two cache lines: workers read the first between runs and write the second at the end of one.
   alignas(64) std::atomic<std::uint32_t> runs_{0};
   body_ref const* body_ = nullptr;
   alignas(64) std::atomic<int> remaining_{0};

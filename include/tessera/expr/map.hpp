@@ -117,7 +117,7 @@ auto stored_values(Matrix&& matrix) {
 template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
 
 /// An activation whose values are rounded to Element before they are used: `w * converted<bfloat16>(gelu(z))`
-/// multiplies bfloat16, as a stored gelu(z) would. What is of this element already stays as it is.
+/// multiplies bfloat16, as a stored gelu(z) would. No conversion if the element is already Element.
 template <element Element, expr::activation Value> auto converted(Value&& value) {
   using held = expr::held<Value>;
   static_assert(

@@ -88,8 +88,8 @@ struct number {
   double value;
 };
 
-/// What an operand is kept as. Nodes are always kept by value, so `auto` is safe; a local, which is the one
-/// node that has an identity, is kept by reference.
+/// An operand as an expression keeps it. Nodes are always kept by value, so `auto` is safe; a local, which is
+/// the one node that has an identity, is kept by reference.
 template <class T> constexpr auto hold(T&& operand) {
   using bare = std::remove_cvref_t<T>;
   if constexpr (std::is_arithmetic_v<bare>)

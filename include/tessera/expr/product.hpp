@@ -90,7 +90,7 @@ auto transposed(Tensor&& tensor) {
   return expr::transpose<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(tensor))};
 }
 
-/// Only stored activations: this says what to do.
+/// Only stored activations can be transposed: the message leads to one.
 template <node Value>
   requires(expr::held<Value>::laid_over == domain::panels)
 auto transposed(Value&&) {
@@ -104,7 +104,7 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
   return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
 }
 
-/// Only stored matrices can be multiplied: this says what to write instead.
+/// Only stored matrices can be multiplied: the message gives the right products.
 template <node Matrix, expr::activation X>
   requires(expr::of_matrix(expr::held<Matrix>::laid_over))
 auto operator*(Matrix&&, X&&) {
@@ -114,14 +114,14 @@ auto operator*(Matrix&&, X&&) {
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first");
 }
 
-/// Wᵀ·x, through the pattern's column index: the same stored weights.
+/// Wᵀ·x, through the pattern's column index, of the stored weights of W.
 template <class Leaf, expr::activation X>
   requires(Leaf::laid_over == domain::blocks)
 auto operator*(expr::transpose<Leaf> matrix, X&& x) {
   return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
 }
 
-/// a·bᵀ of activations. What the destination does not store is lost, which `sampled` must say.
+/// a·bᵀ of activations. Blocks that the destination does not store are lost, which `sampled` must say.
 template <expr::activation A, class Leaf>
   requires(Leaf::laid_over == domain::panels)
 auto operator*(A&& a, expr::transpose<Leaf> b) {
@@ -150,8 +150,8 @@ template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
                                                             expr::hold(std::forward<B>(b))};
 }
 
-// Products that do not exist: these say what to write instead, and return a factor, so that it is the one
-// message.
+// Products that do not exist: their messages give the right ones. A factor is returned, so that no second
+// error follows.
 
 template <expr::matrix Matrix, class Leaf> auto operator*(Matrix&&, expr::transpose<Leaf> b) {
   static_assert(

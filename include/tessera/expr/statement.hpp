@@ -36,7 +36,7 @@ TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int6
     throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
 }
 
-/// Sizes of destination and value must agree; an expression without a size of its own takes the
+/// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
 TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
   check_size("features", to.features, from.features);
@@ -75,7 +75,7 @@ auto make_statement(Destination& destination, Value value) {
                                                     std::move(value)};
 }
 
-/// What `stochastic` makes of the value of a statement. Not a node: it is no part of an expression.
+/// The value of a statement inside `stochastic`. Not a node: it is no part of an expression.
 template <class Value> struct stochastic_value {
   using value_type = typename Value::value_type;
   static constexpr domain laid_over = Value::laid_over;
@@ -86,7 +86,7 @@ template <class Value> struct stochastic_value {
 
 }  // namespace expr
 
-// What `destination = expression` means: found by argument-dependent lookup from the tensors.
+// The meaning of `destination = expression`: found by argument-dependent lookup from the tensors.
 template <tensor Destination, assigned Value> auto assign(Destination& destination, Value const& value) {
   static_assert(
       !transposition<Value>,
@@ -105,8 +105,8 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
 }
 
-// Assignments that do not exist: these say what to write instead, and return it, so that it is the one
-// message.
+// Assignments that do not exist: their messages give the right ones, which are returned, so that no second
+// error follows.
 
 template <tensor Destination, expr::operand Value> auto operator-=(Destination& y, Value&& x) {
   static_assert(!tensor<Destination>, "[y -= x] is no statement: write `y = y - x`");
@@ -128,7 +128,7 @@ auto operator+=(Destination& y, Number x) {
   return y = y + x;
 }
 
-/// The same statement with its results rounded at random, so that their mean is the exact one
+/// The statement with its results rounded at random, so that their mean is the exact one
 /// (round_stochastically): a function of the key, see random_stream, and of the place alone.
 /// `run(ctx, stochastic(w = w - 0.1 * g, key))`
 template <tensor Destination, class Value>

@@ -12,10 +12,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// Finds what a disk or a cable did to bytes; no defence against those who mean to deceive.
+/// A checksum that finds faults of disks and cables; no defence against forgery.
 ///   A change within one word of 4 bytes, so any changed bit, is always found: each word goes into its lane
-///   by the step of XXH32 (Collet), which loses neither the word nor what the lane held, and so do the lanes
-///   into the result, by that of XXH64. Other changes are overlooked once in 2^32 if they are all in one
+///   by the step of XXH32 (Collet), which loses neither the word nor the lane, and each lane goes into
+///   the result by the step of XXH64. Other changes are overlooked once in 2^32 if they are all in one
 ///   lane, else in 2^64. Runs at the speed of the memory on any CPU that has AVX2, whatever the compiler's
 ///   flags: without them, these few lines are compiled for it as well, and the CPU is asked.
 class checksum {
@@ -58,7 +58,7 @@ class checksum {
   };
 
   TESSERA_INLINE static void steps(vectors& all, std::byte const* bytes, std::size_t size) {
-    vectors now = all;  // in registers: what bytes point to might be these
+    vectors now = all;  // in registers: `bytes` might point to `all`
     for (std::byte const* from = bytes; from != bytes + size;)
       for (vector& state : now.of) {
         vector word;

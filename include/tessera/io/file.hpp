@@ -58,7 +58,7 @@ inline descriptor open_to_read(std::string const& path) {
 
 }  // namespace detail
 
-/// The bytes of a file, all of them, in memory of their own. Also reads pipes.
+/// The bytes of a file, all of them, copied to memory. Also reads pipes.
 inline std::string read_file(std::string const& path) {
   const detail::descriptor file = detail::open_to_read(path);
   struct stat about{};
@@ -76,8 +76,8 @@ inline std::string read_file(std::string const& path) {
   }
 }
 
-/// The bytes of a regular file, mapped: read from disk when they are looked at. Nobody may shorten the file
-/// meanwhile; to replace it is harmless.
+/// The bytes of a regular file, mapped: read from disk at first access. Nobody may shorten the file
+/// while it is mapped; to replace it is harmless.
 class mapped_file {
  public:
   explicit mapped_file(std::string path) : path_(std::move(path)) {
@@ -127,7 +127,7 @@ class file_writer {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-  /// Writes once more what was written at `offset`.
+  /// Overwrites the bytes at `offset`.
   void rewrite(std::uint64_t offset, std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
@@ -209,7 +209,7 @@ template <std::invocable<file_writer&> Write> void write_atomically(std::string 
   file.replace(out.offset());
 }
 
-/// The same, for text at hand.
+/// Makes or replaces a file with this text.
 inline void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
 }

@@ -58,7 +58,7 @@ class folder_replacement {
   /// one of the two.
   void replace() const {
     namespace fs = std::filesystem;
-    const bool replaces = require_replaceable();  // again: something may have been put there meanwhile
+    const bool replaces = require_replaceable();  // again: files may have come during the writing
     std::error_code failure;
     const std::string earlier = place_ + ".replaced";
     if (replaces) {

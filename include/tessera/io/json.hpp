@@ -38,14 +38,14 @@ class json {
   json(array elements);
   json(object members);
 
-  /// The value if it is held as a T, else null. T is bool, std::int64_t, std::uint64_t (only for what exceeds
+  /// The value if it is held as a T, else null. T is bool, std::int64_t, std::uint64_t (only beyond
   /// std::int64_t), double, std::string, array or object.
   template <class T> T const* get_if() const { return std::get_if<T>(&value_); }
   template <class T> T* get_if() { return std::get_if<T>(&value_); }
 
   bool is_null() const { return value_.index() == 0; }
 
-  /// What the value is, with its article: "an integer".
+  /// The kind of the value, with its article: "an integer".
   char const* kind() const {
     constexpr std::array names{"null",     "a boolean", "an integer", "an integer",
                                "a number", "a string",  "an array",   "an object"};
@@ -58,8 +58,8 @@ class json {
   /// The member of an object, made if there is none; null becomes an object first.
   json& operator[](std::string_view key);
 
-  /// Typed access with errors that name the place: `settings.at("adam").at("rate").as_number()`. What it
-  /// returns refers to this value.
+  /// Typed access with errors that name the place: `settings.at("adam").at("rate").as_number()`. The
+  /// place refers to this value.
   json_place at(std::string_view key) const;
 
   friend bool operator==(json const&, json const&);
@@ -149,7 +149,7 @@ class json_place {
     return as<double>("a number");
   }
 
-  /// Throws io_error about this place: `[document] path what`.
+  /// Throws io_error about this place: `[document] path` and the text.
   [[noreturn]] void fail(std::string const& what) const {
     throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : path_, " ", what));
   }
@@ -250,7 +250,7 @@ inline void append_json(std::string& out, json const& value, int indent, int dep
 
 }  // namespace detail
 
-/// The value as JSON: on one line, or indented by so many spaces a level. Reading it back gives an equal
+/// The value as JSON: on one line, or indented by `indent` spaces a level. Reading it back gives an equal
 /// value; doubles have the fewest digits for which that holds. Throws io_error for infinities, NaN, and
 /// strings that are not UTF-8: JSON has no word for them.
 inline std::string to_text(json const& value, int indent = 0) {

@@ -222,9 +222,9 @@ class json_parser {
 
 }  // namespace detail
 
-/// The value of a JSON text. Strict: throws io_error with the byte and what was expected there, also for
+/// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
 /// keys that come twice, integers beyond 64 bits, text that is not UTF-8 and nesting deeper than 100.
-///   source   what the text is called in errors
+///   source   the name of the text in errors
 ///   origin   where it begins in there, in bytes
 inline json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0) {
   return detail::json_parser(text, source, origin).document();

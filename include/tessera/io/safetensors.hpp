@@ -253,7 +253,7 @@ class safetensors_file {
     read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
   }
 
-  /// Throws io_error unless the bytes of a tensor are those that were written with checksums::in_metadata.
+  /// Throws io_error unless the bytes of a tensor have the checksum written with checksums::in_metadata.
   void check(std::string_view name) const {
     safetensor const& tensor = at(name);
     const auto written = metadata_.find(detail::checksum_key(tensor.name));
@@ -283,7 +283,7 @@ class safetensors_file {
     return version;
   }
 
-  /// Throws io_error: `[read path] byte …: what`.
+  /// Throws io_error: `[read path] byte …:` and the text.
   [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
     throw io_error(message("[read ", path(), "] byte ", byte, ": ", what));
   }

@@ -27,7 +27,8 @@ inline std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash of what came before.
+/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
+/// text.
 constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return before;

@@ -55,7 +55,7 @@ struct gelu {
 ///   by a P(a)^16, for other registers and double: within 6e-7 of gelu for every x (the polynomial itself
 ///     3.5e-7), its derivative within 4e-6. P has degree 6 and P(0)^16 = 1/2, so that the derivative does not
 ///     jump at 0, and is cut off at its zero, which is of order 16 in the result: beyond it the value is x or
-///     0, also for ±∞. For double the coefficients are the same.
+///     0, also for ±∞. For double the coefficients are equal.
 ///   Pieces take 14 operations, 5 of them multiplications, P^16 15, 11 of them; the derivatives 14 and 25.
 ///   Derived by scripts/fit_activations.py.
 struct gelu_polynomial {

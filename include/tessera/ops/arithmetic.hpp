@@ -5,12 +5,13 @@
 
 #include <tessera/ops/scalar.hpp>
 
-// An op is a function of numbers as a type, the same for a number and for a SIMD register V.
+// An op is a function of numbers as a type, for a number and for a SIMD register V alike.
 //   keeps_zero     f(0) == 0, or f(0, 0) == 0: absent blocks stay absent
 //   costly         too dear to be fused into the store of a product: applied to rows still in the L1
-//   neutral()      what leaves the other argument as it is: of ops that fold over features
+//   neutral()      the number that leaves the other argument as it is: of ops that fold over features
 //   derivative(x)  of ops of one argument; at a kink, the value given there
-// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All else hands not-a-number on.
+// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All other ops hand not-a-number
+// on.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 

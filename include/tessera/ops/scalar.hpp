@@ -11,7 +11,7 @@
 #include <tessera/simd/simd.hpp>
 
 // An op is written once, for a number and for a SIMD register V. Argument-dependent lookup finds the
-// functions of a register; those of a number, under the same names, are here. Any other function of V must
+// functions of a register; functions of a number, under equal names, are here. Any other function of V must
 // have a name that xsimd has not (remainder, clip, …), or xsimd's is called instead.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops::detail {
@@ -44,11 +44,11 @@ template <class V> struct scalar {
 template <std::floating_point T> struct scalar<T> {
   using type = T;
 };
-/// The number type of V: V itself, or what one lane of it holds.
+/// The number type of V: V itself, or that of its lanes.
 template <class V> using scalar_t = typename scalar<V>::type;
 
-/// max(x, low) and min(x, high), not-a-number if x is. Registers' own max and min do not promise that: what
-/// they return for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
+/// max(x, low) and min(x, high), not-a-number if x is. Registers' own max and min do not promise that: their
+/// result for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
 template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
 using simd::at_least;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }

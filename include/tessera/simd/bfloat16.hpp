@@ -11,8 +11,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
-/// Rounding is integer arithmetic, and what the instruction for it, where there is one, would take for zero
-/// is left to that.
+/// Rounding is integer arithmetic. The instruction for it (AVX-512 BF16) is used where no feature is
+/// subnormal, because it takes subnormal numbers for zero.
 template <> struct lane<bfloat16> {
   using stored = pair<bfloat16>;
 

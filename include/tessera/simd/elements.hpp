@@ -57,8 +57,8 @@ template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> broadcas
   return broadcast<Arch>(one);
 }
 
-/// The features that share the lanes of some tokens, to where they stand in a panel: each rounded to nearest,
-/// or by round_stochastically with so many random bits of each lane.
+/// Stores the features that share the lanes of some tokens at their place in a panel: each rounded to
+/// nearest, or by round_stochastically with the random bits of its lane.
 template <numbers Are, class Arch, class E, int Features, class... Random>
 TESSERA_INLINE void store_lanes(E* to, batch<accumulator_t<E>, Arch> const (&features)[Features],
                                 Random const&... random) {
@@ -83,7 +83,7 @@ TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::i
   }
 }
 
-/// The features that share a lane, each in a register of its own.
+/// Loads the features that share a lane, each to one register.
 template <class Arch, class E>
 TESSERA_INLINE void widen_lanes(E const* from, reg<accumulator_t<E>, Arch>* to) {
   const auto together = load_lanes<Arch>(from);

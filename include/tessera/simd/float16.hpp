@@ -65,7 +65,7 @@ template <> struct lane<float16> {
   }
 
  private:
-  // What the class float16 does, in the lower halves of lanes.
+  // The conversions of class float16, in the lower halves of lanes.
   template <class Arch> using integers = batch<std::int32_t, Arch>;
   template <class Arch> TESSERA_INLINE static lane_bits<Arch> bits(integers<Arch> value) {
     return xsimd::bitwise_cast<std::uint32_t>(value);
@@ -77,7 +77,7 @@ template <> struct lane<float16> {
   template <class Arch> TESSERA_INLINE static batch<float, Arch> widened_by_integers(lane_bits<Arch> lower) {
     const auto code = xsimd::bitwise_cast<std::int32_t>(lower);
     const integers<Arch> size = code & integers<Arch>(0x7fff), moved = size << 13;
-    // With an exponent that a float can keep, without what that adds.
+    // A normal float with the fraction of the subnormal number, less the leading one that this adds.
     const auto subnormal =
         xsimd::bitwise_cast<float>(moved + integers<Arch>(0x38800000)) - batch<float, Arch>(0x1p-14f);
     const integers<Arch> quiet =

@@ -17,12 +17,12 @@ template <class E> struct moved<pair<E>> {
   using as = std::uint32_t;
 };
 
-/// What is rounded: any numbers, or those that arithmetic on our threads has computed, which are no
-/// subnormal floats.
+/// The numbers to round: any, or results of arithmetic, which are never subnormal floats, because our threads
+/// flush these to zero.
 enum class numbers : bool { any, computed };
 
-/// How elements E stand in lanes, and how they become their accumulators. All of a format that code outside
-/// of its own header knows: specialised for each in which features share a lane. These have
+/// The layout of elements E in lanes, and their conversion to accumulators: all that code outside of its
+/// header knows of an element. Specialised for each element of which features share a lane, with
 ///   stored                                    a lane in memory
 ///   widened(narrow<Arch>)                     values that stood one after the other: exact
 ///   broadcast(E)                              one value, in all lanes
@@ -31,12 +31,12 @@ enum class numbers : bool { any, computed };
 ///   packed<numbers>(features)                 the reverse, to nearest
 ///   multiply_add(a, b, sum)                   sum + Σ a · b over the features of a lane, only where that is
 ///                                             one instruction
-/// and round to the same bits as a single E on every instruction set.
+/// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   using stored = E;
 };
 
-/// A lane of a panel in memory: one feature of a token, or those that share it.
+/// A lane of a panel in memory: one feature of a token, or two.
 template <class E> using stored_lane = typename lane<E>::stored;
 
 /// A register of lanes of four bytes, as bits.
@@ -70,7 +70,8 @@ template <class E> struct element_in<pair<E>> {
 template <class Lane>
 inline constexpr int elements_a_lane = int(sizeof(Lane) / sizeof(typename detail::element_in<Lane>::type));
 
-/// True where one instruction multiplies two lanes and adds what their elements give to an accumulator.
+/// True where one instruction multiplies two lanes and adds the products of their elements to an
+/// accumulator.
 template <class Lane, class Arch> inline constexpr bool multiplies = true;
 template <class E, class Arch>
 inline constexpr bool multiplies<pair<E>, Arch> =

@@ -56,7 +56,8 @@ template <int Lanes, int Tokens, int Bit, bool High> struct exchange {
   }
 };
 
-/// Brings the token groups of each of `Columns` registers apart, and those of all columns together.
+/// From `Columns` registers, one a column, to as many in which each holds one group of tokens of all columns:
+///   r[c] lanes (group of tokens, token)   →   r[group] lanes (column, token)
 template <int Columns, class Lane, class Arch> TESSERA_INLINE void exchange_columns(reg<Lane, Arch>* r) {
   constexpr int n = lanes<Lane, Arch>, lanes_a_column = n / Columns;
   unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
@@ -76,8 +77,8 @@ template <int Lanes, int Odd> struct alternate {
 };
 }  // namespace detail
 
-/// The features of a panel that share its lanes, each in a register of its own: the tokens of so many lanes
-/// from `first` on, two by two or widened.
+/// Loads the features of a panel that share its lanes, each to one register: a register of tokens from
+/// `first` on, two by two or widened.
 template <class Lane, class Arch, class X>
 TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>* to) {
   constexpr int share = element_traits<X>::features_a_lane;
@@ -96,8 +97,8 @@ TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>*
   }
 }
 
-/// `Columns` features of a panel, 64 tokens each, into as many registers of the grouped form as they fill; or
-/// two if there are two in its lanes.
+/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; two features if its lanes hold
+/// two.
 template <int Columns, class Arch, class X, class Lane>
 TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
@@ -115,13 +116,13 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   }
 }
 
-/// As many registers as they have lanes, lane i of register k to lane k of register i.
+/// A square of registers, one for each lane: lane i of register k to lane k of register i.
 template <class T, class Arch> TESSERA_INLINE void transpose(reg<T, Arch> (&r)[unsigned(lanes<T, Arch>)]) {
   detail::exchange_columns<lanes<T, Arch>, T, Arch>(r);
 }
 
-/// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles of as many
-/// registers as they have lanes, or number by number.
+/// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles (a
+/// register for each lane), or number by number.
 template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
   using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
@@ -194,8 +195,8 @@ template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T 
   }
 }
 
-/// The sums over the tokens of `Tokens` grouped registers, in one: those of the first register's columns,
-/// then those of the second's, …
+/// The sums over the tokens of `Tokens` grouped registers, in one register: sums of the first register's
+/// columns, then sums of the second's, …
 template <int Tokens, class T, class Arch>
 TESSERA_INLINE reg<T, Arch> sum_groups(reg<T, Arch> const* registers) {
   if constexpr (Tokens == 1) {

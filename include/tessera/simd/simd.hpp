@@ -123,7 +123,7 @@ template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& val
 #endif
 }
 
-/// Four consecutive values, each in all lanes of a register of its own; with a single load where registers
+/// Four consecutive values, each in all lanes of one register; with a single load where registers
 /// have shuffles for it.
 template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from, reg<T, Arch> (&to)[4]) {
 #if defined(__AVX512F__)

@@ -21,7 +21,7 @@
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
-/// Sizes need not be multiples of the block: what overhangs is stored, and always zero.
+/// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
 template <element Element, class Block> class block_sparse_matrix {
  public:
   using tensor_tag = void;
@@ -96,12 +96,12 @@ template <element Element, class Block> class block_sparse_matrix {
       }
     });
   }
-  /// Sets them all to one.
+  /// Sets every live value to `value`.
   void fill(Element value) {
     generate([value](std::int64_t, std::int64_t) { return value; });
   }
 
-  /// The values of one block, row by row; those that overhang the matrix must stay zero.
+  /// The values of one block, row by row; values that overhang the matrix must stay zero.
   std::span<Element, Block::elements> at_slot(std::int64_t slot) {
     return std::span<Element, Block::elements>(values_.data() + slot * Block::elements, Block::elements);
   }
@@ -128,7 +128,7 @@ template <element Element, class Block> class block_sparse_matrix {
     check_grid(stored);
     set_pattern(stored, pattern_moves(pattern_, stored));
   }
-  /// The same, with the moves from the present pattern to that one. Moves within the array, unless the number
+  /// Another pattern, with the moves from the present one to it. Moves within the array, unless the number
   /// of blocks changes.
   void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
     check_grid(stored);

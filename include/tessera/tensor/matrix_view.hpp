@@ -16,7 +16,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Somebody else's matrix: element (i, j) stands at data[i * row_stride + j * col_stride]. This is how
+/// A matrix in the user's memory: element (i, j) stands at data[i * row_stride + j * col_stride]. This is how
 /// buffers of NumPy, Eigen or PyTorch go in and out; strides are in elements and may be negative.
 template <class T> struct matrix_view {
   T* data;
@@ -32,7 +32,7 @@ template <class T> matrix_view<T> row_major(T* data, std::int64_t rows, std::int
   return {data, rows, cols, cols, 1};
 }
 
-/// The same memory with rows and columns exchanged: (tokens, features) memory seen as (features, tokens).
+/// A view with rows and columns exchanged: (tokens, features) memory seen as (features, tokens).
 template <class T> matrix_view<T> transposed(matrix_view<T> view) {
   return {view.data, view.cols, view.rows, view.col_stride, view.row_stride};
 }
@@ -70,7 +70,7 @@ void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
 }
 }  // namespace detail
 
-/// Fills `to` (features, tokens) from a view of the same shape.
+/// Fills `to` (features, tokens) from a view (features, tokens).
 template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<Element>& to) {
   detail::require_shape("panel_matrix", to.features(), to.tokens(), "view", from.rows, from.cols);
   detail::for_each_element(to,
@@ -81,22 +81,22 @@ template <class T, tensor Vector>
   requires(Vector::laid_over == domain::features || Vector::laid_over == domain::tokens)
 void copy(matrix_view<T>, Vector&) = delete;  // std::copy(data, data + size, b.begin())
 
-/// Writes `from` (features, tokens) to a view of the same shape.
+/// Writes `from` (features, tokens) to a view (features, tokens).
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
   detail::require_shape("panel_matrix", from.features(), from.tokens(), "view", to.rows, to.cols);
-  // What is written should be contiguous.
+  // The order of writing follows the smaller stride of the view.
   detail::for_each_element(
       from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); },
       std::abs(to.row_stride) < std::abs(to.col_stride));
 }
 
-/// The same values in another element type.
+/// Converts the values to another element.
 template <element From, element To> void copy(panel_matrix<From> const& from, panel_matrix<To>& to) {
   detail::require_shape("panel_matrix", to.features(), to.tokens(), "source", from.features(), from.tokens());
   detail::for_each_element(to, [&](auto f, auto t, To& value) { value = static_cast<To>(from(f, t)); });
 }
 
-/// Fills the stored blocks of `to` from a view of the whole matrix; what is not stored is left out.
+/// Fills the stored blocks of `to` from a view of the whole matrix; elements of absent blocks are left out.
 template <class T, element Element, class Block>
 void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
   detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), "view", from.rows, from.cols);

@@ -15,8 +15,8 @@
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
-/// (those that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
-/// registers. Features are stored in multiples of 16; what is stored beyond the last feature or token is
+/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
+/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
 /// always zero.
 template <element Element> class panel_matrix {
  public:

@@ -33,7 +33,7 @@ TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored
 }
 
 /// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
-///   line, entry    what the format calls them: "row" and "column" in CSR, "column" and "row" in CSC
+///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
 ///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
 ///   index          the entries of each line, ascending, 0 … entries - 1, in units of `index_unit`
 template <class Start, class Index>
@@ -122,7 +122,7 @@ class pattern {
     return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
   }
 
-  /// The same for an index that is right by the way it was made: nothing is checked.
+  /// A pattern from an index that is right by the way it was made: nothing is checked.
   static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
                                  std::vector<std::int32_t> cols) {
     const auto stored = static_cast<std::int64_t>(cols.size());
@@ -194,7 +194,7 @@ class pattern {
 
   /// Unlike that of any other pattern of this process except copies of this one; never 0.
   std::uint64_t serial() const { return data_->serial; }
-  /// A function of the content alone, the same on all machines: of the grid and, unless dense, the index by
+  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
   /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
   TESSERA_COLD std::uint64_t hash() const {
     std::uint64_t h = 0xcbf29ce484222325u;

@@ -29,7 +29,7 @@ inline void check_block(const char* operation, block_size block) {
                               " elements: both numbers must be at least 1"));
 }
 
-/// Blocks that cover so many elements; both ≥ 0, block ≥ 1.
+/// The number of blocks that cover `elements` ≥ 0 elements; block ≥ 1.
 inline int blocks_over(int elements, int block) {
   return static_cast<int>(ceil_div<std::int64_t>(elements, block));
 }
@@ -109,7 +109,7 @@ inline pattern transposed(pattern const& p) {
                                   {rows.begin(), rows.end()});
 }
 
-/// The same part of a matrix in blocks of another size: a block of the result is stored if it shares an
+/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
 /// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
 /// if its coarse one is.
 ///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`

@@ -12,7 +12,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What becomes of the blocks of a matrix when one pattern takes the place of another of the same grid. Found
+/// The moves of blocks when one pattern takes the place of another on its grid. Found
 /// once, and applied to all matrices that share the pattern.
 class pattern_moves {
  public:
@@ -39,7 +39,8 @@ class pattern_moves {
     finish();
   }
 
-  /// For who finds them in the order of slots: room for so many, then keep and come for each, then finish.
+  /// An empty list with room: call keep or come for every slot of the new pattern in ascending order, then
+  /// finish.
   pattern_moves(std::int64_t most_kept, std::int64_t most_new)
       : kept_(static_cast<std::size_t>(most_kept) + 1), new_(static_cast<std::size_t>(most_new)) {}
   /// The block of slot `from` is to be that of slot `to` if it `stays`: an argument, so that the caller need

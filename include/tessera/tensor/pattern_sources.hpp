@@ -29,10 +29,10 @@ concept index_array = number_array<T> && requires(T const& array) {
   requires std::integral<typename decltype(std::span(array))::value_type>;
 };
 
-/// What the numbers of a BSR index count.
+/// The units of a BSR index.
 ///   blocks      row starts count blocks, columns are block columns (SciPy, PyTorch)
-///   elements    row starts count elements, so they are multiples of a block's area; columns are those of a
-///               block's first element, so they are multiples of its width (popsparse)
+///   elements    row starts count elements, so they are multiples of a block's area; a column is that of
+///               the block's first element, so they are multiples of its width (popsparse)
 enum class index_unit { blocks, elements };
 
 namespace detail {
@@ -174,7 +174,7 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
       in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
 }
 
-/// Exactly round(density · blocks) blocks, but at least one if the grid has any; every choice of so many is
+/// Exactly round(density · blocks) blocks, but at least one if the grid has any; all choices are
 /// equally likely. Density in (0, 1], else option_error.
 ///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
 ///   block of the grid, and no memory beyond the result.
@@ -195,7 +195,7 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   auto left = static_cast<std::uint64_t>(blocks), wanted = static_cast<std::uint64_t>(count);
   for (int i = 0; i < block_rows; ++i) {
     for (int j = 0; j < block_cols; ++j, --left)
-      if (random.below(left, left) < wanted) {  // what is left also counts the draws
+      if (random.below(left, left) < wanted) {  // `left` also counts the draws
         *next++ = j;
         --wanted;
       }
@@ -203,7 +203,7 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   }
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
-/// The same for a seed, as the first pattern of a matrix.
+/// A random pattern from a seed, as the first pattern of a matrix.
 inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
   return random_pattern(block_rows, block_cols, density,
                         random_stream(seed, random_purpose::initial_pattern));

@@ -14,8 +14,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Numbers along one axis of an activation, in memory one after the other. What is stored beyond the last one
-/// is always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
+/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
+/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
 template <element Element, domain Axis> class axis_vector {
   static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
   static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
