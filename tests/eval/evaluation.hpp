@@ -29,7 +29,7 @@ using few = std::tuple<types<float, block_shape<16>>, types<double, block_shape<
 /// True if what is stored beyond the last feature, token, row or column is zero.
 template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
   for (std::int64_t p = 0; p < x.panels(); ++p)
-    for (std::int64_t f = 0; f < x.stored_features(); ++f)
+    for (std::int64_t f = 0; f < x.padded_features(); ++f)
       for (int t = 0; t < panel_tokens; ++t)
         if ((f >= x.features() || p * panel_tokens + t >= x.tokens()) &&
             x.panel(p)[place_in_panel<T>(f, t)] != 0)

@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("matrix_view: activations go in and out of memory of any stri
     copy(x, view_of(back, l));
     for (double& value : memory) value = double(T(value));
     CHECK(back == memory);
-    for (std::int64_t f = 0; f < x.stored_features(); ++f)
+    for (std::int64_t f = 0; f < x.padded_features(); ++f)
       for (int t = 0; t < panel_tokens; ++t)
         if (f >= rows || panel_tokens + t >= cols) REQUIRE(x.panel(1)[place_in_panel<T>(f, t)] == 0);
   }

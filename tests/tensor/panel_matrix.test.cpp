@@ -17,7 +17,7 @@ namespace {
 template <class T> std::int64_t dirty_padding(panel_matrix<T> const& x) {
   std::int64_t count = 0;
   for (std::int64_t p = 0; p < x.panels(); ++p)
-    for (std::int64_t f = 0; f < x.stored_features(); ++f)
+    for (std::int64_t f = 0; f < x.padded_features(); ++f)
       for (int t = 0; t < panel_tokens; ++t)
         if (f >= x.features() || p * panel_tokens + t >= x.tokens())
           count += x.panel(p)[place_in_panel<T>(f, t)] != 0;
@@ -30,7 +30,7 @@ TEST_CASE("panel_matrix: a panel holds 64 tokens, feature by feature") {
   panel_matrix<float> x(33, 130);
   CHECK(x.features() == 33);
   CHECK(x.tokens() == 130);
-  CHECK(x.stored_features() == 48);
+  CHECK(x.padded_features() == 48);
   CHECK(x.panels() == 3);
   CHECK(x.panel_stride() == 48 * 64);
   CHECK(x.size_bytes() == 3 * 48 * 64 * sizeof(float));
@@ -118,7 +118,7 @@ TEST_CASE("panel_matrix: negative and absurd sizes are refused") {
   CHECK_THROWS_AS(empty.resize(huge), shape_error);
   CHECK(empty.tokens() == 5);
   constexpr std::int64_t largest = huge / 64 / granule * granule;  // features of a panel that has a size
-  CHECK(panel_matrix<float>(largest, 0).stored_features() == largest);
+  CHECK(panel_matrix<float>(largest, 0).padded_features() == largest);
   CHECK(panel_matrix<float>(largest, 0).panel_stride() == largest * 64);
   CHECK_NOTHROW(panel_matrix<float>(0, 0));
 }

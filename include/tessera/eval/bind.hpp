@@ -72,7 +72,7 @@ template <class T, over Over> class binder {
   }
   auto operator()(expr::number const& n) { return tree::number(n.value); }
   auto operator()(expr::uniform_random const& n) { return tree::uniform(n.key); }
-  auto operator()(expr::number_of_feature const&) {
+  auto operator()(expr::feature_number const&) {
     if constexpr (Over == over::values)
       return tree::value_number();
     else

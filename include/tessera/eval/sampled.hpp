@@ -150,7 +150,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
   if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
 
   // A tile for each worker: of lines, which regroup all of b, and of columns where few lines would be left.
-  const std::int64_t rows = a.stored_features(), cols = b.stored_features();
+  const std::int64_t rows = a.padded_features(), cols = b.padded_features();
   const int column_groups = ceil_div(index.width(), of.columns_together);
   const int most = std::min(kernel::most_column_ranges(cols), column_groups);
   const int few_rows = most > 1 ? 256 : 1;

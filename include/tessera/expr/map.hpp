@@ -58,7 +58,7 @@ template <class Node> inline constexpr bool is_converted = false;
 template <element Element, class Value>
 inline constexpr bool is_converted<converted_value<Element, Value>> = true;
 
-struct number_of_feature {
+struct feature_number {
   using node_tag = void;
   using value_type = void;
   static constexpr domain laid_over = domain::features;
@@ -129,7 +129,7 @@ template <element Element, expr::activation Value> auto converted(Value&& value)
 }
 
 /// 0, 1, 2, … along the features.
-inline expr::number_of_feature feature_number() { return {}; }
+inline expr::feature_number feature_number() { return {}; }
 
 /// A number in [0, 1) for each feature and token, in steps of 2^-24: a function of the key (see
 /// random_stream), the feature and the token alone.

@@ -313,7 +313,7 @@ template <class Arch, class E, engine By> struct attention_panel {
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
-          simd::store_lanes<simd::numbers::computed>(
+          simd::store_lanes<simd::numbers::normal>(
               reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column, p);
         });
       }

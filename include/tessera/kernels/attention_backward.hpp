@@ -166,8 +166,8 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
             // What is hidden may be infinite: zero times that would be not-a-number.
             if constexpr (Masked) ds[i] = select(limits.see(key + i, column), ds[i], batch(T(0)));
           });
-          simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(scores) + to, p);
-          simd::store_lanes<simd::numbers::computed>(reinterpret_cast<P*>(products) + to, ds);
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
         });
       }
   }

@@ -67,7 +67,7 @@ TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch c
   unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
     values[i] = i == 0 || !alone ? finished<Partial>(a, sums[i], feature + i, token) : Batch(0);
   });
-  store_lanes<numbers::computed>(to, a.tree, values, feature, a.first_token + token);
+  store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
 }
 
 /// The same for any feature, wherever it stands.

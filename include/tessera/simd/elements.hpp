@@ -100,13 +100,13 @@ template <class Arch, class E>
 TESSERA_INLINE void widen_features(E const* panel, std::int64_t first, std::int64_t last, int token,
                                    int last_token, accumulator_t<E>* to) {
   using wide = accumulator_t<E>;
-  constexpr int share = element_traits<E>::features_a_lane;
-  for (std::int64_t f = first; f < last; f += share, to += share * panel_tokens)
+  constexpr int features_a_lane = element_traits<E>::features_a_lane;
+  for (std::int64_t f = first; f < last; f += features_a_lane, to += features_a_lane * panel_tokens)
     for (int t = token; t < last_token; t += lanes<wide, Arch>) {
-      reg<wide, Arch> features[share];
+      reg<wide, Arch> features[features_a_lane];
       widen_lanes<Arch>(panel + place_in_panel<E>(f, t), features);
-      unroll<share>([&](auto i)
-                        TESSERA_INLINE_LAMBDA { store<Arch>(to + i * panel_tokens + t, features[i]); });
+      unroll<features_a_lane>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * panel_tokens + t, features[i]); });
     }
 }
 
@@ -115,15 +115,15 @@ TESSERA_INLINE void widen_features(E const* panel, std::int64_t first, std::int6
 template <class Arch, class E>
 TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E* panel) {
   using wide = batch<accumulator_t<E>, Arch>;
-  constexpr int share = element_traits<E>::features_a_lane;
-  if constexpr (share > 1)
-    for (int at = 0; at < features * panel_tokens; at += share * panel_tokens)
+  constexpr int features_a_lane = element_traits<E>::features_a_lane;
+  if constexpr (features_a_lane > 1)
+    for (int at = 0; at < features * panel_tokens; at += features_a_lane * panel_tokens)
       for (int token = 0; token < panel_tokens; token += int(wide::size)) {
-        wide lane[share];
-        unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+        wide lane[features_a_lane];
+        unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
           lane[i] = wide::load_unaligned(from + at + i * panel_tokens + token);
         });
-        store_lanes<numbers::computed>(panel + at + share * token, lane);
+        store_lanes<numbers::normal>(panel + at + features_a_lane * token, lane);
       }
 }
 

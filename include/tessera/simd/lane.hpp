@@ -19,7 +19,7 @@ template <class E> struct moved<pair<E>> {
 
 /// The numbers to round: any, or results of arithmetic, which are never subnormal floats, because our threads
 /// flush these to zero.
-enum class numbers : bool { any, computed };
+enum class numbers : bool { any, normal };
 
 /// The layout of elements E in lanes, and their conversion to accumulators: all that code outside of its
 /// header knows of an element. Specialised for each element of which features share a lane, with

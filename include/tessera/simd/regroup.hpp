@@ -81,9 +81,9 @@ template <int Lanes, int Odd> struct alternate {
 /// `first` on, two by two or widened.
 template <class Lane, class Arch, class X>
 TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>* to) {
-  constexpr int share = element_traits<X>::features_a_lane;
+  constexpr int features_a_lane = element_traits<X>::features_a_lane;
   if constexpr (std::is_same_v<Lane, accumulator_t<X>>) {
-    widen_lanes<Arch>(features + share * first, to);
+    widen_lanes<Arch>(features + features_a_lane * first, to);
   } else {
     static_assert(std::is_same_v<Lane, stored_lane<X>>);
     constexpr int n = lanes<Lane, Arch>;
@@ -102,11 +102,13 @@ TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>*
 template <int Columns, class Arch, class X, class Lane>
 TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
-  constexpr int share = element_traits<X>::features_a_lane, at_once = std::max(Columns, share);
+  constexpr int features_a_lane = element_traits<X>::features_a_lane,
+                at_once = std::max(Columns, features_a_lane);
   for (int first = 0; first < row; first += n) {
     reg<Lane, Arch> r[at_once];
-    unroll<at_once / share>([&](auto i) TESSERA_INLINE_LAMBDA {
-      load_features<Lane, Arch>(features + i * share * panel_tokens, first, r + i * share);
+    unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
+                                r + i * features_a_lane);
     });
     detail::exchange_columns<Columns, Lane, Arch>(r);
     unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -159,11 +161,11 @@ TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
 /// accumulator: where they stand, or else in `room`.
 template <class Arch, class X, class Y>
 TESSERA_INLINE Y const* one_by_one(X const* panel, int features, [[maybe_unused]] Y* room) {
-  constexpr int share = element_traits<X>::features_a_lane;
-  if constexpr (share == 1) {
+  constexpr int features_a_lane = element_traits<X>::features_a_lane;
+  if constexpr (features_a_lane == 1) {
     return panel;
   } else {
-    for (int at = 0; at < features * panel_tokens; at += share * panel_tokens)
+    for (int at = 0; at < features * panel_tokens; at += features_a_lane * panel_tokens)
       regroup<1, Arch>(panel + at, reinterpret_cast<stored_lane<Y>*>(room + at));
     return room;
   }

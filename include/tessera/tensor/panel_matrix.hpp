@@ -42,10 +42,10 @@ template <element Element> class panel_matrix {
 
   std::int64_t features() const { return features_; }
   std::int64_t tokens() const { return tokens_; }
-  std::int64_t stored_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
   std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
   /// Elements from one panel to the next.
-  std::int64_t panel_stride() const { return stored_features() * panel_tokens; }
+  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
   std::size_t size_bytes() const { return values_.size_bytes(); }
 
   Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
@@ -53,9 +53,9 @@ template <element Element> class panel_matrix {
   Element* data() { return values_.data(); }
   Element const* data() const { return values_.data(); }
 
-  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[place(feature, token)]; }
+  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
   Element operator()(std::int64_t feature, std::int64_t token) const {
-    return values_[place(feature, token)];
+    return values_[index(feature, token)];
   }
 
   /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
@@ -89,7 +89,7 @@ template <element Element> class panel_matrix {
     checked_multiply(columns, granule);
     return checked_multiply(rows, columns);
   }
-  std::size_t place(std::int64_t feature, std::int64_t token) const {
+  std::size_t index(std::int64_t feature, std::int64_t token) const {
     TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
                    "indices are in range");
     return std::size_t(token / panel_tokens * panel_stride() +

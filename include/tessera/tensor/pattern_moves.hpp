@@ -33,14 +33,14 @@ class pattern_moves {
         if (b < before.size() && before[b] == after[a])
           keep(static_cast<std::int32_t>(from.first_slot(i) + static_cast<std::int64_t>(b)), here, true);
         else
-          come(here);
+          add(here);
       }
     }
-    finish();
+    order_moves();
   }
 
-  /// An empty list with room: call keep or come for every slot of the new pattern in ascending order, then
-  /// finish.
+  /// An empty list with room: call keep or add for every slot of the new pattern in ascending order, then
+  /// order_moves.
   pattern_moves(std::int64_t most_kept, std::int64_t most_new)
       : kept_(static_cast<std::size_t>(most_kept) + 1), new_(static_cast<std::size_t>(most_new)) {}
   /// The block of slot `from` is to be that of slot `to` if it `stays`: an argument, so that the caller need
@@ -49,11 +49,11 @@ class pattern_moves {
     kept_.data()[kept_count_] = {from, to};
     kept_count_ += stays;
   }
-  void come(std::int32_t to) { new_.data()[new_count_++] = to; }
+  void add(std::int32_t to) { new_.data()[new_count_++] = to; }
   /// Orders the moves so that they can be made within one array: none reaches a slot whose block has still to
   /// move. Neither kind of block overtakes another, so a stretch of blocks that all move up only has to begin
   /// at its upper end, and never meets its neighbours.
-  void finish() {
+  void order_moves() {
     kept_.resize(kept_count_);
     new_.resize(new_count_);
     const auto moves_up = [](move const& m) { return m.to > m.from; };

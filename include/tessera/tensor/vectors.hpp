@@ -26,7 +26,7 @@ template <element Element, domain Axis> class axis_vector {
   static constexpr domain laid_over = Axis;
 
   axis_vector() = default;
-  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(stored(size)) {}
+  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
   template <class Array>
     requires requires(Array const& array) { array.size(); }
   explicit axis_vector(Array const&) = delete;  // make b(size), then std::copy to b.begin()
@@ -56,8 +56,8 @@ template <element Element, domain Axis> class axis_vector {
   /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t size) {
     if (size == size_) return;
-    if (stored(size) > values_.size())
-      values_ = aligned_array<Element>(stored(size));
+    if (padded(size) > values_.size())
+      values_ = aligned_array<Element>(padded(size));
     else
       std::fill(values_.begin(), values_.end(), Element{});
     size_ = size;
@@ -69,7 +69,7 @@ template <element Element, domain Axis> class axis_vector {
   }
 
  private:
-  static std::size_t stored(std::int64_t size) {
+  static std::size_t padded(std::int64_t size) {
     if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
     return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
   }

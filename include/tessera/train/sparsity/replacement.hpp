@@ -134,14 +134,14 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
       const auto among_absent = static_cast<std::int32_t>(*next - absent_above);
       while (slot < last && col_of[slot] <= among_absent + slot - first) pass();
       cols.data()[to] = among_absent + slot - first;
-      moves.come(to++);
+      moves.add(to++);
     }
     while (slot < last) pass();
     absent_above += absent;
     row_start.data()[i + 1] = to;
   }
   cols.resize(static_cast<std::size_t>(to));
-  moves.finish();
+  moves.order_moves();
   return {pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols)),
           std::move(moves)};
 }
