@@ -20,12 +20,12 @@ using model = nn::gpt<float, block_shape<8>>;
 
 constexpr std::int64_t context_length = 64, sequences_a_step = 16;
 
-// What train::run_training asks of a program.
-struct lesson {
+// What to learn from and what to measure: all that train::run_training must be told.
+struct lesson : train::program {
+  context& ctx;
   std::vector<std::int32_t> const& text;
   train::training<model, train::adamw>& student;
-  context& ctx;
-  sequences batch = sequences::of_equal_length(sequences_a_step, context_length);
+  sequences windows = sequences::of_equal_length(sequences_a_step, context_length);
   nn::workspace<float> room{};
   model::saved saved{};
   std::vector<std::int32_t> ids{}, targets{};
@@ -42,20 +42,21 @@ struct lesson {
       ids.insert(ids.end(), first, first + context_length);
       targets.insert(targets.end(), first + 1, first + context_length + 1);
     }
-    const auto pass = student.pass(ctx, batch, room);
+    const auto pass = student.pass(ctx, windows, room);
     const double loss = student.model.forward(ids, targets, saved, pass, /*divide the sum by*/ 1);
     student.model.backward(ids, saved, student.gradients, pass);
     return {loss, pass.tokens(), pass.loss_scale};
   }
 
-  void stepped(train::step_report const& report) {
-    if ((report.step + 1) % 100 == 0)
-      std::printf("step %3lld  loss %.3f\n", static_cast<long long>(report.step + 1), report.loss);
+  // Nothing is held back from so short a text: the windows that it begins with.
+  train::token_loss evaluate() {
+    const auto count = static_cast<std::size_t>(windows.tokens());
+    const double loss = student.model.forward({text.data(), count}, {text.data() + 1, count}, saved,
+                                              {ctx, windows, room, nn::purpose::evaluation}, 1);
+    const train::token_loss all{loss, windows.tokens()};
+    std::printf("step %3lld  loss %.3f\n", static_cast<long long>(student.so_far.step), all.mean());
+    return all;
   }
-  train::token_loss evaluate() { return {0, 1}; }  // nothing is held back from so short a text
-  void evaluated(double) {}
-  void save() {}
-  bool interrupted() { return false; }
 };
 
 int main() {
@@ -79,8 +80,8 @@ int main() {
   context ctx;
   train::training student(gpt, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
                           train::evolving_pattern{.interval = 40, .steps = 600, .share = 0.3, .seed = 1});
-  lesson course{text, student, ctx};
-  train::run_training(ctx, student, {.steps = 600, .clip = 1},
+  lesson course{{}, ctx, text, student};
+  train::run_training(ctx, student, {.steps = 600, .clip = 1, .evaluate_every = 100},
                       train::warmed_up<train::cosine>{20, {4e-3, 4e-4, 580}}, course);
 
   // The likeliest next character, again and again.

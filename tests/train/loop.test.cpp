@@ -24,7 +24,7 @@ const train::evolving_pattern evolving{.interval = 3, .steps = 12, .share = 0.4,
 const train::warmed_up<train::cosine> rates{2, {0.01, 0.001, 10}};
 
 /// A program that keeps a record of what the loop does.
-struct program {
+struct program : train::program {
   context ctx{1};
   model m;
   train::training<model, train::adamw> t{m, {}, evolving};
@@ -150,11 +150,50 @@ TEST_CASE("loop: a signal ends it after the step it is in") {
 }
 
 TEST_CASE("loop: only the time spent in steps is counted") {
-  program p;
-  double time = 0;
-  const auto clock = [&] { return time += 1; };
-  train::run_training(p.ctx, p.t, {.steps = 5, .evaluate_every = 1}, rates, p, clock);
+  struct timed : program {
+    double time = 0;
+    double now() { return time += 1; }
+  } p;
+  train::run_training(p.ctx, p.t, {.steps = 5, .evaluate_every = 1}, rates, p);
   CHECK(p.t.so_far.seconds == 5);
+}
+
+TEST_CASE("loop: a program of two functions is enough, and trains with the same bits") {
+  program full;
+  full.run({.steps = 5, .clip = 1});
+  struct least : train::program {
+    context ctx{1};
+    model m;
+    train::training<model, train::adamw> t{m, {}, evolving};
+    int evaluations = 0;
+    train::token_loss accumulate(std::int64_t step, int) {
+      return toy::accumulate(ctx, m, t.gradients, std::uint64_t(2 * step), 40);
+    }
+    train::token_loss evaluate() { return {double(++evaluations), 1}; }
+  } p;
+  CHECK(train::run_training(p.ctx, p.t, {.steps = 5, .clip = 1}, rates, p) == stop_reason::steps);
+  CHECK(p.evaluations == 1);
+  CHECK(p.t.so_far.seconds > 0);
+  CHECK(toy::same_bits(p.t, full.t));
+}
+
+struct counter : train::step_hook {
+  int accumulations = 0, updates = 0;
+  template <class Training> void accumulated(context&, Training&, train::token_loss&) { ++accumulations; }
+  template <class Training, class Update> void around_update(context&, Training&, Update const& update) {
+    update();
+    ++updates;
+  }
+};
+
+TEST_CASE("loop: its steps have its hooks") {
+  program p;
+  counter one, other;
+  train::run_training(p.ctx, p.t, {.steps = 5, .micro_batches = 2}, rates, p, one, other);
+  for (counter const* each : {&one, &other}) {
+    CHECK(each->accumulations == 5);
+    CHECK(each->updates == 5);
+  }
 }
 
 }  // namespace loop_test

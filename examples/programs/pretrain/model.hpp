@@ -40,8 +40,8 @@ struct examples {
   std::span<token const> inputs, targets;
 };
 
-/// What a training asks of the program: train::trainable, for models of any type.
-class training_program {
+/// What a training asks of the program, for models of any type.
+class training_program : public train::program {
  public:
   virtual train::token_loss accumulate(std::int64_t step, int micro_batch) = 0;
   virtual train::token_loss evaluate() = 0;

@@ -14,23 +14,40 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What the loop asks of a program. Steps count from 0; what is asked of a step must depend on its number
-/// alone, or a resumed run will differ.
-///   accumulate(step, i)   micro-batch i of a step, as train_step wants it
-///   evaluate()            the losses of the whole validation split
-///   stepped(report)       after every step
-///   evaluated(loss)       after every evaluation, with the mean; t.so_far is up to date
-///   save()                is to write a checkpoint
-///   interrupted()         true if the loop is to end after a checkpoint
-template <class Program>
-concept trainable = requires(Program& p, std::int64_t step, int i, step_report const& report, double loss) {
-  { p.accumulate(step, i) } -> std::same_as<token_loss>;
-  { p.evaluate() } -> std::same_as<token_loss>;
-  p.stepped(report);
-  p.evaluated(loss);
-  p.save();
-  { p.interrupted() } -> std::convertible_to<bool>;
+/// What the loop asks of a program, which derives from this and has besides
+///   token_loss accumulate(std::int64_t step, int i)   micro-batch i of a step, as train_step wants it
+///   token_loss evaluate()                             the losses of the whole validation split
+/// What the program hides of the functions below, it does itself. Steps count from 0; what is asked of a step
+/// must depend on its number alone, or a resumed run will differ.
+struct program {
+  /// After every step.
+  void stepped(step_report const&) {}
+  /// After every evaluation, with the mean; t.so_far is up to date.
+  void evaluated(double /*loss*/) {}
+  /// Is to write a checkpoint.
+  void save() {}
+  /// Whether the loop is to end after a checkpoint.
+  bool interrupted() { return false; }
+  /// Seconds since some moment, asked for before and after every step.
+  double now() { return steady_clock()(); }
 };
+
+namespace detail {
+
+template <class Program> constexpr void require_program() {
+  static_assert(std::derived_from<Program, program>,
+                "a program that the loop runs derives from train::program");
+  static_assert(
+      requires(Program& p, std::int64_t step, int i) {
+        { p.accumulate(step, i) } -> std::same_as<token_loss>;
+      }, "a program has train::token_loss accumulate(std::int64_t step, int micro_batch)");
+  static_assert(
+      requires(Program& p) {
+        { p.evaluate() } -> std::same_as<token_loss>;
+      }, "a program has train::token_loss evaluate()");
+}
+
+}  // namespace detail
 
 /// When to do what. 0 is never; only `steps` must be said.
 struct loop_settings {
@@ -46,11 +63,12 @@ struct loop_settings {
 enum class stop_reason { steps, tokens, loss, interrupted };
 
 /// Trains from where t is until something says stop, and ends with a checkpoint and, unless interrupted, an
-/// evaluation. A run that has ended before does nothing. `now` is only asked for how long steps took.
-template <class Model, class Optimizer, class Policy, schedule Schedule, trainable Program,
-          class Clock = steady_clock>
+/// evaluation. A run that has ended before does nothing.
+///   hooks   of the training step: train::step_hook
+template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
-                         Schedule const& rates, Program& program, Clock&& now = {}) {
+                         Schedule const& rates, Program& program, Hooks&&... hooks) {
+  detail::require_program<Program>();
   progress& p = t.so_far;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };
   const auto reached_loss = [&] { return settings.loss > 0 && p.best_loss <= settings.loss; };
@@ -58,10 +76,11 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
     return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens) || reached_loss();
   };
   while (!ended()) {
-    const double start = now();
-    const step_report report = train_step(ctx, t, {rates.rate(p.step), settings.clip, settings.micro_batches},
-                                          [&](int i) { return program.accumulate(p.step, i); });
-    p.seconds += now() - start;
+    const double start = program.now();
+    const step_report report = train_step(
+        ctx, t, {rates.rate(p.step), settings.clip, settings.micro_batches},
+        [&](int i) { return program.accumulate(p.step, i); }, hooks...);
+    p.seconds += program.now() - start;
     program.stepped(report);
 
     bool best = false;
