@@ -15,6 +15,7 @@
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/training.hpp>
 
 // A training step of layers of BERT, without embeddings and head: what comes in and the gradient of what goes
 // out are given.
@@ -29,12 +30,9 @@ template <class T, class Block> struct bert_trainer {
   sequences batch;
   panel_matrix<T> x, y, dx, dy;
   model m;
-  typename model::gradients gradients;
-  train::adamw optimizer;
-  train::optimizer_state<train::adamw, model> state;
+  train::training<model, train::adamw> training;
   nn::workspace<T> room;
   typename model::saved saved;
-  std::uint64_t steps = 0;
   std::unique_ptr<transformer_parts<T, transformer>> blocks;
 
   explicit bert_trainer(workload const& what)
@@ -45,8 +43,7 @@ template <class T, class Block> struct bert_trainer {
         dx(what.m, what.n),
         dy(activation<T>(what.m, what.n, 5)),
         m(untrained(what)),
-        gradients(nn::zeros_like(m)),
-        state(train::initial_state<train::adamw>(m)) {
+        training(m, {}) {
     run(ctx, dy = dy * 1e-4);
   }
   static model untrained(workload const& what) {
@@ -63,25 +60,28 @@ template <class T, class Block> struct bert_trainer {
     nn::initialise_transformer(layers, shape.layers, 1, nn::distribution::truncated_normal);
     return layers;
   }
-  nn::pass<T> pass() { return {ctx, batch, room, nn::purpose::training, 1, steps}; }
+  nn::pass<T> pass() { return training.pass(ctx, batch, room, 1); }
 
   void step() {
-    nn::set_zero(gradients);
-    m.forward(x, y, saved, pass());
-    m.backward(x, saved, dy, &dx, gradients, pass());
-    update();
-    ++steps;
+    train::train_step(ctx, training, {.rate = 1e-4}, [&](int) -> train::token_loss {
+      m.forward(x, y, saved, pass());
+      m.backward(x, saved, dy, &dx, training.gradients, pass());
+      return {0, 1};  // dy is that of the mean already, and there is no loss
+    });
   }
-  void update() { train::update_parameters(ctx, optimizer, m, gradients, state, 1e-4); }
+  void update() {
+    static_cast<void>(train::measure(ctx, training.gradients));
+    train::update_parameters(ctx, training.optimizer, m, training.gradients, training.state, 1e-4);
+  }
   double mean_square() { return total(ctx, square(y)) / double(y.features() * y.tokens()); }
 
   std::vector<part> parts() {
     if (!blocks)
-      blocks = std::make_unique<transformer_parts<T, transformer>>(m.layers, gradients.layers,
+      blocks = std::make_unique<transformer_parts<T, transformer>>(m.layers, training.gradients.layers,
                                                                    saved.kept.layers, pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
-    all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});
+    all.push_back({"zero gradients", [this] { nn::set_zero(training.gradients); }});
     return all;
   }
 };

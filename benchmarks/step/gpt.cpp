@@ -13,6 +13,7 @@
 #include <tessera/nn/gpt.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/training.hpp>
 
 // A training step of our GPT: forward, backward, AdamW. Dense is the model in blocks of 16 that stores them
 // all.
@@ -38,9 +39,7 @@ template <class Block> struct gpt_trainer {
   sequences batch;
   std::vector<std::int32_t> ids, targets;
   model m;
-  typename model::gradients gradients;
-  train::adamw optimizer{.beta2 = 0.95, .weight_decay = 0.1};
-  train::optimizer_state<train::adamw, model> state;
+  train::training<model, train::adamw> training;
   nn::workspace<float> room;
   typename model::saved saved;
   double loss = 0;
@@ -50,31 +49,35 @@ template <class Block> struct gpt_trainer {
       : ctx(what.threads),
         batch(sequences::of_equal_length(what.n / gpt_shape(what).context, gpt_shape(what).context)),
         m(config_of(what), 1),
-        gradients(nn::zeros_like(m)),
-        state(train::initial_state<train::adamw>(m)) {
+        training(m, {.beta2 = 0.95, .weight_decay = 0.1}) {
     const random_stream random(4, random_purpose::test);
     for (std::uint64_t t = 0; t < std::uint64_t(batch.tokens()); ++t) {
       ids.push_back(std::int32_t(random.below(2 * t, gpt_shape::vocabulary)));
       targets.push_back(std::int32_t(random.below(2 * t + 1, gpt_shape::vocabulary)));
     }
   }
-  nn::pass<float> pass() { return {ctx, batch, room}; }
+  nn::pass<float> pass() { return training.pass(ctx, batch, room); }
 
   void step() {
-    nn::set_zero(gradients);
-    loss = m.forward(ids, targets, saved, pass());
-    m.backward(ids, saved, gradients, pass());
-    update();
+    const auto accumulate = [&](int) -> train::token_loss {
+      const double sum = m.forward(ids, targets, saved, pass(), 1);
+      m.backward(ids, saved, training.gradients, pass());
+      return {sum, batch.tokens()};
+    };
+    loss = train::train_step(ctx, training, {.rate = 1e-4}, accumulate).loss;
   }
-  void update() { train::update_parameters(ctx, optimizer, m, gradients, state, 1e-4); }
+  void update() {
+    static_cast<void>(train::measure(ctx, training.gradients));
+    train::update_parameters(ctx, training.optimizer, m, training.gradients, training.state, 1e-4);
+  }
 
   std::vector<part> parts() {
     if (!blocks)
       blocks = std::make_unique<transformer_parts<float, typename model::layer>>(
-          m.blocks.layers, gradients.blocks.layers, saved.blocks.kept.layers, pass());
+          m.blocks.layers, training.gradients.blocks.layers, saved.blocks.kept.layers, pass());
     std::vector<part> all = blocks->list();
     all.push_back({"optimizer", [this] { update(); }});
-    all.push_back({"zero gradients", [this] { nn::set_zero(gradients); }});
+    all.push_back({"zero gradients", [this] { nn::set_zero(training.gradients); }});
     all.push_back({"embeddings, output, loss", [this] { ends(); }});
     return all;
   }
@@ -88,6 +91,7 @@ template <class Block> struct gpt_trainer {
         saved.logits = table * m.final_norm.value(saved.top, saved.final_norm));
     static_cast<void>(nn::cross_entropy<float>().forward(saved.logits, targets, double(targets.size()),
                                                          &saved.logits, saved.loss, pass()));
+    auto& gradients = training.gradients;
     const auto n = pass().borrow(m.config.hidden), dn = pass().borrow(m.config.hidden);
     run(ctx, *n = m.final_norm.value(saved.top, saved.final_norm), *dn = transposed(table) * saved.logits,
         gradients.token_embedding.table += sampled(saved.logits * transposed(*n)));
