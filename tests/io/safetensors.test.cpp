@@ -151,7 +151,7 @@ TEST_CASE("safetensors: checksums of the tensors stand in the metadata and find 
   const std::string bytes = read_file(folder / "a");
   {
     const safetensors_file file(folder / "a");
-    CHECK(file.metadata().size() == 4);
+    CHECK(file.metadata().size() == 5);
     for (safetensor const& tensor : tensors) {
       CHECK_NOTHROW(file.check(tensor.name));
       checksum sum;
@@ -175,6 +175,38 @@ TEST_CASE("safetensors: checksums of the tensors stand in the metadata and find 
   write_sample(folder / "b");
   CHECK(error_of<io_error>([&] { safetensors_file(folder / "b").check("odd"); }) ==
         "[read " + folder / "b" + "] byte 8: no checksum of tensor \"odd\"");
+}
+
+TEST_CASE(
+    "safetensors: a changed header with a checksum is said to be changed, whatever else is wrong with it") {
+  const scratch_folder folder;
+  const std::vector tensors{make_safetensor("odd", {3}, std::span(odd))};
+  write_safetensors(folder / "a", tensors, {{"k", "v\"tessera.header\":\""}}, checksums::in_metadata);
+  const std::string bytes = read_file(folder / "a");
+  const std::string own = "\"tessera.header\":\"";
+  const std::size_t key = bytes.rfind(own), end = bytes.find("}}") + 2;
+  REQUIRE(key != bytes.npos);
+  CHECK_NOTHROW(safetensors_file(folder / "a").check_header());
+  for (std::size_t i = 9; i < end; ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      put(folder / "a", changed);
+      const std::string what = error_of<io_error>([&] { safetensors_file(folder / "a").check_header(); });
+      CAPTURE(what);
+      if (i < key || i >= key + own.size())
+        CHECK(what.find("] byte 8: the header has the checksum ") != what.npos);
+      else
+        CHECK(what != "");
+    }
+  {
+    put(folder / "a", bytes);
+    const safetensors_file file(folder /
+                                "a");  // without checksums the new header has none, also not the old one
+    write_safetensors(folder / "b", tensors, file.metadata());
+  }
+  CHECK(error_of<io_error>([&] { safetensors_file(folder / "b").check_header(); }) ==
+        "[read " + folder / "b" + "] byte 8: no checksum of the header");
 }
 
 TEST_CASE("safetensors: foreign files and future versions are refused") {

@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -26,6 +25,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
+#include <tessera/io/own_checksum.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -81,7 +81,7 @@ safetensor make_safetensor(std::string name, std::vector<std::int64_t> shape, st
   return {std::move(name), dtype_name<T>(), std::move(shape), std::as_bytes(values)};
 }
 
-/// Whether a file carries a checksum of each tensor, in its metadata.
+/// Whether a file carries checksums, in its metadata: of each tensor, and of the header itself.
 enum class checksums { none, in_metadata };
 
 namespace detail {
@@ -100,13 +100,8 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
   return bytes;
 }
 
-/// The key in the metadata, and the text of the checksum there, which is always as long.
+/// The key in the metadata of a tensor's checksum.
 inline std::string checksum_key(std::string const& tensor) { return "tessera.checksum." + tensor; }
-inline std::string checksum_text(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
 
 /// "F32 (3, 4)".
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
@@ -181,9 +176,12 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
     return std::pair(dtype_bytes(b->dtype), a) < std::pair(dtype_bytes(a->dtype), b);
   });
 
-  if (wanted == checksums::in_metadata)
+  metadata.erase(std::string(detail::own_checksum_key));  // of another header
+  if (wanted == checksums::in_metadata) {
+    metadata[std::string(detail::own_checksum_key)] = detail::checksum_text(0);  // until they are known
     for (safetensor const* tensor : order)
-      metadata[detail::checksum_key(tensor->name)] = detail::checksum_text(0);  // until they are known
+      metadata[detail::checksum_key(tensor->name)] = detail::checksum_text(0);
+  }
   const std::string text = detail::safetensors_header(order, metadata);
   const std::uint64_t length = text.size();
   if (length > detail::longest_safetensors_header)
@@ -198,8 +196,11 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
       else
         metadata[detail::checksum_key(tensor->name)] =
             detail::checksum_text(detail::write_summed(out, tensor->bytes));
-    if (wanted == checksums::in_metadata)
-      out.rewrite(sizeof(length), detail::safetensors_header(order, metadata));
+    if (wanted == checksums::none) return;
+    std::string header = detail::safetensors_header(order, metadata);
+    const std::size_t at = detail::own_checksum_at(header);
+    const std::string own = detail::own_checksum(header, at);
+    out.rewrite(sizeof(length), header.replace(at, own.size(), own));
   });
 }
 
@@ -265,6 +266,11 @@ class safetensors_file {
                                    " but were written with ", written->second, ": some were changed"));
   }
 
+  /// Throws io_error unless the header has a checksum, which was compared when the file was opened.
+  void check_header() const {
+    if (!header_has_checksum_) fail(header_at, "no checksum of the header");
+  }
+
   /// Throws io_error unless the file was written with format_metadata(format, a version from 1 to `newest`).
   /// Returns that version.
   int expect_format(std::string const& format, int newest) const {
@@ -283,9 +289,12 @@ class safetensors_file {
     return version;
   }
 
-  /// Throws io_error: `[read path] byte …:` and the text.
+  /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the file.
   [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
-    throw io_error(message("[read ", path(), "] byte ", byte, ": ", what));
+    fail(message("byte ", byte, ": ", what));
+  }
+  [[noreturn]] void fail(std::string const& what) const {
+    throw io_error(message("[read ", path(), "] ", what));
   }
 
  private:
@@ -302,6 +311,7 @@ class safetensors_file {
 
   void index() {
     const std::string_view header = header_text();
+    require_unchanged(header);
     const json top = parse_json(header, path(), header_at);
     const std::string document = message("read ", path(), ", header at byte ", header_at);
     std::vector<extent> extents;
@@ -350,6 +360,17 @@ class safetensors_file {
     return text;
   }
 
+  /// Before it is parsed, as a change may be anything.
+  void require_unchanged(std::string_view header) {
+    const std::size_t at = detail::own_checksum_at(header);
+    if (at == header.npos) return;
+    const std::string found = detail::own_checksum(std::string(header), at);
+    if (const std::string_view written = header.substr(at, found.size()); found != written)
+      fail(header_at, message("the header has the checksum ", found, " but was written with ",
+                              std::string(written), ": some of it was changed"));
+    header_has_checksum_ = true;
+  }
+
   /// Enters a tensor, still without bytes, from its line in the header.
   extent declared(std::string const& name, json_place const& place) {
     safetensor tensor{name, place.at("dtype").as_string(), {}, {}};
@@ -367,6 +388,7 @@ class safetensors_file {
   }
 
   mapped_file file_;
+  bool header_has_checksum_ = false;
   safetensors_metadata metadata_;
   std::map<std::string, safetensor, std::less<>> tensors_;
 };
