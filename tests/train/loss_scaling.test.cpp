@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
@@ -131,7 +133,6 @@ TEST_CASE("loss scaling: a resumed run has the bits of one that was not interrup
   toy::model<float16> m, other(77);
   training<float16> whole(m, {}), resumed(other, {});
   whole.scaling = train::loss_scaling::adaptive(64, 4);
-  resumed.scaling = train::loss_scaling::adaptive(1, 4);
   const auto go = [&](training<float16>& t) {
     while (t.so_far.step < 15) step(ctx, t, t.so_far.step == 3 || t.so_far.step == 9);
   };
@@ -141,9 +142,30 @@ TEST_CASE("loss scaling: a resumed run has the bits of one that was not interrup
   train::resume(resumed, train::checkpoint(scratch / "six"));
   CHECK(resumed.scaling.scale == 32);
   CHECK(resumed.scaling.good_steps == 2);
+  CHECK(resumed.scaling.interval == 4);
   go(resumed);
   CHECK(toy::same_bits(resumed, whole));
   CHECK(resumed.scaling.scale == whole.scaling.scale);
+}
+
+TEST_CASE("loss scaling: a checkpoint from before the interval was saved leaves that of the training") {
+  const scratch_folder scratch;
+  context ctx(1);
+  toy::model<float> m, other(77);
+  training<float> saved(m, {}), resumed(other, {});
+  saved.scaling = train::loss_scaling::adaptive(64, 4);
+  resumed.scaling = train::loss_scaling::adaptive(1, 7);
+  train::save(saved, scratch / "new", {});
+  const train::checkpoint from(scratch / "new");
+  io::json::object state;
+  for (io::json_member const& member : from.state().members())
+    if (member.key != "loss_scale_interval") state.push_back(member);
+  train::save_checkpoint(scratch / "old", std::move(state), m, saved.state);
+  train::resume(resumed, train::checkpoint(scratch / "old"));
+  CHECK(resumed.scaling.scale == 64);
+  CHECK(resumed.scaling.interval == 7);
+  train::resume(resumed, from);
+  CHECK(resumed.scaling.interval == 4);
 }
 
 }  // namespace loss_scaling_test

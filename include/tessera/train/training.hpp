@@ -151,6 +151,7 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
                                     {"best_step", p.best_step},
                                     {"best_loss", p.best_step < 0 ? io::json() : io::json(p.best_loss)},
                                     {"loss_scale", t.scaling.scale},
+                                    {"loss_scale_interval", t.scaling.interval},
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"program", std::move(program)}};
@@ -175,6 +176,10 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
   if (state.contains("loss_scale")) {  // not before version 2
     scaling.scale = state.at("loss_scale").as_number();
     scaling.good_steps = state.at("good_steps").as_integer();
+    if (state.contains("loss_scale_interval")) {  // not before version 3
+      scaling.interval = state.at("loss_scale_interval").as_integer();
+      if (scaling.interval < 0) state.at("loss_scale_interval").fail("should not be negative");
+    }
     if (!(scaling.scale >= loss_scaling::least && scaling.scale <= loss_scaling::most))
       state.at("loss_scale").fail(message("should be in ", loss_scaling::least, " … ", loss_scaling::most));
   }
