@@ -237,7 +237,7 @@ TEST_CASE("pretrain: only the same run on the same text is resumed") {
   refused(here.resume("a"), 1, "one of them was changed or replaced");
   put(here.in(tensors), good);
   put(here.in(state), "{\"format\": \"tessera.checkpoint\", \"version\": 99}");
-  refused(here.resume("a"), 1, "versions 1 to 2 can be read");
+  refused(here.resume("a"), 1, "one of them was changed or replaced");
   put(here.in(state), good_state);
   CHECK(shell(here.resume("a", "--until-tokens 0")).code == 0);
   CHECK(here.files("a").contains("dense/step-00000060/state.json"));

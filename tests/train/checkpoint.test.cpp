@@ -58,18 +58,41 @@ std::string refusal(std::string const& folder) {
   return what;
 }
 
-/// Makes a checkpoint what version 1 wrote.
-void make_version_1(std::string const& folder) {
-  std::string state = io::read_file(folder + "/state.json");
-  const std::string version = "\"version\": 2";
-  state.replace(state.find(version), version.size(), "\"version\": 1");
-  put(folder + "/state.json", state);
+/// Writes the tensors again, with other metadata.
+void put_metadata(std::string const& folder, io::checksums wanted, auto const& change) {
   const io::safetensors_file file(folder + "/tensors.safetensors");
   std::vector<io::safetensor> all;
   for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
-  auto metadata = io::format_metadata(train::checkpoint_format, 1);
-  metadata["tessera.state"] = std::to_string(io::content_hash(state));
-  io::write_safetensors(file.path(), all, metadata);
+  auto metadata = file.metadata();
+  change(metadata);
+  io::write_safetensors(file.path(), all, metadata, wanted);
+}
+
+/// Replaces the state by a text, and its hash.
+void put_state(std::string const& folder, std::string const& text,
+               io::checksums wanted = io::checksums::in_metadata) {
+  put(folder + "/state.json", text);
+  put_metadata(folder, wanted,
+               [&](auto& metadata) { metadata["tessera.state"] = std::to_string(io::content_hash(text)); });
+}
+
+/// Makes a checkpoint what version 1 or 2 wrote.
+void make_version(int version, std::string const& folder) {
+  io::json state = io::parse_json(io::read_file(folder + "/state.json"), folder);
+  io::json::object older;
+  for (io::json_member const& member : *state.get_if<io::json::object>())
+    if (member.key != "architecture") older.push_back(member);
+  state = std::move(older);
+  state["version"] = version;
+  // What is carried over has checksums of the tensors already, in version 2.
+  put_state(folder, io::to_text(state, 1), io::checksums::none);
+  put_metadata(folder, io::checksums::none, [&](auto& metadata) {
+    metadata["tessera.version"] = std::to_string(version);
+    if (version == 1)
+      std::erase_if(metadata, [](auto const& entry) {
+        return entry.first.starts_with("tessera.checksum.") || entry.first.starts_with("tessera.matrix.");
+      });
+  });
 }
 
 bool contains(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
@@ -167,6 +190,10 @@ TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and change
   const everything before = target;
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof header);
+  // A header without its checksum's key is parsed, and one of another length may end before it.
+  const std::string key = "\"tessera.header\":\"";
+  const std::size_t key_at = bytes.find(key);
+  const auto is_told = [&](std::size_t i) { return i >= 8 && (i < key_at || i >= key_at + key.size()); };
   std::size_t tried = 0, found = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i)
     for (std::size_t bit = 0; bit < 8; ++bit) {
@@ -176,38 +203,42 @@ TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and change
       put(tensors, changed);
       ++tried;
       const std::string what = error_of<io_error>([&] { target.load(folder); });
-      found += contains(what, i < 8 + header ? folder : "tensors.safetensors");
+      found += contains(what, i >= 8 + header ? "some were changed" : is_told(i) ? "the header" : tensors);
     }
   CHECK(found == tried);
   CHECK(target == before);
 }
 
-TEST_CASE("checkpoint: one of version 1, without checksums, is read and a note says so") {
+TEST_CASE("checkpoint: one of an earlier version is read and notes say what it lacks") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c";
   const everything saved(1);
-  saved.save(folder);
-  make_version_1(folder);
-  everything loaded(2);
-  const checkpoint file(folder);
-  REQUIRE(file.notes().size() == 1);
-  CHECK(contains(file.notes()[0], "version 1, which has no checksums"));
-  file.load(loaded.parameters, loaded.state, loaded.gradients);
-  CHECK(loaded == saved);
+  for (const int version : {1, 2}) {
+    saved.save(folder);
+    make_version(version, folder);
+    everything loaded(2);
+    const checkpoint file(folder);
+    const std::vector<std::string> notes = file.notes();
+    REQUIRE(notes.size() == std::size_t(3 - version));
+    if (version == 1) CHECK(contains(notes[0], "version 1, which has no checksums"));
+    CHECK(contains(notes.back(), message("version ", version, ", which says nothing of heads")));
+    file.load(loaded.parameters, loaded.state, loaded.gradients);
+    CHECK(loaded == saved);
+  }
 }
 
-TEST_CASE("checkpoint: one of version 2 that lacks a checksum is refused") {
+TEST_CASE("checkpoint: one that lacks a checksum its version has is refused") {
   const scratch_folder scratch;
-  const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors";
+  const std::string folder = scratch / "c";
+  const auto without = [&](char const* key) {
+    return [key](auto& metadata) { CHECK(metadata.erase(key) == 1); };
+  };
   everything(1).save(folder);
-  {
-    const io::safetensors_file file(tensors);
-    std::vector<io::safetensor> all;
-    for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
-    auto metadata = file.metadata();
-    CHECK(metadata.erase("tessera.checksum.up.pattern.cols") == 1);
-    io::write_safetensors(tensors, all, metadata);
-  }
+  put_metadata(folder, io::checksums::none, without("tessera.header"));
+  CHECK(contains(refusal(folder), "byte 8: no checksum of the header"));
+  everything(1).save(folder);
+  make_version(2, folder);
+  put_metadata(folder, io::checksums::none, without("tessera.checksum.up.pattern.cols"));
   CHECK(contains(refusal(folder), "no checksum of tensor \"up.pattern.cols\""));
 }
 
@@ -216,17 +247,35 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
   const std::string folder = scratch / "c", state = folder + "/state.json";
   everything(1).save(folder);
   const std::string bytes = io::read_file(state);
+  const auto changed = [&](std::string const& from, std::string const& to) {
+    std::string text = bytes;
+    REQUIRE(contains(text, from));
+    return text.replace(text.find(from), from.size(), to);
+  };
   const auto with = [&](std::string const& from, std::string const& to) {
-    std::string changed = bytes;
-    REQUIRE(contains(changed, from));
-    put(state, changed.replace(changed.find(from), from.size(), to));
+    put_state(folder, changed(from, to));
     return refusal(folder);
   };
   CHECK(contains(with("\"tessera.checkpoint\"", "\"other\""), "should be \"tessera.checkpoint\""));
-  CHECK(contains(with("\"version\": 2", "\"version\": 3"), "versions 1 to 2 can be read"));
-  CHECK(contains(with("\"version\": 2", "\"version\": 1"), "tensors.safetensors is of version 2"));
+  CHECK(contains(with("\"version\": 3", "\"version\": 2"),
+                 "is 2, but " + folder + "/tensors.safetensors is of version 3"));
   CHECK(contains(with("\"version\"", "\"edition\""), "has no member \"version\""));
-  CHECK(contains(with("42", "43"), "one of them was changed"));
+  CHECK(contains(with("\"architecture\"", "\"building\""), "has no member \"architecture\""));
+  put_state(folder, bytes);
+  CHECK(everything(1) == [&] {
+    everything e(2);
+    e.load(folder);
+    return e;
+  }());
+  put_metadata(folder, io::checksums::in_metadata, [](auto& metadata) { metadata["tessera.version"] = "4"; });
+  CHECK(contains(refusal(folder), "of version 4, but versions 1 to 3 can be read"));
+
+  everything(1).save(folder);
+  for (std::string const& text : {changed("42", "43"), changed("{", "?"), std::string()}) {
+    put(state, text);
+    CHECK(refusal(folder) == "[read " + state + "] not the file that was written with " + folder +
+                                 "/tensors.safetensors: one of them was changed or replaced");
+  }
   everything(3).save(scratch / "d");
   std::filesystem::copy_file(scratch / "d/state.json", state,
                              std::filesystem::copy_options::overwrite_existing);
@@ -302,7 +351,7 @@ std::string refusal_between(std::string const& folder, Written const& written, R
 
 TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused with both sides named") {
   const scratch_folder scratch;
-  const std::string folder = scratch / "c", place = "[read " + folder + "/tensors.safetensors] byte 8: ";
+  const std::string folder = scratch / "c", place = "[read " + folder + "/tensors.safetensors] ";
   using small = matrix_model<float, block_shape<4>>;
   using large = matrix_model<float, block_shape<8>>;
   CHECK(refusal_between(folder, small(24, 20), large(24, 20)) ==
@@ -315,15 +364,35 @@ TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused 
         place + "matrix \"w\" is 24 x 20 in blocks of 4 x 4 but should be 240 x 200 in blocks of 4 x 4");
   const std::string other_type =
       refusal_between(folder, small(24, 20), matrix_model<bfloat16, block_shape<4>>(24, 20));
-  CHECK(contains(other_type, "tensor \"w\" is F32 ("));
+  CHECK(other_type.starts_with(place + "tensor \"w\" is F32 ("));
   CHECK(contains(other_type, "but should be BF16 ("));
 
   train::save_checkpoint(folder, io::json::object{}, small(24, 20),
                          train::initial_state<train::sgd>(small(24, 20)));
-  make_version_1(folder);
+  make_version(1, folder);
   large other(24, 20);
   CHECK(error_of<io_error>([&] { checkpoint(folder).load(other); }) ==
         place + "matrix \"w\" is in blocks of 4 x 4 but should be in blocks of 8 x 8");
+}
+
+/// A model that says what its tensors do not show.
+struct described_model : matrix_model<float, block_shape<4>> {
+  using gradients = described_model;
+  std::string text;
+  explicit described_model(std::string says) : matrix_model(24, 20), text(std::move(says)) {}
+  std::string architecture() const { return text; }
+};
+
+TEST_CASE("checkpoint: a model that says it is of another architecture is refused with both named") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c";
+  CHECK(refusal_between(folder, described_model("two \"heads\""), described_model("four")) ==
+        "[" + folder + "/state.json] architecture is \"two \"heads\"\" but should be \"four\"");
+  described_model same("two \"heads\"");
+  CHECK_NOTHROW(checkpoint(folder).load(same));
+  described_model other("four");
+  make_version(2, folder);
+  CHECK_NOTHROW(checkpoint(folder).load(other));
 }
 
 TEST_CASE("checkpoint: a full disk leaves the earlier ones as they were") {

@@ -27,6 +27,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
+#include <tessera/train/architecture.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/parameters.hpp>
 
@@ -36,14 +37,15 @@
 //                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
 //                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
 //                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each tensor and
-//                        what neither says, the size of a sparse matrix.
+//                        of the header, and what neither says, the size of a sparse matrix.
 //   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
 //                        checkpoints are never mixed.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
-inline constexpr int checkpoint_version = 2;  // 1 had no checksums and no sizes of sparse matrices
+/// 1 had no checksums and no sizes of sparse matrices, 2 no checksum of the header and no architecture.
+inline constexpr int checkpoint_version = 3;
 
 namespace detail {
 
@@ -136,6 +138,7 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
                                   {"arithmetic", detail::arithmetic_of_model(model, on)},
+                                  {"architecture", architecture(model)},
                                   {"updates", optimizer.updates},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
@@ -168,22 +171,21 @@ class checkpoint {
   /// Checks that both files are there and whole, of this format, of a known version, and of one checkpoint.
   explicit checkpoint(std::string const& folder)
       : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
+    version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
+    if (version_ >= 3) tensors_.check_header();
     const std::string text = io::read_file(path_);
+    const auto hash = tensors_.metadata().find("tessera.state");
+    if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
+      throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
+                             ": one of them was changed or replaced"));
     document_ = io::parse_json(text, path_);
     const io::json_place top = place();
     if (top.at("format").as_string() != checkpoint_format)
       top.at("format").fail(message("should be \"", checkpoint_format, "\""));
-    version_ = top.at("version").as_integer<int>();
-    if (version_ < 1 || version_ > checkpoint_version)
-      top.at("version").fail(
-          message("is ", version_, ", but versions 1 to ", checkpoint_version, " can be read"));
-    if (const int other = tensors_.expect_format(checkpoint_format, checkpoint_version); other != version_)
-      top.at("version").fail(message("is ", version_, ", but ", tensors_.path(), " is of version ", other));
-    const auto hash = tensors_.metadata().find("tessera.state");
-    if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
-      throw io_error(message("[read ", path_, "] byte 0: not the file that was written with ",
-                             tensors_.path(), ": one of them was changed or replaced"));
+    if (const auto version = top.at("version").as_integer<int>(); version != version_)
+      top.at("version").fail(message("is ", version, ", but ", tensors_.path(), " is of version ", version_));
     top.at("arithmetic").as_string();
+    if (version_ >= 3) top.at("architecture").as_string();
     top.at("updates").as_integer();
     top.at("state");
   }
@@ -203,6 +205,9 @@ class checkpoint {
     if (version_ < 2)
       all.push_back(message("of version ", version_, ", which has no checksums: tensors that were changed ",
                             "since they were written would be taken as they are"));
+    if (version_ < 3)
+      all.push_back(message("of version ", version_, ", which says nothing of heads, activations and others ",
+                            "that no tensor shows: those of another model would not be noticed"));
     return all;
   }
 
@@ -242,6 +247,7 @@ class checkpoint {
   /// The patterns of the matrices in the file, in the order of visiting, after a look at every tensor.
   template <class Optimizer, class Model, class... Kept>
   std::vector<pattern> checked(Model const& model, Kept const&... kept) const {
+    expect_architecture(architecture(model));
     std::vector<pattern> patterns;
     std::set<std::string> expected;
     nn::for_each_parameter(
@@ -264,23 +270,30 @@ class checkpoint {
         kept...);
     for (auto const& [name, tensor] : tensors_.tensors())
       if (sizeof...(Kept) > 0 && !expected.contains(name))
-        tensors_.fail(8, message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                                 expected.size(), ": \"", name, "\" is none of them"));
+        tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
+                              expected.size(), ": \"", name, "\" is none of them"));
     return patterns;
+  }
+
+  void expect_architecture(std::string const& wanted) const {
+    if (version_ < 3) return;
+    const io::json_place written = place().at("architecture");
+    if (written.as_string() != wanted)
+      written.fail(message("is \"", written.as_string(), "\" but should be \"", wanted, "\""));
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
     io::safetensor const& found = tensors_.at(name);
     if (found.dtype != dtype || found.shape != shape)
-      tensors_.fail(0, message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
-                               " but should be ", io::detail::tensor_text(dtype, shape)));
+      tensors_.fail(message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
+                            " but should be ", io::detail::tensor_text(dtype, shape)));
     check(name);
   }
 
   template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
     const auto compare = [&](std::string const& found, std::string const& wanted) {
       if (found != wanted)
-        tensors_.fail(8, message("matrix \"", name, "\" is ", found, " but should be ", wanted));
+        tensors_.fail(message("matrix \"", name, "\" is ", found, " but should be ", wanted));
     };
     if (version_ >= 2) {
       const auto found = tensors_.metadata().find(detail::matrix_key(name));
