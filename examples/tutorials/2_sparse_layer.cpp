@@ -11,8 +11,7 @@
 #include <tessera/nn/mlp.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/evolve.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/training.hpp>
 
 #include "support/digits.hpp"
 
@@ -48,7 +47,10 @@ int main() {
   context ctx;
   nn::workspace<float> room;
   const sequences images = sequences::of_equal_length(batch, 1);  // a batch of sequences of one token
-  const nn::pass<float> pass{ctx, images, room};
+  const std::int64_t steps = train.count() / batch;
+  train::training student(
+      net, train::sgd{.momentum = 0.9},
+      train::evolving_pattern{.interval = steps / 8, .steps = steps, .share = 0.3, .seed = 1});
 
   // All that a step needs is made once and used again: later steps allocate nothing.
   panel_matrix<float> x(digits::pixels, batch), y(classes, batch);
@@ -56,34 +58,29 @@ int main() {
   network::saved saved;
   nn::cross_entropy<float> loss;
   nn::cross_entropy<float>::saved loss_saved;
-  auto gradients = nn::zeros_like(net);
-  const train::sgd optimizer{.momentum = 0.9};
-  auto state = train::initial_state<train::sgd>(net);
-
-  const std::int64_t steps = train.count() / batch;
-  const train::evolving_pattern policy{.interval = steps / 8, .steps = steps, .share = 0.3, .seed = 1};
-  train::explored_blocks explored = train::explore(net);
 
   for (std::int64_t step = 0; step < steps; ++step) {
-    load(train, step * batch, x, labels);
-    run(ctx, x = x * (1.0 / 255));
-    nn::set_zero(gradients);
-    net.forward(x, y, saved, pass);
-    const double mean = loss.forward(y, labels, batch, /*gradient, in place*/ &y, loss_saved, pass);
-    net.backward(x, saved, y, nullptr, gradients, pass);
-    train::update_parameters(ctx, optimizer, net, gradients, state, /*learning rate*/ 0.05);
-    if (policy.due(step + 1)) {
-      train::evolve(policy, step + 1, explored, net, gradients, state);
+    // Adds the gradient of a batch; train_step divides it by the number of tokens.
+    const auto accumulate = [&](int) -> train::token_loss {
+      const nn::pass<float> pass = student.pass(ctx, images, room);
+      load(train, step * batch, x, labels);
+      run(ctx, x = x * (1.0 / 255));
+      net.forward(x, y, saved, pass);
+      const double sum = loss.forward(y, labels, /*divide the sum by*/ 1, /*gradient*/ &y, loss_saved, pass);
+      net.backward(x, saved, y, nullptr, student.gradients, pass);
+      return {sum, batch, pass.loss_scale};
+    };
+    const train::step_report report = train::train_step(ctx, student, {.rate = 0.05}, accumulate);
+    if (report.changed.replaced > 0)
       std::printf("step %4lld  loss %.3f  %2.0f %% of the blocks tried so far\n",
-                  static_cast<long long>(step + 1), mean, 100 * explored.share());
-    }
+                  static_cast<long long>(step + 1), report.loss, 100 * student.explored.share());
   }
 
   std::int64_t right = 0, seen = 0;
   for (; seen + batch <= test.count(); seen += batch) {
     load(test, seen, x, labels);
     run(ctx, x = x * (1.0 / 255));
-    net.forward(x, y, saved, pass);
+    net.forward(x, y, saved, {ctx, images, room, nn::purpose::evaluation});
     for (int t = 0; t < batch; ++t) {
       int best = 0;
       for (int c = 1; c < classes; ++c)
