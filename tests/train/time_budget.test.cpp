@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
+#include <train/sparsity/small_mlp.hpp>
 #include <train/toy_model.hpp>
 
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/rigl.hpp>
 #include <tessera/train/time_budget.hpp>
 
 namespace time_budget_test {
@@ -52,6 +54,27 @@ TEST_CASE("time budget: updates of the pattern take their part of it") {
   CHECK(steps(0) == 100);
   CHECK(steps(20) == 80);
   CHECK(steps(1000) == 50);  // one a step
+}
+
+TEST_CASE("time budget: gradients of absent blocks are part of an update, and their micro-batch of a step") {
+  using block = block_shape<4>;
+  using model = small_mlp::model<float, block>;
+  context ctx(1);
+  model m = small_mlp::make<float, block>(1, 0.2);
+  train::training<model, train::adamw, train::rigl> t(m, {}, {.interval = 1, .steps = 1});
+  double time = 0;
+  const auto work = [&](int i) {
+    time += t.weight_gradients() ? 1 + 3 : 1;
+    return small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), std::uint64_t(i));
+  };
+  const auto steps = [&](int micro_batches, std::int64_t updates) {
+    return train::steps_within(100, ctx, t, {.micro_batches = micro_batches, .updates = updates}, work,
+                               fake_clock{&time});
+  };
+  CHECK(steps(1, 0) == 100);
+  CHECK(steps(1, 20) == 40);
+  CHECK(steps(2, 20) == 20);
+  CHECK(t.weight_gradients() == nullptr);
 }
 
 TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Optimizer, train::adamw,

@@ -59,9 +59,16 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
     explored_blocks explored = t.explored;
     for (int warm = 0; warm < 2; ++warm) {
       const double start = now();
-      evolve(t.policy, 0, explored, t.model, t.gradients, t.state);
+      if (grows_by_gradient(t.policy)) {  // in a micro-batch that a step has anyway
+        t.candidates.watch(t.policy, 0, t.model, t.gradients);
+        accumulate(planned.micro_batches - 1);
+        t.candidates.stop();
+      }
+      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates);
       update_time = now() - start;
     }
+    if (grows_by_gradient(t.policy))
+      update_time = std::max(0.0, update_time - step_time / planned.micro_batches);
   }
   nn::for_each_parameter(
       t.model, [](nn::parameter_name const&, auto& parameter, auto const& before) { parameter = before; },

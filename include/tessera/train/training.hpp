@@ -23,6 +23,7 @@
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/sparsity/growth_candidates.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
@@ -46,6 +47,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   typename Model::gradients gradients;
   optimizer_state<Optimizer, Model> state;
   explored_blocks explored;
+  growth_candidates<Policy> candidates;
   loss_scaling scaling;
   progress so_far;
   machine trained_on = this_machine();  // by the last step
@@ -61,11 +63,13 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   /// A pass of the next step.
   ///   seed   of what depends on chance: dropout
   template <element T>
-  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room,
-                   std::uint64_t seed = 0) const {
+  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
     const auto step = static_cast<std::uint64_t>(so_far.step);
-    return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale};
+    return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale, weight_gradients()};
   }
+  /// What the policy looks at gradients with, for a pass that is made by hand; null unless it is to look at this
+  /// backward's.
+  growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
 };
 
 /// How a step is taken.
@@ -106,6 +110,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
+  if (evolves && grows_by_gradient(t.policy)) t.candidates.require_seen(t.gradients);
   gradient_size size = measure(ctx, t.gradients);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
@@ -129,15 +134,24 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 /// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
 /// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if that update is
 /// not possible or a scale is another one, and error if the loss or a gradient is not finite. With a scale
-/// that adapts, gradients that are not finite only skip the optimizer.
+/// that adapts, gradients that are not finite only skip the optimizer, and growth by
+/// them.
 ///   hooks   what else is done after accumulating and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                        Accumulate&& accumulate, Hooks&&... hooks) {
   const bool evolves = t.policy.due(t.so_far.step + 1);
   if (evolves) require_possible(t.policy, t.so_far.step + 1, t.model);
-  step_report report = gradient_step(ctx, t, how, accumulate, hooks...);
-  if (evolves) report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, t.state);
+  t.candidates.stop();  // an earlier step may have thrown while it watched
+  const auto watched = [&](int i) {
+    if (evolves && i + 1 == how.micro_batches)
+      t.candidates.watch(t.policy, t.so_far.step + 1, t.model, t.gradients);
+    return accumulate(i);
+  };
+  step_report report = gradient_step(ctx, t, how, watched, hooks...);
+  t.candidates.stop();
+  if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
+    report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, t.state, t.candidates);
   return report;
 }
 

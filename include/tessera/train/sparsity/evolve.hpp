@@ -15,6 +15,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/sparsity/growth_candidates.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
@@ -79,16 +80,19 @@ struct pattern_change {
 /// One update, when `done` steps are done. Each sparse matrix and what belongs to it (gradient, moments,
 /// master) get one new pattern: what stays keeps its values, what is new is zero. Throws as require_possible
 /// does, with everything as it was.
+///   candidates   of a policy with a growth_score: what the last backward has shown
 template <sparsity_policy Policy, class Optimizer, class Model>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
-                      typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state) {
+                      typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state,
+                      growth_candidates<Policy> const& candidates = {}) {
   require_possible(policy, done, model);
+  if (grows_by_gradient(policy)) candidates.require_seen(gradients);
   pattern_change all;
   const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
                           auto&... kept) {
     using at_update =
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
-    const at_update at{weight, gradient, done, number};
+    const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done);
     const std::vector<char> pruned = policy.prune(at, count);

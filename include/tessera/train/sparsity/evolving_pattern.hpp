@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
-#include <tessera/core/random.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
@@ -38,9 +37,7 @@ struct evolving_pattern {
     return least(std::span(norms), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
-    return random_choice(at.absent(), count,
-                         random_stream(seed, random_purpose::regrowth, at.number,
-                                       static_cast<std::uint64_t>(at.done / interval)));
+    return random_absent_blocks(at, count, seed, at.done / interval);
   }
 };
 

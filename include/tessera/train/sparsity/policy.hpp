@@ -5,14 +5,17 @@
 #include <concepts>
 #include <cstdint>
 #include <numbers>
+#include <span>
 #include <vector>
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/parameters.hpp>
+#include <tessera/train/sparsity/replacement.hpp>
 
 // A sparsity policy decides how patterns change while a model is trained: when, how many blocks, which are
 // pruned, and which grow in their place. `evolve` (evolve.hpp) makes the change.
@@ -25,6 +28,7 @@ template <class Weight, class Gradient> struct matrix_at_update {
   Gradient const& gradient;  // of the step, at the stored blocks
   std::int64_t done;         // steps of the run
   std::uint64_t number;      // of the matrix, among all of the model: keeps random choices apart
+  std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if it has one
 
   pattern const& stored() const { return weight.pattern(); }
   /// Absent blocks. They are numbered from 0, row by row.
@@ -53,6 +57,23 @@ concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::
   { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
 };
 
+/// A policy that also looks at gradients of absent blocks, which cost a dense product in an update's step:
+///   growth_score(gradient)   of the elements of a block, row by row (std::span): the `count` absent blocks
+///   of
+///                            greatest score are the candidates that `grow` gets
+template <class Policy>
+concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, std::span<float const> block) {
+  { p.growth_score(block) } -> std::convertible_to<double>;
+};
+
+/// Whether a policy looks at gradients of absent blocks. One that is chosen at run time says so itself.
+template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
+  if constexpr (requires { policy.grows_by_gradient(); })
+    return policy.grows_by_gradient();
+  else
+    return gradient_policy<Policy>;
+}
+
 /// Whether an update follows when so many steps are done: every `interval` steps before `end`, or never if
 /// the interval is 0.
 inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
@@ -62,6 +83,15 @@ inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
 /// Half a cosine, from 1 at the first step to 0 at `end`.
 inline double cosine_decay(std::int64_t done, double end) {
   return (1 + std::cos(std::numbers::pi * static_cast<double>(done) / end)) / 2;
+}
+
+/// As many absent blocks of a matrix at random, different ones at each update.
+template <class At>
+std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count, std::uint64_t seed,
+                                               std::int64_t update) {
+  return random_choice(
+      at.absent(), count,
+      random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
 }
 
 /// Calls visit(name, number, matrix, that of each other…) for the matrices of a model whose pattern may

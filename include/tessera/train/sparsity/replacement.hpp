@@ -25,20 +25,32 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The sum of absolute values of each stored block, by slot; infinite for a block that holds not-a-number.
+/// The sum of absolute values; infinite if one is not-a-number.
+template <class T, std::size_t Size>
+TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
+  using sum_type = accumulator_t<T>;
+  const auto size = static_cast<int>(values.size());
+  T const* value = values.data();
+  sum_type norm = 0;
+  const auto add = [&]<int Lanes>(std::integral_constant<int, Lanes>) {  // side by side, for the vector unit
+    sum_type sums[Lanes] = {};
+    for (int i = 0; i < size; i += Lanes, value += Lanes)
+      for (int lane = 0; lane < Lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
+    for (const sum_type sum : sums) norm += sum;
+  };
+  if (size % 16 == 0)
+    add(std::integral_constant<int, 16>());
+  else
+    add(std::integral_constant<int, 1>());
+  return std::isnan(norm) ? std::numeric_limits<sum_type>::infinity() : norm;
+}
+
+/// That of each stored block, by slot.
 template <class T, class Block>
 std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
-  using sum_type = accumulator_t<T>;
-  constexpr int lanes = Block::elements % 16 == 0 ? 16 : 1;  // sums side by side, for the vector unit
-  std::vector<sum_type> norms(static_cast<std::size_t>(w.pattern().blocks()));
-  T const* value = w.data();
-  for (sum_type& norm : norms) {
-    sum_type sums[lanes] = {};
-    for (int i = 0; i < Block::elements; i += lanes, value += lanes)
-      for (int lane = 0; lane < lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
-    for (const sum_type sum : sums) norm += sum;
-    if (std::isnan(norm)) norm = std::numeric_limits<sum_type>::infinity();
-  }
+  std::vector<accumulator_t<T>> norms(static_cast<std::size_t>(w.pattern().blocks()));
+  std::int64_t slot = 0;
+  for (auto& norm : norms) norm = l1_norm(w.at_slot(slot++));
   return norms;
 }
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/sparsity/replacement.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least L1 norm are pruned, and of
+/// the absent ones as many grow whose gradients have the greatest. How many falls along a cosine from `share`
+/// to none at `until` of the run, where it ends. The gradient is that of the step's last micro-batch; see
+/// growth_candidates.
+///   An update follows the optimizer's step, where algorithm 1 has it in the place of one, and a block that is
+///   pruned does not come back in the same update.
+struct rigl {
+  std::int64_t interval = 0;  // ΔT, steps from update to update, 100 in the paper; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double share = 0.3;         // α, of the stored blocks, [0, 1]
+  double until = 0.75;        // T_end, of the steps, (0, 1]
+
+  bool due(std::int64_t done) const { return due_every(interval, end(), done); }
+  /// Rounded down, as in the authors' code.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return static_cast<std::int64_t>(share * cosine_decay(done, end()) *
+                                     static_cast<double>(stored.blocks()));
+  }
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    const auto norms = block_norms(at.weight);
+    return least(std::span(norms), count);
+  }
+  template <class T> T growth_score(std::span<T const> gradient) const { return l1_norm(gradient); }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+    return {at.candidates.begin(), at.candidates.end()};
+  }
+
+ private:
+  double end() const { return until * static_cast<double>(steps); }
+};
+
+static_assert(gradient_policy<rigl>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
