@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/sparsity/replacement.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse
+/// connectivity"): a fixed share of the smallest positive weights and of the largest negative ones is pruned,
+/// and as many grow at random places that were absent. A block counts as negative if the sum of its elements
+/// is, and as small by its L1 norm. What grows is zero, where the authors' code draws random values.
+struct sparse_evolutionary_training {
+  std::int64_t interval = 0;  // steps from update to update, an epoch in the paper; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double share = 0.3;         // ζ, of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;
+
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// Rounded down.
+  std::int64_t count(pattern const& stored, std::int64_t) const {
+    return static_cast<std::int64_t>(share * static_cast<double>(stored.blocks()));
+  }
+  /// Of the negative blocks their part of `count`, rounded down; the others are positive.
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    const auto norms = block_norms(at.weight);
+    using sum = typename decltype(norms)::value_type;
+    std::vector<char> negative(norms.size());
+    for (std::size_t slot = 0; slot < norms.size(); ++slot) {
+      const auto block = at.weight.at_slot(static_cast<std::int64_t>(slot));
+      negative[slot] = std::accumulate(block.begin(), block.end(), sum(0),
+                                       [](sum all, auto value) { return all + sum(value); }) < 0;
+    }
+    const auto stored = static_cast<std::int64_t>(norms.size());
+    const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
+    const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
+    // The least of one sign: those of the other are out of reach.
+    const auto least_of = [&](char sign, std::int64_t how_many) {
+      std::vector<sum> some;
+      for (std::size_t slot = 0; slot < norms.size(); ++slot)
+        if (negative[slot] == sign) some.push_back(norms[slot]);
+      return least(std::span<sum const>(some), how_many);
+    };
+    const std::vector<char> chosen[] = {least_of(0, count - of_negative), least_of(1, of_negative)};
+    std::vector<char> pruned(norms.size());
+    std::size_t next[] = {0, 0};
+    for (std::size_t slot = 0; slot < norms.size(); ++slot) {
+      const auto sign = static_cast<std::size_t>(negative[slot]);
+      pruned[slot] = chosen[sign][next[sign]++];
+    }
+    return pruned;
+  }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / interval);
+  }
+};
+
+static_assert(sparsity_policy<sparse_evolutionary_training>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
