@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <pretrain/guarded_main.hpp>
 #include <pretrain/options_help.hpp>
+#include <pretrain/run_folder.hpp>
 #include <pretrain/settings.hpp>
 
 #include "../io/scratch_folder.hpp"
@@ -89,6 +90,36 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
         "[--time] and --steps both say when to end; give one of them");
   CHECK(refusal_of({"--config=a", "--resume=b"}) ==
         "[--config] has no meaning with --resume, which goes on with the stored settings; leave it out");
+}
+
+TEST_CASE("options: a policy is refused where patterns do not change, and what it cannot replace") {
+  for (const char* policy : {"magnitude", "set", "rigl"}) {
+    const std::string said = std::string("--policy=") + policy;
+    CHECK(new_settings({said}).policy == policy);
+    CHECK(refusal_of({said}) == "");
+    CHECK(refusal_of({said, "--only=dense"}) ==
+          "[--policy] has no meaning with --only dense, which trains no sparse model; leave one of them out");
+    CHECK(refusal_of({said, "--density=1"}) ==
+          "[--policy] has no meaning with --density 1, which leaves no block to grow; leave one of them out");
+    CHECK(refusal_of({said, "--static"}) ==
+          "[--policy] has no meaning with --static, which keeps the first pattern; leave one of them out");
+    CHECK(refusal_of({said, "--updates=0"}) ==
+          "[--policy] has no meaning with --updates 0, which keeps the first pattern; leave one of them out");
+  }
+  CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl");
+  CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
+        "[--prune-share] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy rigl "
+        "can replace at most 0.25");
+  CHECK(refusal_of({"--policy=set", "--density=0.8", "--prune-share=0.2"}) == "");
+  CHECK(refusal_of({"--policy=magnitude", "--density=0.8"}) == "");
+}
+
+TEST_CASE("options: a run is called after its policy unless that is the default") {
+  CHECK(describe(new_settings({})) == "char-4x384-both-16x16-0.1");
+  CHECK(describe(new_settings({"--policy=magnitude"})) == "char-4x384-both-16x16-0.1");
+  CHECK(describe(new_settings({"--policy=rigl"})) == "char-4x384-both-16x16-0.1-rigl");
+  CHECK(describe(new_settings({"--static"})) == "char-4x384-both-16x16-0.1-static");
+  CHECK(describe(new_settings({"--only=dense"})) == "char-4x384-dense");
 }
 
 TEST_CASE("options: arguments override a settings file and that overrides the defaults") {

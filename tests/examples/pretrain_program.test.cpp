@@ -152,6 +152,24 @@ TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any n
   CHECK(here.files("parts") == files);
 }
 
+TEST_CASE("pretrain: with every policy a run that was ended and resumed has the same bits") {
+  const workplace here;
+  for (const std::string policy : {"set", "rigl"}) {
+    const std::string options = "--only sparse --policy " + policy;
+    CHECK(shell(here.pretrain(policy, options)).code == 0);
+    const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),
+                                    here.in("runs/" + policy + "-parts/sparse/step-*"));
+    CHECK(first.code == 128 + SIGTERM);
+    const outcome other = shell(here.resume(policy + "-parts", "--policy magnitude"));
+    CHECK(other.code == 2);
+    CHECK(contains(other, "[--policy] is \"" + policy + "\" in the run to be resumed"));
+    CHECK(shell(here.resume(policy + "-parts", "--threads 1")).code == 0);
+    const std::string last = "/sparse/step-00000060";
+    CHECK(same_tensors(here.in("runs/" + policy) + last, here.in("runs/" + policy + "-parts") + last));
+  }
+  CHECK(!same_tensors(here.in("runs/set/sparse/step-00000060"), here.in("runs/rigl/sparse/step-00000060")));
+}
+
 TEST_CASE("pretrain: every block size trains") {
   const workplace here;
   for (const std::string block : {"1", "4", "8"}) {
@@ -173,6 +191,8 @@ TEST_CASE("pretrain: what makes no sense is refused with code 2 before anything 
       {"--context 20000", "needs at least 20001"},
       {"--hidden 65536 --heads 1 --layers 1000", "this machine has"},
       {"--hidden", "needs a value"},
+      {"--policy rigl --static", "has no meaning with --static"},
+      {"--policy set --density 0.9", "can replace at most 0.1111"},
   };
   for (auto const& [options, message] : wrong) {
     const outcome refused = shell(here.pretrain("a", options));

@@ -16,6 +16,7 @@
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 
+#include "sparsity.hpp"
 #include "vocabulary.hpp"
 
 // The programs know a model by one narrow interface. Behind it stands model_of<Element, Block>, compiled once
@@ -58,7 +59,7 @@ class training_program : public train::program {
 struct training_settings {
   train::loop_settings loop;
   train::warmed_up<train::cosine> rates;
-  train::evolving_pattern patterns;
+  chosen_policy patterns;
 };
 
 class model {
@@ -77,7 +78,7 @@ class model {
   /// As evaluate, and adds the gradients.
   virtual train::token_loss learn(examples const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
-                                    train::evolving_pattern const& patterns, training_program& program) = 0;
+                                    chosen_policy const& patterns, training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;
   virtual void save(std::string const& folder, tessera::io::json program) const = 0;
   virtual void resume(train::checkpoint const& from) = 0;

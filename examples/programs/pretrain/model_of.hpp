@@ -50,8 +50,8 @@ template <class Element, class Block> class model_of final : public model {
     return {loss, p.tokens(), p.loss_scale};
   }
 
-  std::int64_t steps_within(double seconds, train::planned_run const& planned,
-                            train::evolving_pattern const& patterns, training_program& program) override {
+  std::int64_t steps_within(double seconds, train::planned_run const& planned, chosen_policy const& patterns,
+                            training_program& program) override {
     training_->policy = patterns;
     return train::steps_within(seconds, ctx_, *training_, planned,
                                [&](int i) { return program.accumulate(0, i); });
@@ -82,7 +82,7 @@ template <class Element, class Block> class model_of final : public model {
   typename network::saved saved_;
   nn::workspace<Element> room_;
   tessera::panel_matrix<Element> logits_;
-  std::optional<train::training<network, train::adamw>> training_;
+  std::optional<train::training<network, train::adamw, chosen_policy>> training_;
 };
 
 template <class Element, class Block>

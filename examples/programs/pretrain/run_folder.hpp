@@ -20,7 +20,10 @@ inline std::string describe(settings const& s) {
   const std::string block = std::to_string(s.block);
   return size + "-" + s.only +
          (s.only == "dense" ? "" : "-" + block + "x" + block + "-" + number(s.density)) +
-         (s.only == "dense" || !s.static_pattern ? "" : "-static");
+         (s.only == "dense"         ? ""
+          : s.static_pattern        ? "-static"
+          : s.policy == "magnitude" ? ""
+                                    : "-" + s.policy);
 }
 
 /// Makes the empty folder of a new run, --out/NAME, never one that exists. Without --name, the first free

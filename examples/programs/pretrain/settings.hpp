@@ -31,6 +31,7 @@ struct settings {
   int block = 16;
   double density = 0.1;
   bool static_pattern = false;
+  std::string policy = "magnitude";
   int updates = 80;
   double prune_share = 0.5;
 
@@ -76,9 +77,14 @@ inline option_table<settings> const& settings_table() {
         {"density", &s::density, "(0, 1]",
          "share of the blocks of each weight matrix that the sparse model stores"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
+        {"policy", &s::policy, "magnitude|set|rigl",
+         "how the pattern changes: blocks of least norm are pruned, and as many grow, at random (magnitude: "
+         "Dietrich et al. 2021; set, which prunes either sign alike: Mocanu et al. 2018) or where gradients "
+         "are largest, until three quarters of the run (rigl: Evci et al. 2020)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-share", &s::prune_share, "(0, 1]",
-         "share of the blocks that an update replaces, at the first step; falls to none along a cosine"}}},
+         "share of the blocks that an update replaces, at the first step; falls to none along a cosine, but "
+         "stays with --policy set; the papers of set and rigl have 0.3"}}},
       {"Training",
        {{"time", &s::time, "(0, 1e9]",
          "training time of each model, turned into a number of steps by timing the first ones"},
@@ -156,6 +162,12 @@ inline void check(settings const& s, int available_threads) {
            message(s.hidden, " is not a multiple of ", s.heads, " heads and blocks of ", block, "; ",
                    below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
   }
+  // The policy of magnitudes never replaces more than are absent.
+  if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 && s.policy != "magnitude" &&
+      s.prune_share * s.density > 1 - s.density)
+    refuse("--prune-share", message(s.prune_share, " of the blocks that --density ", s.density,
+                                    " stores are more than are absent; --policy ", s.policy,
+                                    " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
   if (std::int64_t{s.batch} * s.context > std::numeric_limits<int>::max())
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
@@ -204,6 +216,14 @@ inline settings new_settings(string_list const& arguments) {
     if (s.sparse_lr == suggested_sparse_lr(s.lr, s.density)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
     assign(settings_table(), s, given);
+  }
+  if (says("policy")) {
+    const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
+                              : s.density == 1   ? "--density 1, which leaves no block to grow"
+                              : s.static_pattern ? "--static, which keeps the first pattern"
+                              : s.updates == 0   ? "--updates 0, which keeps the first pattern"
+                                                 : nullptr;
+    if (where) refuse("--policy", tessera::message("has no meaning with ", where, "; leave one of them out"));
   }
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s.lr, s.density);
   return s;

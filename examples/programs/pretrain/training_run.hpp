@@ -43,7 +43,7 @@ class training_run final : public training_program {
     settings const& s = asked();
     record_.steps = s.steps;
     if (s.steps > 0) return;
-    const train::planned_run planned{1, s.clip, variant_.lr, evolves() ? s.updates : 0};
+    const train::planned_run planned{1, s.clip, variant_.lr, planned_updates()};
     record_.steps = model_->steps_within(s.time.count(), planned, patterns(1), *this);
     tessera::tensor_memory::reset_peak();
   }
@@ -136,9 +136,17 @@ class training_run final : public training_program {
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 
   /// How patterns evolve in a run of so many steps.
-  train::evolving_pattern patterns(std::int64_t steps) const {
+  chosen_policy patterns(std::int64_t steps) const {
     settings const& s = asked();
-    return {tessera::ceil_div<std::int64_t>(steps, s.updates + 1), steps, s.prune_share, s.seed};
+    return policy_of(s.policy, steps, s.updates, s.prune_share, s.seed);
+  }
+  /// How often they do, if there is a step for each update.
+  std::int64_t planned_updates() const {
+    if (!evolves()) return 0;
+    const chosen_policy policy = patterns(std::int64_t{asked().updates} + 1);
+    std::int64_t updates = 0;
+    for (int done = 1; done <= asked().updates; ++done) updates += policy.due(done);
+    return updates;
   }
 
   train::warmed_up<train::cosine> rates() const {

@@ -110,7 +110,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (evolves && grows_by_gradient(t.policy)) t.candidates.require_seen(t.gradients);
+  if (t.candidates.watching()) t.candidates.require_seen(t.gradients);
   gradient_size size = measure(ctx, t.gradients);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;

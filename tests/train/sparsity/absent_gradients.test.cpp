@@ -27,8 +27,8 @@ template <class T> panel_matrix<T> some_activation(std::int64_t features, std::i
   return x;
 }
 
-TEST_CASE_TEMPLATE_DEFINE("absent gradients: every absent block is visited once, row by row, with dy x^T", Types,
-                          blocks) {
+TEST_CASE_TEMPLATE_DEFINE("absent gradients: every absent block is visited once, row by row, with dy x^T",
+                          Types, blocks) {
   using T = typename Types::element;
   using sum = accumulator_t<T>;
   using block = typename Types::block;
@@ -76,10 +76,10 @@ TEST_CASE_TEMPLATE("absent gradients: the bits are the same for 1, 2 and 8 threa
   const auto all = [&](int threads) {
     context ctx(threads, oversubscribe::allowed);
     std::vector<float> values;
-    train::for_each_absent_gradient(
-        ctx, stored, 4, 4, dy, x, [&](std::int64_t, std::span<float const> gradient) {
-          values.insert(values.end(), gradient.begin(), gradient.end());
-        });
+    train::for_each_absent_gradient(ctx, stored, 4, 4, dy, x,
+                                    [&](std::int64_t, std::span<float const> gradient) {
+                                      values.insert(values.end(), gradient.begin(), gradient.end());
+                                    });
     return values;
   };
   const auto one = all(1);
@@ -94,7 +94,8 @@ TEST_CASE("absent gradients: the memory is that of 128 rows, not of the weight")
   const pattern stored = random_pattern(int(size), int(size), 0.01, 3);
   double sum = 0;
   const auto visit = [&](std::int64_t, std::span<float const> gradient) { sum += std::abs(gradient[0]); };
-  train::for_each_absent_gradient(ctx, stored, 1, 1, dy, x, visit);  // the scratch of the context is there now
+  train::for_each_absent_gradient(ctx, stored, 1, 1, dy, x,
+                                  visit);  // the scratch of the context is there now
   tensor_memory::reset_peak();
   const std::size_t before = tensor_memory::live();
   train::for_each_absent_gradient(ctx, stored, 1, 1, dy, x, visit);
@@ -105,11 +106,12 @@ TEST_CASE("absent gradients: the memory is that of 128 rows, not of the weight")
 TEST_CASE("absent gradients: activations that are not of the pattern are refused") {
   context ctx(1);
   const auto dy = some_activation<float>(30, 64, 1), x = some_activation<float>(20, 64, 2);
-  CHECK(error_of<shape_error>([&] {
-          train::for_each_absent_gradient(ctx, pattern::dense(7, 5), 4, 4, dy, x,
-                                          [](std::int64_t, std::span<float const>) {});
-        }) ==
-        "[for_each_absent_gradient] dy * transposed(x) is 30 x 20, but the pattern has 7 x 5 blocks of 4 x 4");
+  CHECK(
+      error_of<shape_error>([&] {
+        train::for_each_absent_gradient(ctx, pattern::dense(7, 5), 4, 4, dy, x,
+                                        [](std::int64_t, std::span<float const>) {});
+      }) ==
+      "[for_each_absent_gradient] dy * transposed(x) is 30 x 20, but the pattern has 7 x 5 blocks of 4 x 4");
 }
 
 TEST_CASE("greatest scores: the numbers are those that sorting puts first, ties to the lower number") {
@@ -129,8 +131,7 @@ TEST_CASE("greatest scores: the numbers are those that sorting puts first, ties 
       const auto wanted = std::int64_t(share * double(scores.size()));
       train::greatest_scores best(wanted);
       for (std::size_t i = 0; i < scores.size(); ++i) best.offer(scores[i], std::int64_t(i));
-      std::vector<std::int64_t> expected(order.begin(),
-                                         order.begin() + std::min(wanted, std::ssize(order)));
+      std::vector<std::int64_t> expected(order.begin(), order.begin() + std::min(wanted, std::ssize(order)));
       std::ranges::sort(expected);
       REQUIRE(best.numbers() == expected);
     }

@@ -27,12 +27,10 @@ template <class Model> using training_of = train::training<Model, train::sgd, ri
 
 /// One step whose micro-batches have the keys given.
 template <class T, class Block, class Optimizer>
-train::step_report step(context& ctx,
-                        train::training<small_mlp::model<T, Block>, Optimizer, rigl>& t, double rate,
-                        std::vector<std::uint64_t> const& keys) {
+train::step_report step(context& ctx, train::training<small_mlp::model<T, Block>, Optimizer, rigl>& t,
+                        double rate, std::vector<std::uint64_t> const& keys) {
   return train::train_step(ctx, t, int(keys.size()), 0, rate, [&](int i) {
-    return small_mlp::accumulate(ctx, t.model, t.gradients, t.weight_gradients(),
-                                           keys[std::size_t(i)]);
+    return small_mlp::accumulate(ctx, t.model, t.gradients, t.weight_gradients(), keys[std::size_t(i)]);
   });
 }
 
@@ -77,8 +75,8 @@ TEST_CASE_TEMPLATE_DEFINE("rigl: the blocks of an update are those of the whole 
       auto const& old = weight == 0 ? before.up.weight : before.down.weight;
       const std::int64_t count = t.policy.count(old.pattern(), 1);
       replaced += count;
-      const auto prune = small_mlp::scores<block>(support::to_reference(old), old.pattern(),
-                                                  small_mlp::sum_of_magnitudes);
+      const auto prune =
+          small_mlp::scores<block>(support::to_reference(old), old.pattern(), small_mlp::sum_of_magnitudes);
       const auto growth = small_mlp::scores<block>(gradients[std::size_t(weight)], old.pattern(),
                                                    small_mlp::sum_of_magnitudes);
       REQUIRE(now->pattern() == small_mlp::expected_pattern(old.pattern(), count, prune, growth));
@@ -97,8 +95,8 @@ TEST_CASE_TEMPLATE_DEFINE("rigl: the blocks of an update are those of the whole 
     REQUIRE(t.weight_gradients() == nullptr);
   }
 }
-TEST_CASE_TEMPLATE_INVOKE(oracle, support::types<float, block_shape<1>>, support::types<float, block_shape<4>>,
-                          support::types<double, block_shape<3, 5>>,
+TEST_CASE_TEMPLATE_INVOKE(oracle, support::types<float, block_shape<1>>,
+                          support::types<float, block_shape<4>>, support::types<double, block_shape<3, 5>>,
                           support::types<bfloat16, block_shape<4>>);
 
 TEST_CASE("rigl: of several micro-batches the last one alone says what grows") {
@@ -144,7 +142,7 @@ TEST_CASE("rigl: the bits are the same for 1, 2 and 8 threads, and after a resum
   auto m = small_mlp::make<float, block>(1, 0.2);
   training whole(m, {}, policy);
   const std::int64_t replaced = go_on(whole, 1, [&] {
-    for (const int i : {5, 6}) // before an update and right after it
+    for (const int i : {5, 6})  // before an update and right after it
       if (whole.so_far.step == i) train::save(whole, scratch / std::to_string(i), io::json());
   });
   CHECK(replaced > 0);
@@ -168,9 +166,7 @@ TEST_CASE("rigl: a backward without the observer is an error that leaves the mod
   context ctx(1);
   auto m = small_mlp::make<float, block>(1, 0.2);
   training_of<small_mlp::model<float, block>> t(m, {}, {.interval = 2, .steps = 9});
-  const auto blind = [&](int) {
-    return small_mlp::accumulate(ctx, m, t.gradients, {}, 1);
-  };
+  const auto blind = [&](int) { return small_mlp::accumulate(ctx, m, t.gradients, {}, 1); };
   train::train_step(ctx, t, 1, 0, 0.01, blind);  // no update follows
   const auto before = m;
   CHECK(error_of<error>([&] { train::train_step(ctx, t, 1, 0, 0.01, blind); }) ==

@@ -39,7 +39,8 @@ template <class T, class Block> model<T, Block> make(std::uint64_t seed, double 
 template <class T, class Block>
 train::token_loss accumulate(context& ctx, model<T, Block> const& m,
                              typename model<T, Block>::gradients& gradients,
-                             std::type_identity_t<nn::gradient_observer<T>> observer, std::uint64_t key, std::int64_t tokens = 90) {
+                             std::type_identity_t<nn::gradient_observer<T>> observer, std::uint64_t key,
+                             std::int64_t tokens = 90) {
   const sequences batch = sequences::of_equal_length(1, tokens);
   nn::workspace<T> room;
   nn::pass<T> pass{ctx, batch, room};
@@ -104,7 +105,8 @@ inline pattern expected_pattern(pattern const& old, std::int64_t count, std::vec
   std::ranges::sort(stored);
   std::ranges::sort(absent);
   std::vector<char> mask(prune.size());
-  for (std::int64_t i = count; i < std::ssize(stored); ++i) mask[std::size_t(stored[std::size_t(i)].second)] = 1;
+  for (std::int64_t i = count; i < std::ssize(stored); ++i)
+    mask[std::size_t(stored[std::size_t(i)].second)] = 1;
   for (std::int64_t i = 0; i < count; ++i) mask[std::size_t(absent[std::size_t(i)].second)] = 1;
   return pattern_from_mask(old.block_rows(), old.block_cols(), mask);
 }

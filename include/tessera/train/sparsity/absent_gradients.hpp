@@ -26,8 +26,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 namespace detail {
 
-/// Some rows of dy xᵀ, every column. They are computed in blocks of 16 x 16 whatever the blocks of the weight,
-/// as that is the quickest.
+/// Some rows of dy xᵀ, every column. They are computed in blocks of 16 x 16 whatever the blocks of the
+/// weight, as that is the quickest.
 template <element Sum> class gradient_rows {
   static constexpr int side = granule;
 
@@ -73,8 +73,8 @@ template <element Sum> class gradient_rows {
 
 }  // namespace detail
 
-/// Calls visit(number, gradient) for each absent block of a weight: the numbers are 0, 1, 2, … row by row, and
-/// `gradient` (std::span) are the elements of its block of dy xᵀ, row by row, as long as the call lasts.
+/// Calls visit(number, gradient) for each absent block of a weight: the numbers are 0, 1, 2, … row by row,
+/// and `gradient` (std::span) are the elements of its block of dy xᵀ, row by row, as long as the call lasts.
 ///   stored             the pattern of the weight, in blocks of (block_rows, block_cols)
 ///   dy (rows, tokens)  x (cols, tokens)
 ///   Computes 128 rows at a time, or a quarter of all if these are fewer: that is all the memory it needs. At

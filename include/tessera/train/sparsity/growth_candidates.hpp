@@ -17,8 +17,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The absent blocks of each sparse weight whose gradients have the greatest growth_score: as many as a policy
-/// replaces. Found in one backward, whose pass is given its address:
+/// The absent blocks of each sparse weight whose gradients have the greatest growth_score: as many as a
+/// policy replaces. Found in one backward, whose pass is given its address:
 ///
 ///   candidates.watch(policy, done, model, gradients);
 ///   pass.weight_gradients = &candidates;        // null in all other passes
@@ -26,9 +26,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///   candidates.stop();
 ///   evolve(policy, done, explored, model, gradients, state, candidates);
 ///
-/// A step of several micro-batches watches the last alone. The sum of their gradients would have to be stored,
-/// dense, as the norm of a sum is not the sum of norms; and a number for each block would be as much for blocks
-/// of one element. So is the last product alone seen of a weight that a backward uses more than once.
+/// A step of several micro-batches watches the last alone. The sum of their gradients would have to be
+/// stored, dense, as the norm of a sum is not the sum of norms; and a number for each block would be as much
+/// for blocks of one element. So is the last product alone seen of a weight that a backward uses more than
+/// once.
 template <class Policy> class growth_candidates {
  public:
   /// Forgets what was found, and begins to look at the gradients of a model. If the policy has no
@@ -42,8 +43,13 @@ template <class Policy> class growth_candidates {
         model,
         [&](nn::parameter_name const&, std::uint64_t, auto const& weight, auto const& gradient) {
           using block = typename std::remove_cvref_t<decltype(weight)>::block;
-          found_.push_back({&gradient, weight.pattern(), block::rows, block::cols,
-                            policy.count(weight.pattern(), done), false, {}});
+          found_.push_back({&gradient,
+                            weight.pattern(),
+                            block::rows,
+                            block::cols,
+                            policy.count(weight.pattern(), done),
+                            false,
+                            {}});
         },
         gradients);
     policy_ = &policy;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/sparsity/replacement.hpp>
+#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+
+namespace pretrain {
+
+namespace train = tessera::train;
+
+/// The policy that a run has chosen, as one: a model is compiled for this type alone.
+struct chosen_policy {
+  std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl> chosen;
+
+  bool due(std::int64_t done) const { return std::visit([&](auto const& p) { return p.due(done); }, chosen); }
+  std::int64_t count(tessera::pattern const& stored, std::int64_t done) const {
+    return std::visit([&](auto const& p) { return p.count(stored, done); }, chosen);
+  }
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    return std::visit([&](auto const& p) { return p.prune(at, count); }, chosen);
+  }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+    return std::visit([&](auto const& p) { return p.grow(at, count); }, chosen);
+  }
+  bool grows_by_gradient() const {
+    return std::visit([](auto const& p) { return train::grows_by_gradient(p); }, chosen);
+  }
+  template <class T> T growth_score(std::span<T const> gradient) const {
+    return std::get<train::rigl>(chosen).growth_score(gradient);
+  }
+};
+
+static_assert(train::gradient_policy<chosen_policy>);
+
+/// That of --policy for a run of so many steps, with updates evenly spaced; the end of RigL's is its own.
+inline chosen_policy policy_of(std::string_view name, std::int64_t steps, int updates, double share,
+                               std::uint64_t seed) {
+  const auto interval = tessera::ceil_div<std::int64_t>(steps, updates + 1);
+  if (name == "set") return {train::sparse_evolutionary_training{interval, steps, share, seed}};
+  if (name == "rigl") return {train::rigl{.interval = interval, .steps = steps, .share = share}};
+  return {train::evolving_pattern{interval, steps, share, seed}};
+}
+
+}  // namespace pretrain
