@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/fading_scores.hpp>
 
 #include <tessera/eval/attention.hpp>
 
@@ -30,22 +31,22 @@ struct sight {
   }
 };
 
-template <class T> struct results {
+template <class T, class Score> struct results {
   panel_matrix<T> y, dqkv;
   panel_matrix<accumulator_t<T>> log_sums;
   results(context& ctx, panel_matrix<T> const& qkv, panel_matrix<T> const& dy, sequences const& rows,
-          int heads, mask seen)
+          int heads, mask seen, Score const& score)
       : y(dy), dqkv(qkv), log_sums(heads, qkv.tokens()) {
-    run(ctx, attention(qkv, rows, heads, seen, y, log_sums));
-    run(ctx, attention_backward(qkv, y, log_sums, dy, rows, heads, seen, dqkv));
+    run(ctx, attention(qkv, rows, heads, seen, y, log_sums, score));
+    run(ctx, attention_backward(qkv, y, log_sums, dy, rows, heads, seen, dqkv, score));
   }
 };
 
 template <class T> bool equal(T a, T b) { return a == b || (std::isnan(double(a)) && std::isnan(double(b))); }
 
-template <class T>
+template <class T, class Score = plain_scores>
 void check(sequences const& rows, int heads, int head_size, mask seen, std::int64_t bad, int part,
-           double value) {
+           double value, Score const& score = {}) {
   INFO("token ", bad, ", part ", part, " is ", value, ", head size ", head_size,
        seen == mask::causal ? ", causal" : ", bidirectional");
   const std::int64_t hidden = heads * head_size, tokens = rows.tokens();
@@ -54,7 +55,8 @@ void check(sequences const& rows, int heads, int head_size, mask seen, std::int6
   const auto dy = filled(panel_matrix<T>(hidden, tokens), 2);
   auto dirty = qkv;
   dirty(part * hidden + head_size + 1, bad) = T(value);  // in the second head
-  const results<T> expected(ctx, qkv, dy, rows, heads, seen), got(ctx, dirty, dy, rows, heads, seen);
+  const results<T, Score> expected(ctx, qkv, dy, rows, heads, seen, score),
+      got(ctx, dirty, dy, rows, heads, seen, score);
   const sight sees{rows, seen};
   CHECK(padding_is_zero(got.y));
   CHECK(padding_is_zero(got.dqkv));
@@ -99,6 +101,7 @@ TEST_CASE_TEMPLATE("attention: not-a-number in one token stays where queries see
         check<T>(crossing, 3, 6, seen, bad, part, nan);
       for (const std::int64_t bad : {66, 80, 173}) check<T>(padded, 2, 16, seen, bad, part, nan);
       check<T>(crossing, 2, 64, seen, 100, part, std::numeric_limits<double>::infinity());
+      check<T>(crossing, 3, 6, seen, 100, part, nan, support::fading_scores());
     }
 }
 

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <kernels/attention_arrays.hpp>
 #include <simd/archs.hpp>
+#include <support/fading_scores.hpp>
 
 #include <tessera/kernels/attention.hpp>
 
@@ -24,28 +25,28 @@ template <class E> struct results {
   std::vector<accumulator_t<E>> log_sums;
 };
 
-template <class Arch, class E> results<E> compute(attention_head<Arch, E> const& head) {
+template <class Arch, class E, class Score> results<E> compute(attention_head<Arch, E, Score> const& head) {
   using T = accumulator_t<E>;
   results<E> got{head_panels<E>(head.size, 1, 4), std::vector<T>(panel_tokens, T(-77))};
   const auto scratch_size = std::size_t(kernels::attention_scratch<E>(head.size));
   constexpr T sentinel(12345);
   std::vector<T> scratch(scratch_size + 1, std::numeric_limits<T>::quiet_NaN());
   scratch[scratch_size] = sentinel;
-  kernels::attention_arguments<E> a{head.operands(),     got.y.stored.data(), got.log_sums.data(),
-                                    head.visible.tokens, scratch.data(),      {}};
+  kernels::attention_arguments<E, Score> a{head.operands(),     got.y.stored.data(), got.log_sums.data(),
+                                           head.visible.tokens, scratch.data(),      {}};
   a.soon.bytes = head.k.stored.size() * sizeof(E);
   a.soon.add(head.k.stored.data());
   a.soon.add(head.v.stored.data());
-  kernels::attention_panel<Arch, E, engine::pairs>::run(a);
+  kernels::attention_panel<Arch, E, engine::pairs, Score>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   return got;
 }
 
-template <class Arch, class E> void check_attention(int head_size, visible_keys const& visible) {
+template <class Arch, class E, class Score> void check_attention(int head_size, visible_keys const& visible) {
   using T = accumulator_t<E>;
-  using number = typename attention_head<Arch, E>::number;
+  using number = typename attention_head<Arch, E, Score>::number;
   INFO(visible.name, ", head size ", head_size, ", ", sizeof(E), " bytes, ", simd::lanes<T, Arch>, " lanes");
-  const attention_head<Arch, E> head(head_size, visible);
+  const attention_head<Arch, E, Score> head(head_size, visible);
   const results<E> got = compute(head);
   double worst_y = 0, worst_log_sum = 0;
   for (int lane = 0; lane < panel_tokens; ++lane) {
@@ -85,25 +86,26 @@ template <class Arch, class E> void check_attention(int head_size, visible_keys 
   CHECK(worst_y <= 1);
 }
 
-template <class Arch, class E> void check_heads() {
+template <class Arch, class E, class Score = kernels::plain_scores> void check_heads() {
   for (const int head_size : {2, 16, 20})
     for (visible_keys const& visible : support::all_visible_keys())
-      check_attention<Arch, E>(head_size, visible);
+      check_attention<Arch, E, Score>(head_size, visible);
   if (element_traits<E>::features_a_lane == 1)
-    for (visible_keys const& visible : support::all_visible_keys()) check_attention<Arch, E>(3, visible);
+    for (visible_keys const& visible : support::all_visible_keys())
+      check_attention<Arch, E, Score>(3, visible);
 }
 
 /// Not-a-number and infinity in a value reach the queries that see its token, and the others are as before.
-template <class Arch, class E> void check_hidden() {
+template <class Arch, class E, class Score = kernels::plain_scores> void check_hidden() {
   constexpr int head_size = 6, feature = 3;
   for (visible_keys const& visible : support::all_visible_keys()) {
-    const attention_head<Arch, E> head(head_size, visible);
+    const attention_head<Arch, E, Score> head(head_size, visible);
     const results<E> expected = compute(head);
     for (const E bad : {std::numeric_limits<E>::quiet_NaN(), std::numeric_limits<E>::infinity()})
       for (const int key : {0, 31, 32, 63, 64, 79, 84, 101, 150}) {
         if (key >= visible.key_panels * panel_tokens) continue;
         INFO(visible.name, ", key ", key, " is ", float(bad));
-        attention_head<Arch, E> dirty = head;
+        attention_head<Arch, E, Score> dirty = head;
         dirty.v.at(feature, key) = bad;
         const results<E> got = compute(dirty);
         bool good = got.log_sums == expected.log_sums;
@@ -133,6 +135,13 @@ TEST_CASE_TEMPLATE_DEFINE("attention: a value that is not a number reaches the q
   check_hidden<Arch, bfloat16>();
 }
 TEST_CASE_TEMPLATE_APPLY(hidden, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "attention: scores that a functor changes equal the loops, and stay where they are seen", Arch, changed) {
+  check_heads<Arch, float, support::fading_scores>();
+  check_hidden<Arch, float, support::fading_scores>();
+}
+TEST_CASE_TEMPLATE_APPLY(changed, support::archs);
 
 // In registers of one width, for compile time is dear: other flags bring others.
 TEST_CASE_TEMPLATE(

@@ -82,13 +82,15 @@ template <class E> struct head_panels {
 };
 
 /// A head whose results a kernel of this instruction set computes. Tokens beyond the panel's last one hold
-/// zeros; keys that no query sees are not-a-number.
-template <class Arch, class E> struct attention_head {
+/// zeros; keys that no query sees are not-a-number. A score functor is linear in the score, as the bounds
+/// need, and asked for head 1 of the panel of queries 1.
+template <class Arch, class E, class Score = kernels::plain_scores> struct attention_head {
   using T = accumulator_t<E>;
   int size;
   visible_keys const& visible;
   head_panels<E> q, k, v;
   T scale;
+  Score change;
 
   attention_head(int head_size, visible_keys const& seen)
       : size(head_size),
@@ -109,8 +111,9 @@ template <class Arch, class E> struct attention_head {
     for (int f = 0; f < size; ++f)
       for (int t = visible.tokens; t < panel_tokens; ++t) panel.at(f, t) = {};
   }
-  kernels::attention_operands<E> operands() const {
-    return {q.stored.data(), k.stored.data(), v.stored.data(), k.stride(), size, scale, &visible.keys};
+  kernels::attention_operands<E, Score> operands() const {
+    return {q.stored.data(), k.stored.data(), v.stored.data(), k.stride(), size,
+            scale,           &visible.keys,   &change,         1,          1};
   }
 
   // ---- unit roundoffs ----
@@ -134,7 +137,7 @@ template <class Arch, class E> struct attention_head {
   struct number {
     double value = 0, bound = 0;
   };
-  number score(int lane, std::int64_t key) const {
+  number plain_score(int lane, std::int64_t key) const {
     number s;
     for (int f = 0; f < size; ++f) {
       const double x = q(f, lane) * k(f, key) * double(scale);
@@ -142,6 +145,24 @@ template <class Arch, class E> struct attention_head {
       s.bound += gamma(size + 6) * std::abs(x);
     }
     return s;
+  }
+  number score(int lane, std::int64_t key) const {
+    const number s = plain_score(lane, key);
+    if constexpr (kernels::changes_scores<Score>) {
+      const double value = change(s.value, term(lane, key));
+      return {value, s.bound * std::abs(slope(lane, key)) + gamma(3) * std::abs(value)};
+    } else {
+      return s;
+    }
+  }
+  static std::int64_t distance(int lane, std::int64_t key) { return panel_tokens + lane - key; }
+  double term(int lane, std::int64_t key) const { return change.term(1, distance(lane, key)); }
+  /// The derivative of the score by the plain one.
+  double slope(int lane, std::int64_t key) const {
+    if constexpr (kernels::changes_scores<Score>)
+      return change.derivative(plain_score(lane, key).value, term(lane, key));
+    else
+      return 1;
   }
   /// log Σ e^score of a query that sees a key.
   number log_sum(int lane) const {

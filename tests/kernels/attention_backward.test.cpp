@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <kernels/attention_arrays.hpp>
 #include <simd/archs.hpp>
+#include <support/fading_scores.hpp>
 
 #include <tessera/kernels/attention_backward.hpp>
 
@@ -20,13 +21,14 @@ using support::visible_keys;
 namespace {
 
 /// The head, and what the pass forward gave.
-template <class Arch, class E> struct backward_head : attention_head<Arch, E> {
+template <class Arch, class E, class Score = kernels::plain_scores>
+struct backward_head : attention_head<Arch, E, Score> {
   using T = accumulator_t<E>;
   head_panels<E> y, dy;
   std::vector<T> log_sums;
 
   backward_head(int head_size, visible_keys const& seen)
-      : attention_head<Arch, E>(head_size, seen),
+      : attention_head<Arch, E, Score>(head_size, seen),
         y(head_size, 1, 4),
         dy(head_size, 1, 5),
         log_sums(panel_tokens, T(0)) {
@@ -49,12 +51,13 @@ template <class Arch, class E> struct backward_head : attention_head<Arch, E> {
 template <class E> struct gradients {
   head_panels<E> dq;
   head_panels<accumulator_t<E>> dk, dv;  // what was there before is added to
+  accumulator_t<E> drate = 2;            // of fading scores: so is this
   gradients(int head_size, int key_panels)
       : dq(head_size, 1, 6), dk(head_size, key_panels, 7), dv(head_size, key_panels, 8) {}
 };
 
 /// Sums for the keys of as few panels as are seen.
-template <class Arch, class E> gradients<E> compute(backward_head<Arch, E> const& head) {
+template <class Arch, class E, class Score> gradients<E> compute(backward_head<Arch, E, Score> const& head) {
   using T = accumulator_t<E>;
   gradients<E> got(head.size, head.visible.key_panels);
   const auto scratch_size = std::size_t(kernels::attention_backward_scratch<E>(head.size));
@@ -75,28 +78,31 @@ template <class Arch, class E> gradients<E> compute(backward_head<Arch, E> const
       std::copy_n(places.begin() + p % panels * stride, stride, all.begin() + p * stride);
   };
   std::vector<T> dk = to_places(got.dk.stored), dv = to_places(got.dv.stored);
-  kernels::attention_backward_arguments<E> a{head.operands(),
-                                             head.y.stored.data(),
-                                             head.dy.stored.data(),
-                                             head.log_sums.data(),
-                                             got.dq.stored.data(),
-                                             {dk.data(), stride, panels},
-                                             {dv.data(), stride, panels},
-                                             scratch.data(),
-                                             {}};
-  kernels::attention_backward_panel<Arch, E, engine::pairs>::run(a);
+  kernels::attention_backward_arguments<E, Score> a{head.operands(),
+                                                    head.y.stored.data(),
+                                                    head.dy.stored.data(),
+                                                    head.log_sums.data(),
+                                                    got.dq.stored.data(),
+                                                    {dk.data(), stride, panels},
+                                                    {dv.data(), stride, panels},
+                                                    scratch.data(),
+                                                    {},
+                                                    &got.drate};
+  kernels::attention_backward_panel<Arch, E, engine::pairs, Score>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   from_places(dk, got.dk.stored);
   from_places(dv, got.dv.stored);
   return got;
 }
 
-/// With P = e^(score - log sum) and D = Σ dy∘y: dV = dY Pᵀ, dS = scale P∘(Vᵀ dY - D), dQ = K dS, dK = Q dSᵀ.
-template <class Arch, class E> struct expected_gradients {
-  using number = typename attention_head<Arch, E>::number;
+/// With P = e^(score - log sum) and D = Σ dy∘y: dV = dY Pᵀ, dS = scale P∘(Vᵀ dY - D), dQ = K dS, dK = Q dSᵀ;
+/// of a score functor, dS has a factor, and the parameter has the sum of what its terms give.
+template <class Arch, class E, class Score> struct expected_gradients {
+  using number = typename attention_head<Arch, E, Score>::number;
   std::vector<number> dq, dk, dv;  // token by token
+  number drate{2, 0};
 
-  explicit expected_gradients(backward_head<Arch, E> const& head) {
+  explicit expected_gradients(backward_head<Arch, E, Score> const& head) {
     const int size = head.size;
     const std::int64_t keys = head.visible.key_panels * panel_tokens;
     const gradients<E> before(size, head.visible.key_panels);
@@ -133,9 +139,21 @@ template <class Arch, class E> struct expected_gradients {
           dp.value += x;
           dp.bound += head.gamma(size + 2) * std::abs(x);
         }
-        const double scale = double(head.scale), ds = scale * p * (dp.value - d.value);
+        const double scale = double(head.scale) * head.slope(lane, key),
+                     ds = scale * p * (dp.value - d.value);
         const double ds_bound =
-            std::abs(ds) * (p_error + head.gamma(6)) + scale * p * (1 + p_error) * (dp.bound + d.bound);
+            std::abs(ds) * (p_error + head.gamma(8)) + scale * p * (1 + p_error) * (dp.bound + d.bound);
+        if constexpr (kernels::changes_scores<Score>) {
+          // In a block one diagonal after the other, 64 at most of each, and all blocks.
+          const number plain = head.plain_score(lane, key);
+          double factor = 0;
+          head.change.add_gradient(1, head.distance(lane, key), 1.0, &factor);
+          const double dterm = ds / scale * plain.value * factor;
+          drate.value += dterm;
+          drate.bound += (ds_bound / scale) * (std::abs(plain.value) + plain.bound) * std::abs(factor) +
+                         std::abs(ds / scale * factor) * plain.bound +
+                         head.gamma(2 * panel_tokens + 8 + 2 * keys) * std::abs(dterm);
+        }
         for (int f = 0; f < size; ++f) {
           const auto at_key = std::size_t(key * size + f);
           add(dq[std::size_t(lane * size + f)], {ds, ds_bound}, head.k(f, key));
@@ -157,23 +175,25 @@ double worst_excess(Panels const& got, std::vector<Number> const& exact) {
   return worst;
 }
 
-template <class Arch, class E> void check_backward(int head_size, visible_keys const& visible) {
+template <class Arch, class E, class Score> void check_backward(int head_size, visible_keys const& visible) {
   INFO(visible.name, ", head size ", head_size, ", ", sizeof(E), " bytes, ",
        simd::lanes<accumulator_t<E>, Arch>, " lanes");
-  const backward_head<Arch, E> head(head_size, visible);
+  const backward_head<Arch, E, Score> head(head_size, visible);
   const gradients<E> got = compute(head);
-  const expected_gradients<Arch, E> exact(head);
+  const expected_gradients<Arch, E, Score> exact(head);
   CHECK(worst_excess(got.dq, exact.dq) <= 1);
   CHECK(worst_excess(got.dk, exact.dk) <= 1);
   CHECK(worst_excess(got.dv, exact.dv) <= 1);
+  if constexpr (kernels::changes_scores<Score>) CHECK(support::excess(double(got.drate), exact.drate) <= 1);
 }
 
-template <class Arch, class E> void check_heads() {
+template <class Arch, class E, class Score = kernels::plain_scores> void check_heads() {
   for (const int head_size : {2, 16, 20})
     for (visible_keys const& visible : support::all_visible_keys())
-      check_backward<Arch, E>(head_size, visible);
+      check_backward<Arch, E, Score>(head_size, visible);
   if (element_traits<E>::features_a_lane == 1)
-    for (visible_keys const& visible : support::all_visible_keys()) check_backward<Arch, E>(3, visible);
+    for (visible_keys const& visible : support::all_visible_keys())
+      check_backward<Arch, E, Score>(3, visible);
 }
 
 }  // namespace
@@ -184,6 +204,14 @@ TEST_CASE_TEMPLATE_DEFINE("attention_backward: the gradients of one head of a pa
   check_heads<Arch, bfloat16>();
 }
 TEST_CASE_TEMPLATE_APPLY(heads, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE(
+    "attention_backward: the gradients of scores that a functor changes equal the loops, and so does that of "
+    "its parameter",
+    Arch, changed) {
+  check_heads<Arch, float, support::fading_scores>();
+}
+TEST_CASE_TEMPLATE_APPLY(changed, support::archs);
 
 // In registers of one width, for compile time is dear: other flags bring others.
 TEST_CASE_TEMPLATE("attention_backward: the gradients of one head of other elements equal the loops", E,

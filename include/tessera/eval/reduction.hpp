@@ -126,6 +126,19 @@ template <class E> struct row_sum_body {
   }
 };
 
+/// A late step that adds rows in memory of the run.
+template <class E>
+void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t features, int count,
+                 bool accumulates) {
+  step_in_the_making s("sum of rows", cut::lines);
+  s.when = timing::late;
+  s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
+  s.writes(sum);
+  rows.touches = reach::everything;
+  s.reads(rows);
+  p.add(s, row_sum_body<E>{sum, rows, features, count, accumulates});
+}
+
 // ---- lowering ----
 
 /// What one reduction of a pass is made from: its argument, where its result goes, and what follows the pass.
@@ -151,15 +164,7 @@ template <class E, class Argument> struct token_sum_to {
   operand const& written() const { return rows; }
   template <class Tree> auto of(Tree const& tree) const { return row_of<accumulator, Tree>{rows, tree}; }
   void follow(plan& p) const {
-    step_in_the_making s("sum of rows", cut::lines);
-    s.when = timing::late;
-    s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
-    s.writes(sum);
-    operand all_rows = rows;
-    all_rows.touches = reach::everything;
-    s.reads(all_rows);
-    p.add(s, row_sum_body<E>{sum, all_rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)),
-                             accumulates});
+    add_row_sum<E>(p, sum, rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)), accumulates);
   }
 };
 

@@ -11,6 +11,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/attention_keys.hpp>
+#include <tessera/kernels/attention_scores.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/visible_factors.hpp>
@@ -167,13 +168,27 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
 };
 
 /// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
-template <class E> struct attention_operands {
+template <class E, class Score = plain_scores> struct attention_operands {
+  using T = accumulator_t<E>;
   E const* q;           // the panel of the queries
   E const *k, *v;       // panel 0
   std::int64_t stride;  // elements from a panel to the next
   int head_size;
-  accumulator_t<E> scale;
+  T scale;
   lane_keys const* keys;
+  // What a score functor is asked for.
+  Score const* score = nullptr;
+  int head = 0;
+  std::int64_t panel = 0;  // of the queries
+
+  /// By what scores are multiplied that stand in memory: those that a functor has changed are scaled.
+  T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
+  /// The terms of a block of scores.
+  template <class Terms> void compute_terms([[maybe_unused]] Terms& terms, std::int64_t key_panel) const {
+    if constexpr (changes_scores<Score>)
+      terms.for_each(panel - key_panel,
+                     [&](std::int64_t distance, T& term) { term = T(score->term(head, distance)); });
+  }
 };
 
 /// Numbers of a panel of a head in the accumulator; none if it is stored so.
@@ -196,7 +211,7 @@ template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator
     return room;
 }
 
-template <class E> struct attention_arguments : attention_operands<E> {
+template <class E, class Score = plain_scores> struct attention_arguments : attention_operands<E, Score> {
   using T = accumulator_t<E>;
   E* y;         // (head size, 64)
   T* log_sums;  // 64
@@ -209,9 +224,10 @@ template <class E> constexpr std::int64_t attention_scratch(int head_size) {
   return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
 }
 
-/// y = V softmax(scale Kᵀ Q) and log Σ e^score of each query; 0 and -infinity where a query sees no key.
-/// Reads each block of keys once, with a running maximum (Milakov and Gimelshein 2018).
-template <class Arch, class E, engine By> struct attention_panel {
+/// y = V softmax(scale Kᵀ Q), of scores that a functor may change, and log Σ e^score of each query; 0 and
+/// -infinity where a query sees no key. Reads each block of keys once, with a running maximum (Milakov and
+/// Gimelshein 2018).
+template <class Arch, class E, engine By, score_functor Score = plain_scores> struct attention_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -221,7 +237,7 @@ template <class Arch, class E, engine By> struct attention_panel {
   using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
   using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
 
-  static void run(attention_arguments<E> const& a) noexcept {
+  static void run(attention_arguments<E, Score> const& a) noexcept {
     T* const scores = a.scratch;
     P* const visible_room = reinterpret_cast<P*>(scores + panel_tokens * panel_tokens);
     T* const wide = scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
@@ -270,11 +286,14 @@ template <class Arch, class E, engine By> struct attention_panel {
   };
 
   /// Turns scores into e^(scale (score - maximum so far)), which are stored over them: powers of two, whose
-  /// scale is that of e times log2 e.
+  /// scale is that of e times log2 e. A functor changes them first.
   template <bool Masked>
-  [[gnu::noinline]] static void soften(attention_arguments<E> const& a, key_block const& keys, state& now) {
+  [[gnu::noinline]] static void soften(attention_arguments<E, Score> const& a, key_block const& keys,
+                                       state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale * std::numbers::log2e_v<T>);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    a.compute_terms(terms, keys.panel);
+    const batch scale(a.remaining_scale() * std::numbers::log2e_v<T>);
     constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
       batch maximum[registers], sum[registers];
@@ -287,10 +306,10 @@ template <class Arch, class E, engine By> struct attention_panel {
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
           if (Masked && j < blind) return;
           batch s = batch::load_unaligned(scores + j * lanes);
-          if constexpr (Masked) {
-            s = limits.apply(s, key, lane + j * lanes);
-            s.store_unaligned(scores + j * lanes);
-          }
+          if constexpr (changes_scores<Score>)
+            s = (*a.score)(s * batch(a.scale), terms.load(key, lane + j * lanes));
+          if constexpr (Masked) s = limits.apply(s, key, lane + j * lanes);
+          if constexpr (Masked || changes_scores<Score>) s.store_unaligned(scores + j * lanes);
           maximum[j] = max(maximum[j], s);
         });
       }
@@ -322,7 +341,7 @@ template <class Arch, class E, engine By> struct attention_panel {
     }
   }
 
-  static void finish(attention_arguments<E> const& a, state const& now, T* sums) {
+  static void finish(attention_arguments<E, Score> const& a, state const& now, T* sums) {
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
       const auto blind = sum == zero;
@@ -331,8 +350,9 @@ template <class Arch, class E, engine By> struct attention_panel {
         T* const y = sums + f * panel_tokens + lane;
         select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
       }
-      const batch log_sum = select(blind, batch(-std::numeric_limits<T>::infinity()),
-                                   fma(batch::load_unaligned(now.maximum + lane), batch(a.scale), log(sum)));
+      const batch log_sum =
+          select(blind, batch(-std::numeric_limits<T>::infinity()),
+                 fma(batch::load_unaligned(now.maximum + lane), batch(a.remaining_scale()), log(sum)));
       simd::first_lanes(log_sum, std::clamp(a.tokens - lane, 0, lanes)).store_unaligned(a.log_sums + lane);
     }
   }

@@ -20,7 +20,8 @@ template <class T> struct key_sums {
   T* of(std::int64_t panel) const { return first + panel % panels * stride; }
 };
 
-template <class E> struct attention_backward_arguments : attention_operands<E> {
+template <class E, class Score = plain_scores>
+struct attention_backward_arguments : attention_operands<E, Score> {
   using T = accumulator_t<E>;
   E const *y, *dy;     // (head size, 64)
   T const* log_sums;   // 64
@@ -28,6 +29,7 @@ template <class E> struct attention_backward_arguments : attention_operands<E> {
   key_sums<T> dk, dv;  // this panel's share is added
   T* scratch;          // attention_backward_scratch(head size) numbers
   rows_ahead soon;
+  T* dparameters = nullptr;  // of a learned score functor: this panel's share is added; null if unwanted
 };
 /// Three blocks of scores, three operands without what is hidden, then dq, q, dy and a block of K or V if
 /// they are not stored as T.
@@ -38,7 +40,9 @@ template <class E> constexpr std::int64_t attention_backward_scratch(int head_si
 /// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
 /// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
 ///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-template <class Arch, class E, engine By> struct attention_backward_panel {
+/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
+template <class Arch, class E, engine By, score_functor Score = plain_scores>
+struct attention_backward_panel {
   using T = accumulator_t<E>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -50,7 +54,7 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
   using key_product = panel_product<Arch, P, rows_are::features, columns::regrouped>;
   static constexpr int group = key_product::group;
 
-  static void run(attention_backward_arguments<E> const& a) noexcept {
+  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
     T* const scores = a.scratch;
     T* const products = scores + panel_tokens * panel_tokens;
     P* const p = reinterpret_cast<P*>(scores);
@@ -131,7 +135,7 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
     return {first / group * group, round_up(last, group)};
   }
 
-  static void sum_features(attention_backward_arguments<E> const& a, T* d) {
+  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       batch sum(T(0));
       for (int f = 0; f < a.head_size; ++f)
@@ -143,10 +147,14 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
   /// Turns scores into probabilities and products, Vᵀ dY, into the gradient of the scores, both where they
   /// were or in the first half of it.
   template <bool Masked>
-  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E> const& a, key_block const& keys,
-                                              T const* d, T* scores, T* products) {
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
+                                              key_block const& keys, T const* d, T* scores, T* products) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    const batch scale(a.scale), scale_to_two(a.scale * std::numbers::log2e_v<T>);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
+    a.compute_terms(terms, keys.panel);
+    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
+    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
     alignas(64) T log_sums[panel_tokens];  // to the base of 2
     for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
@@ -158,18 +166,38 @@ template <class Arch, class E, engine By> struct attention_backward_panel {
           batch p[group], ds[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             const int at = (key + i) * panel_tokens + column;
-            batch x = fms(batch::load_unaligned(scores + at), scale_to_two,
-                          batch::load_unaligned(log_sums + column));
+            const batch product = batch::load_unaligned(scores + at);
+            batch score = product, slope = scale;  // ∂score/∂product
+            if constexpr (changes_scores<Score>) {
+              score = (*a.score)(product * scale, terms.load(key + i, column));
+              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
+            }
+            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
             if constexpr (Masked) x = limits.apply(x, key + i, column);
             p[i] = simd::exp2(x);
-            ds[i] = p[i] * scale * (batch::load_unaligned(products + at) - batch::load_unaligned(d + column));
             // What is hidden may be infinite: zero times that would be not-a-number.
-            if constexpr (Masked) ds[i] = select(limits.see(key + i, column), ds[i], batch(T(0)));
+            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
+              if constexpr (Masked)
+                return select(limits.see(key + i, column), value, batch(T(0)));
+              else
+                return value;
+            };
+            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
+            ds[i] = seen(p[i] * slope * dp);
+            if constexpr (learned_score_functor<Score>)
+              dterms.add(
+                  key + i, column,
+                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
           });
           simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
           simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
         });
       }
+    if constexpr (learned_score_functor<Score>)
+      if (a.dparameters)
+        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
+          a.score->add_gradient(a.head, distance, sum, a.dparameters);
+        });
   }
 
   /// (keys, queries) to (queries, keys), in the form of columns::regrouped; keys not looked at become zero.

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/kernels/attention.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/sequences.hpp>
+
+// Which tokens an attention looks at, and where a head's rows stand.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Which keys of its sequence a query sees: all, or those up to its own position.
+enum class mask { bidirectional, causal };
+
+using kernels::learned_score_functor;
+using kernels::plain_scores;
+using kernels::score_functor;
+
+namespace eval {
+
+/// The keys each lane of a panel of queries sees; none in lanes beyond the last token.
+inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+  kernels::lane_keys keys;
+  std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
+  for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
+    if (token >= layout.tokens()) {
+      keys.set(lane, 0, 0);
+      continue;
+    }
+    while (token >= layout.end(sequence)) ++sequence;
+    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
+    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+  }
+  return keys;
+}
+
+/// The panels of the sequences that have a token in a panel: first … last - 1.
+struct panel_range {
+  std::int64_t first, last;
+};
+inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
+  const std::int64_t token = panel * panel_tokens;
+  const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
+  return {layout.begin(layout.sequence_of(token)) / panel_tokens,
+          ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
+}
+/// The largest number of them, for the panels [first, last).
+inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
+  std::int64_t most = 0;
+  for (std::int64_t panel = first; panel < last; ++panel) {
+    const panel_range seen = panels_of_sequences(layout, panel);
+    most = std::max(most, seen.last - seen.first);
+  }
+  return most;
+}
+
+/// The panels whose keys the queries of a panel may see.
+inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+  const std::int64_t first = panel * panel_tokens;
+  const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
+  const std::int64_t sequence = layout.sequence_of(last);
+  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
+  if (seen == mask::causal) end = std::min(end, last + 1);
+  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+}
+
+/// What a statement without a functor refers to.
+inline constexpr plain_scores scores_as_they_are;
+
+/// Of a head, whose rows stay in the L2 beside those that are in use.
+inline constexpr int most_panels_ahead = 8;
+
+/// What both directions are given, and what they check.
+template <class T, class Score = plain_scores> struct attention_shape {
+  using sum = accumulator_t<T>;
+  panel_matrix<T> const* qkv;
+  sequences const* layout;
+  int heads;
+  mask seen;
+  Score const* score;
+
+  std::int64_t hidden() const { return qkv->features() / 3; }
+  int head_size() const { return int(hidden() / heads); }
+  /// Of a learned score functor, for each head.
+  std::int64_t parameters() const {
+    if constexpr (learned_score_functor<Score>)
+      return score->parameters();
+    else
+      return 0;
+  }
+
+  void check(const char* operation) const {
+    if (heads < 1 || qkv->features() == 0 || qkv->features() % (3 * std::int64_t(heads)) != 0)
+      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ", heads,
+                                " heads: it needs a multiple of 3 * heads, and at least one head"));
+    if (head_size() % element_traits<T>::features_a_lane != 0)
+      throw shape_error(message("[", operation, "] ", heads, " heads of ", head_size(), " features: in ",
+                                element_traits<T>::name, " two features share a lane, so that a head needs ",
+                                "an even number"));
+    if (layout->tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
+                                layout->tokens()));
+    if constexpr (requires { score->check(heads); }) score->check(heads);
+  }
+  template <class E>
+  void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
+    if (x.features() != features || x.tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] ", name, " is (", x.features(), " features, ", x.tokens(),
+                                " tokens) but should be (", features, ", ", qkv->tokens(), ")"));
+  }
+
+  kernels::attention_operands<T, Score> operands(int head, std::int64_t panel,
+                                                 kernels::lane_keys const& keys) const {
+    T const* const q = qkv->data() + std::int64_t(head) * head_size() * panel_tokens;
+    return {q + panel * qkv->panel_stride(),
+            q + hidden() * panel_tokens,
+            q + 2 * hidden() * panel_tokens,
+            qkv->panel_stride(),
+            head_size(),
+            sum(1 / std::sqrt(double(head_size()))),
+            &keys,
+            score,
+            head,
+            panel};
+  }
+  /// A head's rows in a panel of qkv, and in the same panel of other tensors.
+  template <class... X>
+  kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
+    kernels::rows_ahead soon;
+    soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
+    const auto add = [&](panel_matrix<T> const& x) {
+      for (std::int64_t row = head * head_size(); row < x.features(); row += hidden())
+        soon.add(x.panel(panel) + row * panel_tokens);
+    };
+    add(*qkv);
+    (add(others), ...);
+    return soon;
+  }
+  /// Multiply-adds of so many products with the keys that a panel of queries visits, for one head.
+  std::int64_t multiplies(std::int64_t panel, int products) const {
+    const panel_range keys = visited_panels(*layout, seen, panel);
+    return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
+  }
+  /// A head's rows of one of the tensors q, k, v, y, … in some panels: those from feature `first` on.
+  template <class E>
+  void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
+             std::int64_t rows, panel_range panels) const {
+    for (std::int64_t p = panels.first; p < panels.last; ++p)
+      list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
+                                      first + rows, tokens_of(p, x.tokens())));
+  }
+};
+
+}  // namespace eval
+
+}}  // namespace tessera::TESSERA_ISA
