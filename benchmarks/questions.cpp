@@ -213,14 +213,16 @@ question scaling(int threads) {
           }};
 }
 
-/// Attention in 12 heads of m features over sequences of k tokens; a causal one is counted as half.
+/// Attention in 12 heads of m features over sequences of k tokens, also with biases of ALiBi; a causal one is
+/// counted as half.
 question attention(int threads) {
   std::vector<std::vector<workload>> groups;
   for (auto const& element : {"float", "bfloat16"})
     for (const auto& [m, k] :
          std::vector<std::pair<int, int>>{{64, 128}, {64, 512}, {64, 2048}, {32, 512}, {128, 512}}) {
       auto& group = groups.emplace_back();
-      for (auto const& operation : {"attention", "causal", "attention back", "causal back"})
+      for (auto const& operation :
+           {"attention", "alibi", "causal", "attention back", "alibi back", "causal back"})
         if (m == 64 || operation[0] == 'a') group.push_back({operation, m, k, 4096, 1, 64, threads, element});
     }
   return {"attention",

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include <harness/operands.hpp>
 
 #include <tessera/eval/attention.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/alibi.hpp>
 
 // Attention in 12 heads of m features, over sequences of k tokens, n tokens in all.
 
@@ -18,19 +20,21 @@ namespace bench { namespace {
 
 constexpr int heads = 12;
 
-template <class T> struct self_attention {
+template <class T, class Score> struct self_attention {
   context ctx;
   std::int64_t head_size, hidden = heads * head_size;
   mask seen;
   sequences layout;
+  Score change;
   panel_matrix<T> qkv, y, dy, dqkv;
   panel_matrix<float> log_sums;
 
-  self_attention(workload const& what, mask which)
+  self_attention(workload const& what, mask which, Score const& how)
       : ctx(what.threads),
         head_size(what.m),
         seen(which),
         layout(sequences::of_equal_length(what.n / what.k, what.k)),
+        change(how),
         qkv(activation<T>(3 * hidden, layout.tokens(), 4)),
         y(hidden, layout.tokens()),
         dy(activation<T>(hidden, layout.tokens(), 5)),
@@ -38,8 +42,8 @@ template <class T> struct self_attention {
         log_sums(heads, layout.tokens()) {
     forward();
   }
-  void forward() { run(ctx, attention(qkv, layout, heads, seen, y, log_sums)); }
-  void backward() { run(ctx, attention_backward(qkv, y, log_sums, dy, layout, heads, seen, dqkv)); }
+  void forward() { run(ctx, attention(qkv, layout, heads, seen, y, log_sums, change)); }
+  void backward() { run(ctx, attention_backward(qkv, y, log_sums, dy, layout, heads, seen, dqkv, change)); }
 
   /// Two for each multiply-add of so many products of queries and the keys they see.
   double flops(int products) const {
@@ -76,8 +80,10 @@ template <class T> struct self_attention {
   bounded probability(std::int64_t head, std::int64_t query, std::int64_t key, bool divided) const {
     const bounded score = dot(qkv, head * head_size, query, qkv, hidden + head * head_size, key);
     const double scale = 1 / std::sqrt(double(head_size));
-    const double p = std::exp(score.value * scale - (divided ? double(log_sums(head, query)) : 0));
-    return {p, p * (2 * score.error * scale + sums() + 16 * u + stored)};
+    double term = 0;
+    if constexpr (std::is_same_v<Score, nn::alibi>) term = change.term(int(head), query - key);
+    const double p = std::exp(score.value * scale + term - (divided ? double(log_sums(head, query)) : 0));
+    return {p, p * (2 * (score.error * scale + std::abs(term) * u) + sums() + 16 * u + stored)};
   }
   /// ∂loss/∂score of a query and a key.
   bounded slope(std::int64_t head, std::int64_t query, std::int64_t key) const {
@@ -122,8 +128,9 @@ template <class T> struct self_attention {
   }
 };
 
-template <class T> job attention_job(workload const& what, mask seen, bool backward) {
-  auto p = std::make_shared<self_attention<T>>(what, seen);
+template <class T, class Score>
+job attention_job(workload const& what, mask seen, bool backward, Score const& change) {
+  auto p = std::make_shared<self_attention<T, Score>>(what, seen, change);
   const std::int64_t tokens = p->layout.tokens();
   if (backward)
     return {p->flops(5), [p] { p->backward(); }, 3 * p->hidden * tokens,
@@ -132,14 +139,17 @@ template <class T> job attention_job(workload const& what, mask seen, bool backw
           [p, tokens](std::int64_t r) { return p->result(r / tokens, r % tokens); }};
 }
 
-contestant attends(char const* operation, mask seen, bool backward) {
+template <class Score = plain_scores>
+contestant attends(char const* operation, mask seen, bool backward, Score const& change = {}) {
   return {"tessera", operation, [=](workload const& what) -> std::optional<job> {
-            if (what.element == "bfloat16") return attention_job<bfloat16>(what, seen, backward);
-            return attention_job<float>(what, seen, backward);
+            if (what.element == "bfloat16") return attention_job<bfloat16>(what, seen, backward, change);
+            return attention_job<float>(what, seen, backward, change);
           }};
 }
 const registered forward(attends("attention", mask::bidirectional, false));
 const registered backward(attends("attention back", mask::bidirectional, true));
+const registered alibi_forward(attends("alibi", mask::bidirectional, false, nn::alibi(heads)));
+const registered alibi_backward(attends("alibi back", mask::bidirectional, true, nn::alibi(heads)));
 const registered causal_forward(attends("causal", mask::causal, false));
 const registered causal_backward(attends("causal back", mask::causal, true));
 

@@ -3,6 +3,7 @@
 
 // Layers and models: forward and backward.
 
+#include <tessera/nn/alibi.hpp>
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/combinators.hpp>
 #include <tessera/nn/cross_entropy.hpp>
