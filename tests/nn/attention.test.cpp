@@ -30,6 +30,14 @@ TEST_CASE("attention: gradients of the layer are right in both directions with p
   support::check_layer(l, 20, t.pass());
 }
 
+TEST_CASE("attention: gradients of the layer are right with rotary positions") {
+  trial t({0, 70, 83, 90}, {50, 13, 1});
+  layer l = some_layer(mask::bidirectional);
+  l.positions = rotary_positions<double>(10, 70);
+  support::randomise(l);
+  support::check_layer(l, 20, t.pass());
+}
+
 TEST_CASE("attention: a causal token does not depend on later ones, nor on other sequences") {
   trial t({0, 40, 83});
   const layer l = some_layer(mask::causal);
