@@ -82,7 +82,8 @@ template <class T> struct normalised : activations<T> {
   typename nn::layer_norm<T>::saved saved;
   explicit normalised(workload const& what)
       : activations<T>(what), norm(what.m), gradients(nn::zeros_like(norm)) {
-    norm.measure(this->x, saved, this->pass);
+    norm.resize(saved, this->x.tokens());
+    run(this->pass.ctx, norm.prepare(this->x, saved, this->pass));
   }
 };
 

@@ -26,40 +26,41 @@ nn::transformer_config config(int heads, double dropout = 0) {
   return of;
 }
 
-TEST_CASE("architecture: transformers say what no tensor shows, other models nothing") {
-  CHECK(train::architecture(nn::gpt<float, block>(config(2, 0.1), 1)) ==
-        "2 heads, causal, pre-norm, gelu_polynomial, dropout 0.1");
-  CHECK(train::architecture(nn::gpt<bfloat16, block, ops::relu>(config(4), 1)) ==
-        "4 heads, causal, pre-norm, relu, dropout 0.0");
-  CHECK(train::architecture(nn::encoder<float, block, ops::gelu>(config(1), 1)) ==
-        "1 heads, bidirectional, post-norm, gelu, dropout 0.0");
-  CHECK(train::architecture(nn::gpt<float, block>()).empty());
-  CHECK(train::architecture(toy::model<float>()).empty());
+template <template <class> class Mlp, nn::norm_order Order = nn::norm_order::pre>
+using block_of = nn::transformer_block<float, block, Order, nn::layer_norm<float>, Mlp<float>>;
+template <class T> using relu_mlp = nn::mlp<T, block, ops::relu>;
+template <class T> using gelu_mlp = nn::mlp<T, block, ops::gelu>;
+using relu_gpt = nn::gpt<float, block, block_of<relu_mlp>>;
+using gelu_gpt = nn::gpt<float, block, block_of<gelu_mlp>>;
+using post_gpt = nn::gpt<float, block, block_of<relu_mlp, nn::norm_order::post>>;
+
+TEST_CASE("architecture: the settings of all layers by name, none of a model without settings") {
+  CHECK(io::to_text(train::architecture(relu_gpt(config(2, 0.1), 1))) ==
+        R"({"block.0.order":0,"block.0.norm1.epsilon":1e-05,"block.0.attention.heads":2,)"
+        R"("block.0.attention.seen":1,"block.0.attention.score":"plain_scores",)"
+        R"("block.0.attention.rotary_base":0.0,"block.0.norm2.epsilon":1e-05,)"
+        R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
+  CHECK(train::architecture(toy::model<float>()) == io::json(io::json::object{}));
 }
 
-TEST_CASE("architecture: a model of other heads, dropout or activation does not resume a checkpoint") {
+TEST_CASE("architecture: a model of other heads, norms or activation does not resume a checkpoint") {
   const scratch_folder scratch;
-  using relu_gpt = nn::gpt<float, block, ops::relu>;
-  using gelu_gpt = nn::gpt<float, block, ops::gelu>;
   relu_gpt saved(config(2, 0.1), 1);
   train::training trained(saved, train::sgd{});
   train::save(trained, scratch / "c", {});
   const train::checkpoint from(scratch / "c");
-  const auto refused = [&](auto model, std::string const& other) {
+  const auto refused = [&](auto model, std::string const& what) {
     const auto before = model.blocks.layers[0].attention.out.weight;
     train::training t(model, train::sgd{});
-    CHECK(
-        error_of<io_error>([&] { train::resume(t, from); }) ==
-        "[" + scratch / "c" +
-            "/state.json] architecture is \"2 heads, causal, pre-norm, relu, dropout 0.1\" but should be \"" +
-            other + "\"");
+    CHECK(error_of<io_error>([&] { train::resume(t, from); }) ==
+          "[" + scratch / "c" + "/state.json] architecture.block.0." + what);
     CHECK(error_of<io_error>([&] { from.load(model); }) != "");
     CHECK(toy::same_bits(model.blocks.layers[0].attention.out.weight, before));
   };
-  refused(relu_gpt(config(4, 0.1), 2), "4 heads, causal, pre-norm, relu, dropout 0.1");
-  refused(relu_gpt(config(2), 2), "2 heads, causal, pre-norm, relu, dropout 0.0");
-  refused(gelu_gpt(config(2, 0.1), 2), "2 heads, causal, pre-norm, gelu, dropout 0.1");
-  relu_gpt same(config(2, 0.1), 2);
+  refused(relu_gpt(config(4), 2), "attention.heads is 2 but should be 4");
+  refused(post_gpt(config(2), 2), "order is 0 but should be 1");
+  refused(gelu_gpt(config(2), 2), "mlp.activation is \"relu\" but should be \"gelu\"");
+  relu_gpt same(config(2), 2);  // dropout belongs to the training, not to the model
   train::training t(same, train::sgd{});
   CHECK_NOTHROW(train::resume(t, from));
   CHECK(toy::same_bits(same.blocks.layers[0].attention.out.weight,

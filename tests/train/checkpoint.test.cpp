@@ -375,22 +375,25 @@ TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused 
         place + "matrix \"w\" is in blocks of 4 x 4 but should be in blocks of 8 x 8");
 }
 
-/// A model that says what its tensors do not show.
-struct described_model : matrix_model<float, block_shape<4>> {
-  using gradients = described_model;
-  std::string text;
-  explicit described_model(std::string says) : matrix_model(24, 20), text(std::move(says)) {}
-  std::string architecture() const { return text; }
+/// A model with a setting that its tensors do not show.
+struct model_with_heads : matrix_model<float, block_shape<4>> {
+  using gradients = model_with_heads;
+  int heads;
+  explicit model_with_heads(int count) : matrix_model(24, 20), heads(count) {}
+  static void parts(auto& each, auto&... of) {
+    each("w", of.w...);
+    each.setting("heads", of.heads...);
+  }
 };
 
-TEST_CASE("checkpoint: a model that says it is of another architecture is refused with both named") {
+TEST_CASE("checkpoint: a model of another setting is refused with both named") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c";
-  CHECK(refusal_between(folder, described_model("two \"heads\""), described_model("four")) ==
-        "[" + folder + "/state.json] architecture is \"two \"heads\"\" but should be \"four\"");
-  described_model same("two \"heads\"");
+  CHECK(refusal_between(folder, model_with_heads(2), model_with_heads(4)) ==
+        "[" + folder + "/state.json] architecture.heads is 2 but should be 4");
+  model_with_heads same(2);
   CHECK_NOTHROW(checkpoint(folder).load(same));
-  described_model other("four");
+  model_with_heads other(4);
   make_version(2, folder);
   CHECK_NOTHROW(checkpoint(folder).load(other));
 }

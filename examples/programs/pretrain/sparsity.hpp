@@ -22,7 +22,9 @@ namespace train = tessera::train;
 struct chosen_policy {
   std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl> chosen;
 
-  bool due(std::int64_t done) const { return std::visit([&](auto const& p) { return p.due(done); }, chosen); }
+  bool due(std::int64_t done) const {
+    return std::visit([&](auto const& p) { return p.due(done); }, chosen);
+  }
   std::int64_t count(tessera::pattern const& stored, std::int64_t done) const {
     return std::visit([&](auto const& p) { return p.count(stored, done); }, chosen);
   }

@@ -171,7 +171,7 @@ inline constexpr bool is_elementwise =
     expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
-template <> inline constexpr bool is_elementwise<expr::number_of_feature> = true;
+template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
 template <class Op, class... A> inline constexpr bool is_elementwise<expr::map<Op, A...>> = true;
 template <class Value> inline constexpr bool is_elementwise<expr::stochastic_value<Value>> = true;
 template <expr::value_name Name, class Value>

@@ -35,7 +35,7 @@ template <element T> class rotary_positions {
                                  std::max(2, head_size + 1)));
     if (count < 1) throw option_error(message("[rotary] ", count, " positions: there must be at least one"));
     if (!(base > 0)) throw option_error(message("[rotary] the base is ", base, ": it must be positive"));
-    table of{head_size, count, {}, {}};
+    table of{head_size, count, base, {}, {}};
     for (int i = 0; i < head_size; i += 2)
       for (std::int64_t p = 0; p < count; ++p) {
         const double angle = double(p) * std::pow(base, -double(i) / head_size);
@@ -48,6 +48,8 @@ template <element T> class rotary_positions {
   explicit operator bool() const { return table_ != nullptr; }
   int head_size() const { return table_ ? table_->head_size : 0; }
   std::int64_t count() const { return table_ ? table_->count : 0; }
+  /// Zero if there are none.
+  double base() const { return table_ ? table_->base : 0; }
   /// Of features 2 pair and 2 pair + 1: (count).
   T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
   T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
@@ -56,6 +58,7 @@ template <element T> class rotary_positions {
   struct table {
     int head_size;
     std::int64_t count;
+    double base;
     std::vector<T> cosines, sines;  // (head_size / 2, count)
   };
   std::shared_ptr<table const> table_;

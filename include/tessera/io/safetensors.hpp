@@ -289,7 +289,8 @@ class safetensors_file {
     return version;
   }
 
-  /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the file.
+  /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the
+  /// file.
   [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
     fail(message("byte ", byte, ": ", what));
   }

@@ -27,7 +27,7 @@ void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cos
       rotated[0].store_unaligned(to);
       rotated[1].store_unaligned(to + panel_tokens);
     } else {
-      simd::store_lanes<simd::numbers::computed>(to, rotated);
+      simd::store_lanes<simd::numbers::normal>(to, rotated);
     }
   }
 }

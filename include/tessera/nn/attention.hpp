@@ -5,6 +5,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/attention.hpp>
+#include <tessera/eval/rotary.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
@@ -17,23 +18,33 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ (3 features, features)   W₂ (features, features)
-/// Tokens see those of their own sequence that are no padding, and if causal, none that follow.
-template <element T, class Block> struct multi_head_attention {
+/// Tokens see those of their own sequence that are no padding, and if causal, none that follow. Where there
+/// are rotary positions, Q and K are rotated by them.
+///   Score   changes the scores before the softmax. A learned one has its parameters in the vector `table`,
+///   and
+///           is its own kind of gradients.
+template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
   linear<T, Block> qkv, out;
   int heads = 1;
   mask seen = mask::causal;
+  Score score = {};
+  rotary_positions<accumulator_t<T>> positions = {};
 
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the heads' results
     panel_matrix<accumulator_t<T>> log_sums;
   };
-  using gradients = multi_head_attention<accumulator_t<T>, Block>;
+  using gradients = multi_head_attention<accumulator_t<T>, Block, Score>;
 
-  static void parts(auto& each, auto&... of) {
-    each("qkv", of.qkv...);
-    each("out", of.out...);
-    each.setting("heads", of.heads...);
-    each.setting("seen", of.seen...);
+  static void parts(auto& each, auto& first, auto&... others) {
+    each("qkv", first.qkv, others.qkv...);
+    each("out", first.out, others.out...);
+    each.setting("heads", first.heads, others.heads...);
+    each.setting("seen", first.seen, others.seen...);
+    each.setting("score", first.score, others.score...);
+    if constexpr (learned_score_functor<Score>) each("score", first.score, others.score...);
+    each.setting("rotary_base", first.positions.base());
+    each.hyperparameter(first.positions, others.positions...);
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = detail::product(3, features);
@@ -53,7 +64,7 @@ template <element T, class Block> struct multi_head_attention {
                                      std::uint64_t number) {
     return {linear<T, Block>::random(3 * of.hidden, of.hidden, of.density, of.bias, seed, 4 * number),
             linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
-            int(of.heads), seen};
+            int(of.heads), seen, score_of(int(of.heads), seen)};
   }
   std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
 
@@ -63,7 +74,9 @@ template <element T, class Block> struct multi_head_attention {
     fit(s.log_sums, heads, tokens);
   }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(s.qkv = qkv.value(x), attention(s.qkv, p.batch, heads, seen, s.mixed, s.log_sums));
+    return statements(s.qkv = qkv.value(x),
+                      when(bool(positions), [&] { return rotary(s.qkv, p.batch, heads, positions); }),
+                      attention(s.qkv, p.batch, heads, seen, s.mixed, s.log_sums, score));
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
@@ -76,8 +89,22 @@ template <element T, class Block> struct multi_head_attention {
                 gradients& g, pass<T> const& p) const {
     const auto dmixed = p.borrow(out.weight.cols()), dqkv = p.borrow(qkv.weight.rows());
     out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
-    run(p.ctx, attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.batch, heads, seen, *dqkv));
+    feature_vector<accumulator_t<T>>* dscore = nullptr;
+    if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+    run(p.ctx,
+        attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.batch, heads, seen, *dqkv, score, dscore),
+        when(bool(positions), [&] { return rotary_backward(*dqkv, p.batch, heads, positions); }));
     qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+  }
+
+ private:
+  static Score score_of(int heads, mask seen) {
+    if constexpr (requires { Score(heads, seen); })
+      return Score(heads, seen);
+    else if constexpr (requires { Score(heads); })
+      return Score(heads);
+    else
+      return {};
   }
 };
 

@@ -30,8 +30,8 @@ template <element T> struct dropout {
   }
 
   static void parts(auto& each, auto&... of) {
-    each.setting("rate", of.rate...);
-    each.setting("layer", of.layer...);
+    each.hyperparameter(of.rate...);
+    each.hyperparameter(of.layer...);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.what_for == purpose::training; }

@@ -37,6 +37,7 @@ template <element T, class Op> struct masked_token_head {
     each.dense("transform", of.transform...);
     each("norm", of.norm...);
     each("bias", of.bias...);
+    each.setting("activation", Op());
   }
   static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
     return model_size::of<T>()
@@ -120,7 +121,7 @@ struct encoder {
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
-    each("config", first.config, others.config...);
+    each.hyperparameter(first.config, others.config...);
     each.dense("token_embedding", first.token_embedding, others.token_embedding...);
     each.dense("position_embedding", first.position_embedding, others.position_embedding...);
     if (first.config.segments > 0)

@@ -57,7 +57,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   }
 
   static void parts(auto& each, auto&... of) {
-    each("config", of.config...);
+    each.hyperparameter(of.config...);
     each.dense("token_embedding", of.token_embedding...);
     each.dense("position_embedding", of.position_embedding...);
     each("embedding_dropout", of.embedding_dropout...);

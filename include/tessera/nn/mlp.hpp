@@ -31,6 +31,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   static void parts(auto& each, auto&... of) {
     each("up", of.up...);
     each("down", of.down...);
+    each.setting("activation", Op());
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
@@ -86,6 +87,7 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
     each("gate", of.gate...);
     each("up", of.up...);
     each("down", of.down...);
+    each.setting("activation", Op());
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()

@@ -12,16 +12,19 @@
 #include <tessera/core/config.hpp>
 
 // A layer lists its parts once:
+//
 //   static void parts(auto& each, auto&... of) {
-//     each("weight", of.weight...);                      // a tensor, a layer, or a vector or tuple of layers
-//     each("bias", optional(of.bias, of.has_bias)...);   // a vector that may be absent
-//     each.dense("table", of.table...);                  // the same, but no matrix of it is ever pruned
-//     each.setting("rate", of.rate...);                  // no parameter, but the same in the layer's
-//     gradients
+//     each("weight", of.weight...);                     // a tensor, a layer, a vector or a tuple of layers
+//     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
+//     each.dense("table", of.table...);                 // a part of which no matrix is ever pruned
+//     each.setting("heads", of.heads...);               // a value that no tensor shows
+//     each.hyperparameter(of.rate...);                  // a value that training alone depends on
 //   }
-// `of` is a layer, and others of its shape: its gradients, an optimizer's moments. These are layers of the
-// same kind, of the elements that sums are kept in. All else follows: for_each_parameter, by which
-// optimizers, clipping, checkpoints and policies reach the parameters, widened and zeros_like.
+//
+// `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
+// same kind, of the elements that sums are kept in. From the list follow for_each_parameter, by which
+// optimizers, clipping, checkpoints and policies reach the parameters, widened, zeros_like and
+// for_each_setting.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -82,7 +85,8 @@ template <class Action> struct part_lister;
 struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
-  void setting(std::string_view, auto&...) {}
+  template <class... Of> void setting(std::string_view, Of&&...) {}
+  void hyperparameter(auto&...) {}
 };
 template <class T>
 concept has_parts = requires(no_parts& each, T& layer) { std::remove_const_t<T>::parts(each, layer); };
@@ -127,9 +131,11 @@ template <class Action> struct part_lister {
   template <class... Of> void dense(std::string_view part, Of&&... of) {
     walk(name.child(part).with(parameter_role::dense_weight), action, of...);
   }
-  template <class... Of> void setting(std::string_view part, Of&... of) {
+  /// With one value, that of a type, there is nothing to copy.
+  template <class... Of> void setting(std::string_view part, Of&&... of) {
     action.setting(name.child(part), of...);
   }
+  void hyperparameter(auto&... of) { action.hyperparameter(of...); }
 };
 
 template <class Visit> struct visit_parameters {
@@ -141,6 +147,7 @@ template <class Visit> struct visit_parameters {
   }
   void lists(auto&...) {}
   void setting(parameter_name const&, auto&...) {}
+  void hyperparameter(auto&...) {}
 };
 
 template <class Visit> struct visit_settings {
@@ -149,6 +156,7 @@ template <class Visit> struct visit_settings {
   void optional(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
+  void hyperparameter(auto&...) {}
 };
 
 /// Makes a layer of wider elements of another one.
@@ -162,6 +170,8 @@ struct widen {
   }
   template <class From, class To> void lists(From const& from, To& to) { to.resize(from.size()); }
   template <class Value> void setting(parameter_name const&, Value const& from, Value& to) { to = from; }
+  void setting(parameter_name const&, auto const&) {}
+  template <class Value> void hyperparameter(Value const& from, Value& to) { to = from; }
 };
 
 }  // namespace detail
@@ -177,7 +187,7 @@ void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
   detail::walk(parameter_name(), action, layer, others...);
 }
 
-/// Calls visit(name, value) for every setting of a layer: numbers and enumerations that no tensor depends on.
+/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, functors.
 template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
   detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);

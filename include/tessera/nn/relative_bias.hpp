@@ -71,10 +71,7 @@ template <element T> struct relative_bias {
     to[bucket(distance)] += dterm;
   }
 
-  template <class Visit, class... Of>
-  static void visit_parameters(parameter_name const& name, Visit& visit, Of&... of) {
-    visit(name.child("bias", parameter_role::vector), of.table...);
-  }
+  static void parts(auto& each, auto&... of) { each("bias", of.table...); }
 
  private:
   int buckets_ = 0, farthest_ = 0;

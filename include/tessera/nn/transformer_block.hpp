@@ -46,6 +46,7 @@ struct transformer_block {
                                       typename Mlp::gradients, typename Attention::gradients>;
 
   static void parts(auto& each, auto&... of) {
+    each.setting("order", Order);
     each("norm1", of.norm1...);
     each("attention", of.attention...);
     each("attention_dropout", of.attention_dropout...);

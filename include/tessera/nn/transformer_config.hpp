@@ -47,19 +47,6 @@ struct transformer_config {
   }
 
   std::int64_t inner() const { return detail::product(feed_forward, hidden); }
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("layers", of.layers...);
-    each.setting("hidden", of.hidden...);
-    each.setting("heads", of.heads...);
-    each.setting("context", of.context...);
-    each.setting("vocabulary", of.vocabulary...);
-    each.setting("feed_forward", of.feed_forward...);
-    each.setting("segments", of.segments...);
-    each.setting("bias", of.bias...);
-    each.setting("dropout", of.dropout...);
-    each.setting("density", of.density...);
-  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

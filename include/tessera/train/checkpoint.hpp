@@ -185,7 +185,7 @@ class checkpoint {
     if (const auto version = top.at("version").as_integer<int>(); version != version_)
       top.at("version").fail(message("is ", version, ", but ", tensors_.path(), " is of version ", version_));
     top.at("arithmetic").as_string();
-    if (version_ >= 3) top.at("architecture").as_string();
+    if (version_ >= 3) top.at("architecture").members();
     top.at("updates").as_integer();
     top.at("state");
   }
@@ -275,11 +275,17 @@ class checkpoint {
     return patterns;
   }
 
-  void expect_architecture(std::string const& wanted) const {
+  void expect_architecture(io::json const& wanted) const {
     if (version_ < 3) return;
-    const io::json_place written = place().at("architecture");
-    if (written.as_string() != wanted)
-      written.fail(message("is \"", written.as_string(), "\" but should be \"", wanted, "\""));
+    const io::json_place written = place().at("architecture"), asked(wanted, "the model");
+    for (io::json_member const& setting : asked.members())
+      if (const std::string there = io::to_text(written.at(setting.key).value()),
+          here = io::to_text(setting.value);
+          there != here)
+        written.at(setting.key).fail(message("is ", there, " but should be ", here));
+    if (written.members().size() != asked.members().size())
+      written.fail(
+          message("has ", written.members().size(), " settings but the model ", asked.members().size()));
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {

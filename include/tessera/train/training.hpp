@@ -67,8 +67,8 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
     const auto step = static_cast<std::uint64_t>(so_far.step);
     return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale, weight_gradients()};
   }
-  /// What the policy looks at gradients with, for a pass that is made by hand; null unless it is to look at this
-  /// backward's.
+  /// What the policy looks at gradients with, for a pass that is made by hand; null unless it is to look at
+  /// this backward's.
   growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
 };
 
