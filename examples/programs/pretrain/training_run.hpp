@@ -121,9 +121,9 @@ class training_run final : public training_program {
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
     record_.explored = model_->explored();
-    tessera::io::json program = to_json(origin_);
-    program["record"] = to_json(record_);
-    model_->save(train::checkpoint_folder(folder_, now.step), std::move(program));
+    tessera::io::json kept = to_json(origin_);
+    kept["record"] = to_json(record_);
+    model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
     train::keep_checkpoints(folder_, asked().keep, now.best_step);
   }
 

@@ -92,12 +92,11 @@ template <element T> class workspace {
 
 enum class purpose { training, evaluation };
 
-/// Who sees, during a backward, which activations a weight's gradient dW = dy xᵀ is the product of: of a
-/// sparse weight it keeps the stored blocks alone, and here is what the absent ones would get. None by
-/// default. Refers to a callable, which must outlive it:
-///   observer(ctx, dw, dy, x)   dw: the address of the gradient's matrix (rows, cols), to which this product
-///   has
-///                              been added   dy (rows, tokens)   x (cols, tokens)
+/// Who sees, during a backward, which activations a weight's gradient dW = dy xᵀ is the product of. A sparse
+/// gradient keeps the stored blocks alone; an observer can compute those of absent blocks. None by default.
+/// Refers to a callable observer(ctx, dw, dy, x), which must outlive it:
+///   dw   the address of the gradient's matrix (rows, cols), which this product has been added to
+///   dy (rows, tokens)   x (cols, tokens)
 template <element T> class gradient_observer {
   using activation = panel_matrix<T> const&;
   using function = function_ref<void(context&, void const*, activation, activation)>;

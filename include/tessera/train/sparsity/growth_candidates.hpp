@@ -28,8 +28,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///
 /// A step of several micro-batches watches the last alone. The sum of their gradients would have to be
 /// stored, dense, as the norm of a sum is not the sum of norms; and a number for each block would be as much
-/// for blocks of one element. So is the last product alone seen of a weight that a backward uses more than
-/// once.
+/// for blocks of one element. For that reason, too, the last product alone is seen of a weight that a
+/// backward uses more than once.
 template <class Policy> class growth_candidates {
  public:
   /// Forgets what was found, and begins to look at the gradients of a model. If the policy has no

@@ -58,9 +58,8 @@ concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::
 };
 
 /// A policy that also looks at gradients of absent blocks, which cost a dense product in an update's step:
-///   growth_score(gradient)   of the elements of a block, row by row (std::span): the `count` absent blocks
-///   of
-///                            greatest score are the candidates that `grow` gets
+///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
+///                            absent blocks of greatest score are the candidates that `grow` gets
 template <class Policy>
 concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, std::span<float const> block) {
   { p.growth_score(block) } -> std::convertible_to<double>;

@@ -20,10 +20,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// and as many grow at random places that were absent. A block counts as negative if the sum of its elements
 /// is, and as small by its L1 norm. What grows is zero, where the authors' code draws random values.
 struct sparse_evolutionary_training {
-  std::int64_t interval =
-      0;                   // steps from update to update, an epoch in the paper; 0: the first pattern is kept
-  std::int64_t steps = 0;  // of the whole run
-  double share = 0.3;      // ζ, of the stored blocks, [0, 1]
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double share = 0.3;         // ζ, of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
 
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
