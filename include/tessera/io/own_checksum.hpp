@@ -23,13 +23,13 @@ inline std::string checksum_text(std::uint64_t value) {
   return digits;
 }
 
-/// The member that has the checksum; in a string its quotes would be escaped.
-inline constexpr std::string_view own_checksum_key = "tessera.header";
+/// The member that has the checksum, and the text before its digits; in a string the quotes would be escaped.
+inline constexpr std::string_view own_checksum_key = "tessera.header",
+                                  before_own_checksum = "\"tessera.header\":\"";
 
 /// Where the digits stand, or npos if there are none.
 inline std::size_t own_checksum_at(std::string_view text) {
-  const std::string before = "\"" + std::string(own_checksum_key) + "\":\"";
-  const std::size_t found = text.find(before), at = found + before.size();
+  const std::size_t found = text.find(before_own_checksum), at = found + before_own_checksum.size();
   return found == text.npos || text.size() - at < checksum_text(0).size() ? text.npos : at;
 }
 
