@@ -58,7 +58,7 @@ TEST_CASE("own policy: train_step prunes and grows the blocks that it would choo
     const model before = m;
     const auto gradients = small_mlp::dense_gradients(ctx, m, seed);
     train::training<model, train::sgd, by_sensitivity> t(m, {}, {.interval = 1});
-    train::train_step(ctx, t, 1, 0, 0, [&](int) {
+    train::train_step(ctx, t, {.rate = 0}, [&](int) {
       return small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), seed);
     });
 
@@ -88,7 +88,7 @@ TEST_CASE("own policy: a model learns with it") {
   train::training<model, train::sgd, by_sensitivity> t(m, {}, {.interval = 4});
   std::vector<double> losses;
   for (int i = 0; i < 40; ++i)
-    losses.push_back(train::train_step(ctx, t, 1, 1, 0.05, [&](int) {
+    losses.push_back(train::train_step(ctx, t, {.rate = 0.05, .clip = 1}, [&](int) {
                        return small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), 1);
                      }).loss);
   CHECK(losses.back() < 0.8 * losses.front());

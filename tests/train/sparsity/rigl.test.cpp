@@ -29,7 +29,7 @@ template <class Model> using training_of = train::training<Model, train::sgd, ri
 template <class T, class Block, class Optimizer>
 train::step_report step(context& ctx, train::training<small_mlp::model<T, Block>, Optimizer, rigl>& t,
                         double rate, std::vector<std::uint64_t> const& keys) {
-  return train::train_step(ctx, t, int(keys.size()), 0, rate, [&](int i) {
+  return train::train_step(ctx, t, {.rate = rate, .micro_batches = int(keys.size())}, [&](int i) {
     return small_mlp::accumulate(ctx, t.model, t.gradients, t.weight_gradients(), keys[std::size_t(i)]);
   });
 }
@@ -167,9 +167,9 @@ TEST_CASE("rigl: a backward without the observer is an error that leaves the mod
   auto m = small_mlp::make<float, block>(1, 0.2);
   training_of<small_mlp::model<float, block>> t(m, {}, {.interval = 2, .steps = 9});
   const auto blind = [&](int) { return small_mlp::accumulate(ctx, m, t.gradients, {}, 1); };
-  train::train_step(ctx, t, 1, 0, 0.01, blind);  // no update follows
+  train::train_step(ctx, t, {.rate = 0.01}, blind);  // no update follows
   const auto before = m;
-  CHECK(error_of<error>([&] { train::train_step(ctx, t, 1, 0, 0.01, blind); }) ==
+  CHECK(error_of<error>([&] { train::train_step(ctx, t, {.rate = 0.01}, blind); }) ==
         "[evolve] the policy grows blocks by their gradients, but that of up.weight was not seen; give the "
         "pass of a step's last backward its observer, pass.weight_gradients = training.weight_gradients()");
   CHECK(t.so_far.step == 1);
@@ -187,7 +187,7 @@ TEST_CASE("rigl: nothing grows in a step whose gradients are not finite") {
   training_of<small_mlp::model<float16, block>> t(m, {}, {.interval = 1, .steps = 9, .share = 0.5});
   t.scaling = train::loss_scaling::adaptive();
   const auto before = m;
-  const train::step_report report = train::train_step(ctx, t, 1, 0, 0, [&](int) {
+  const train::step_report report = train::train_step(ctx, t, {.rate = 0}, [&](int) {
     const auto loss = small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), 1);
     t.gradients.up.bias[0] = std::numeric_limits<float>::infinity();
     return loss;
@@ -216,7 +216,7 @@ TEST_CASE("rigl: a step that makes an update never holds a dense gradient") {
   const auto peak_of_step = [&] {
     tensor_memory::reset_peak();
     const std::size_t before = tensor_memory::live();
-    const auto report = train::train_step(ctx, t, 1, 0, 0, [&](int) {
+    const auto report = train::train_step(ctx, t, {.rate = 0}, [&](int) {
       nn::pass<float> pass{ctx, batch, room};
       pass.weight_gradients = t.weight_gradients();
       m.forward(x, y, saved, pass);

@@ -42,11 +42,11 @@ template <class Policy> class growth_candidates {
     for_each_sparse_weight(
         model,
         [&](nn::parameter_name const&, std::uint64_t, auto const& weight, auto const& gradient) {
-          using block = typename std::remove_cvref_t<decltype(weight)>::block;
+          using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
           found_.push_back({&gradient,
                             weight.pattern(),
-                            block::rows,
-                            block::cols,
+                            its_block::rows,
+                            its_block::cols,
                             policy.count(weight.pattern(), done),
                             false,
                             {}});
