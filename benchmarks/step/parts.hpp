@@ -79,7 +79,7 @@ template <element T, class Transformer> class transformer_parts {
     inner_result_ = activation<T>(inner, panel_tokens, 7);
     layers[0].norm1.resize(norm_, n);
     run(ctx(), layers[0].norm1.prepare(x_, norm_, pass));
-    nn::fit(log_sums_, layers[0].attention.heads, n);
+    nn::fit(log_sums_, layers[0].attention.heads.queries, n);
   }
 
   /// They refer to this.

@@ -23,17 +23,28 @@ using support::padding_is_zero;
 using support::same_bits;
 
 struct size {
-  int heads, head_size;
+  attention_heads heads;
+  int head_size;
 };
 
 TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over queries and keys", T,
                    SUPPORT_ELEMENTS) {
   context ctx(2, oversubscribe::allowed);
   for (auto const& [name, rows] : layouts())
-    for (const size s : {size{1, 16}, {2, 4}, {3, 20}, {2, 32}, {1, 64}, {1, 128}, {5, 2}, {1, 3}})
+    for (const size s : {size{1, 16},
+                         {2, 4},
+                         {3, 20},
+                         {2, 32},
+                         {1, 64},
+                         {1, 128},
+                         {5, 2},
+                         {1, 3},
+                         {{4, 2}, 6},
+                         {{6, 1}, 16}})
       for (const mask seen : {mask::bidirectional, mask::causal}) {
         if (s.head_size % element_traits<T>::features_a_lane != 0) continue;
-        INFO(name, ", ", s.heads, " heads of ", s.head_size, seen == mask::causal ? ", causal" : "");
+        INFO(name, ", ", s.heads.queries, " and ", s.heads.keys, " heads of ", s.head_size,
+             seen == mask::causal ? ", causal" : "");
         problem<T> a(rows, s.heads, s.head_size, seen);
         a.compute(ctx);
         const auto exact = a.exact();
@@ -134,12 +145,12 @@ TEST_CASE("attention: the gradient is that of finite differences") {
 TEST_CASE_TEMPLATE("attention: any number of threads gives the same bits", T, SUPPORT_ELEMENTS) {
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
-    problem<T> one(rows, 3, 20, mask::causal);
+    problem<T> one(rows, {6, 2}, 20, mask::causal);
     context alone(1);
     one.compute(alone);
     for (const int threads : {2, 3, 8}) {
       context ctx(threads, oversubscribe::allowed);
-      problem<T> many(rows, 3, 20, mask::causal);
+      problem<T> many(rows, {6, 2}, 20, mask::causal);
       many.compute(ctx);
       CHECK(same_bits(one.y, many.y));
       CHECK(same_bits(one.log_sums, many.log_sums));
@@ -170,6 +181,54 @@ TEST_CASE_TEMPLATE(
       cost{5 * one + sums, 3 * one, 5 * multiplies});
 }
 
+TEST_CASE_TEMPLATE("attention: the account of grouped queries has their keys once for each head of queries",
+                   T, SUPPORT_ELEMENTS) {
+  context ctx(1);
+  problem<T> a(sequences::from_lengths(numbers{150}), {4, 2}, 16, mask::causal);
+  const std::int64_t multiplies = 6 * 64 * 64 * 64, head = 150 * 16 * sizeof(T),
+                     keys = (64 + 128 + 150) * 16 * sizeof(T), sums = 150 * 4 * sizeof(accumulator_t<T>);
+  CHECK(account(ctx, a.forward()).total == cost{4 * head + 8 * keys, 4 * head + sums, 2 * multiplies});
+  CHECK(account(ctx, a.backward()).total == cost{16 * head + sums, 8 * head, 5 * multiplies});
+}
+
+TEST_CASE("attention: queries that share a head of keys get what they would from copies of it") {
+  context ctx(1);
+  const auto layout = sequences::from_lengths(numbers{90, 50, 90});
+  problem<float> shared(layout, {4, 2}, 16, mask::causal), copied(layout, 4, 16, mask::causal);
+  for (std::int64_t t = 0; t < layout.tokens(); ++t)
+    for (std::int64_t f = 0; f < 16; ++f)
+      for (std::int64_t h = 0; h < 4; ++h) {
+        copied.qkv(h * 16 + f, t) = shared.qkv(h * 16 + f, t);
+        for (const std::int64_t part : {0, 1})
+          copied.qkv((4 + 4 * part + h) * 16 + f, t) = shared.qkv((4 + 2 * part + h / 2) * 16 + f, t);
+      }
+  shared.compute(ctx);
+  copied.dy = shared.dy;
+  copied.compute(ctx);
+  CHECK(same_bits(shared.y, copied.y));
+  CHECK(same_bits(shared.log_sums, copied.log_sums));
+  bool same = true;
+  for (std::int64_t f = 0; f < 64; ++f)
+    for (std::int64_t t = 0; t < layout.tokens(); ++t) same = same && shared.dqkv(f, t) == copied.dqkv(f, t);
+  CHECK(same);
+}
+
+TEST_CASE("attention: heads of keys that do not divide those of queries are refused") {
+  CHECK_THROWS_WITH_AS(attention_heads(12, 5),
+                       "[attention] 12 heads of queries and 5 of keys and values: the latter must divide the "
+                       "former: make them 4 or 6",
+                       option_error);
+  CHECK_THROWS_WITH_AS(attention_heads(12, 0),
+                       "[attention] 12 heads of queries and 0 of keys and values: the latter must divide the "
+                       "former: make them 1",
+                       option_error);
+  CHECK_THROWS_WITH_AS(attention_heads(4, 8),
+                       "[attention] 4 heads of queries and 8 of keys and values: the latter must divide the "
+                       "former: make them 4",
+                       option_error);
+  CHECK_NOTHROW(attention_heads(12, 1));
+}
+
 TEST_CASE("attention: a later statement of the same run sees both results") {
   context ctx(2, oversubscribe::allowed);
   problem<float> a(sequences::from_lengths(numbers{150}), 2, 16, mask::causal);
@@ -187,8 +246,8 @@ TEST_CASE("attention: sizes that do not fit are refused with the numbers") {
   };
   CHECK_NOTHROW(forward(qkv, rows, 2, y, sums));
   CHECK_THROWS_WITH_AS(forward(qkv, rows, 5, y, sums),
-                       "[attention] qkv has 96 features for 5 heads: it needs a multiple of 3 * heads, and "
-                       "at least one head",
+                       "[attention] qkv has 96 features for 5 heads of queries and 5 of keys and values: it "
+                       "needs a multiple of 15, and at least one head",
                        shape_error);
   CHECK_THROWS_AS(forward(qkv, rows, 0, y, sums), shape_error);
   CHECK_THROWS_AS(forward(qkv, rows, -2, y, sums), shape_error);

@@ -68,7 +68,8 @@ struct bounded {
 /// probabilities and the gradients of scores are multiplied, or 0. A score functor is linear in the score, as
 /// the bounds need.
 template <class Score> struct oracle {
-  std::int64_t heads, hidden, tokens, size;
+  attention_heads heads;
+  std::int64_t hidden, tokens, size;
   double u, narrowing, smallest, rounding;
   Score const& change;
   bounded y, log_sums, dqkv;
@@ -87,23 +88,23 @@ template <class Score> struct oracle {
   }
   double gamma(std::int64_t n) const { return double(n) * u / (1 - double(n) * u); }
 
-  oracle(reference const& qkv, reference const& dy, sequences const& rows, int head_count, mask seen,
-         double unit, double unit_of_results, double smallest_result, double unit_of_factors,
+  oracle(reference const& qkv, reference const& dy, sequences const& rows, attention_heads head_count,
+         mask seen, double unit, double unit_of_results, double smallest_result, double unit_of_factors,
          Score const& score)
       : heads(head_count),
-        hidden(qkv.rows / 3),
+        hidden(dy.rows),
         tokens(qkv.cols),
-        size(hidden / heads),
+        size(hidden / heads.queries),
         u(unit),
         narrowing(unit_of_results),
         smallest(smallest_result),
         rounding(unit_of_factors),
         change(score),
         y(hidden, tokens),
-        log_sums(heads, tokens),
-        dqkv(3 * hidden, tokens) {
+        log_sums(heads.queries, tokens),
+        dqkv(qkv.rows, tokens) {
     for (double& b : dqkv.bound.values) b = std::numeric_limits<float>::min();
-    for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t h = 0; h < heads.queries; ++h)
       for (std::int64_t t = 0; t < tokens; ++t) query(qkv, dy, rows, seen, h, t);
     for (std::size_t i = 0; i < dqkv.value.values.size(); ++i)
       dqkv.bound.values[i] += smallest + narrowing * (std::abs(dqkv.value.values[i]) + dqkv.bound.values[i]);
@@ -113,7 +114,7 @@ template <class Score> struct oracle {
              std::int64_t t) {
     const std::int64_t s = rows.sequence_of(t), begin = rows.begin(s);
     const std::int64_t end = std::min(begin + rows.keys(s), seen == mask::causal ? t + 1 : tokens);
-    const std::int64_t q0 = h * size, k0 = hidden + q0, v0 = hidden + k0;
+    const std::int64_t q0 = h * size, k0 = hidden + h / heads.group() * size, v0 = k0 + heads.keys * size;
     const double scale = 1 / std::sqrt(double(size)), infinity = std::numeric_limits<double>::infinity();
     log_sums.value(h, t) = -infinity;
     if (begin >= end) return;
@@ -166,7 +167,7 @@ template <class Score> struct oracle {
       }
     }
     const double back_error = p_error + log_sums.bound(h, t);
-    const double sum_error = gamma(tokens + 8);
+    const double sum_error = gamma(heads.group() * tokens + 8);
     for (std::int64_t i = 0; i < count; ++i) {
       const double pi = p[std::size_t(i)], difference = dp[std::size_t(i)] - d;
       const double factor = scale * slopes[std::size_t(i)], ds = factor * pi * difference;
@@ -189,25 +190,26 @@ template <class Score> struct oracle {
 /// Tensors of one attention; the results hold other numbers before, in their padding zeros.
 template <class T, class Score = plain_scores> struct problem {
   sequences rows;
-  int heads;
+  attention_heads heads;
   mask seen;
   panel_matrix<T> qkv, y, dy, dqkv;
   panel_matrix<accumulator_t<T>> log_sums;
   Score score;
   feature_vector<accumulator_t<T>> dparameters;  // of a learned score functor
 
-  problem(sequences layout_of_it, int head_count, int head_size, mask seen_keys, Score change = {})
+  problem(sequences layout_of_it, attention_heads head_count, int head_size, mask seen_keys,
+          Score change = {})
       : rows(std::move(layout_of_it)),
         heads(head_count),
         seen(seen_keys),
-        qkv(3 * heads * head_size, rows.tokens()),
-        y(heads * head_size, rows.tokens()),
-        dy(heads * head_size, rows.tokens()),
-        dqkv(3 * heads * head_size, rows.tokens()),
-        log_sums(heads, rows.tokens()),
+        qkv(heads.all() * head_size, rows.tokens()),
+        y(heads.queries * head_size, rows.tokens()),
+        dy(heads.queries * head_size, rows.tokens()),
+        dqkv(heads.all() * head_size, rows.tokens()),
+        log_sums(heads.queries, rows.tokens()),
         score(std::move(change)) {
     if constexpr (learned_score_functor<Score>)
-      dparameters = feature_vector<accumulator_t<T>>(heads * score.parameters());
+      dparameters = feature_vector<accumulator_t<T>>(heads.queries * score.parameters());
     std::uint64_t seed = 1;
     for (auto* x : {&qkv, &y, &dy, &dqkv}) fill(*x, seed++);
     fill(log_sums, seed);

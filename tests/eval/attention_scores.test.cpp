@@ -24,7 +24,7 @@ using support::same_bits;
 
 /// Scores that stay within ±w: w tanh(s / w), with w = cap / (1 + |distance| / 8) and a cap for each head.
 struct capped_scores {
-  std::vector<double> caps{2, 0.7, 1.1};
+  std::vector<double> caps{2, 0.7, 1.1, 0.9};
 
   static double share(std::int64_t distance) { return 8 / (8 + std::abs(double(distance))); }
   double term(int head, std::int64_t distance) const { return caps[std::size_t(head)] * share(distance); }
@@ -47,7 +47,8 @@ TEST_CASE("attention: gradients with a score functor are those of finite differe
   context ctx(1);
   for (const mask seen : {mask::bidirectional, mask::causal}) {
     INFO("mask ", seen == mask::causal ? "causal" : "bidirectional");
-    problem<double, capped_scores> a(sequences::from_lengths(numbers{5, 70, 130}, {5, 66, 130}), 2, 3, seen);
+    problem<double, capped_scores> a(sequences::from_lengths(numbers{5, 70, 130}, {5, 66, 130}), {4, 2}, 3,
+                                     seen);
     a.dparameters[0] = 3;  // is added to
     a.compute(ctx);
     const auto loss = [&](double& value, double step) {
@@ -59,12 +60,12 @@ TEST_CASE("attention: gradients with a score functor are those of finite differe
     };
     const double step = 1e-5;
     const auto slope = [&](double& value) { return (loss(value, step) - loss(value, -step)) / (2 * step); };
-    // Third derivatives times step², and the rounding of a sum of 1230 numbers over the step.
+    // Third derivatives times step², and the rounding of a sum of 2460 numbers over the step.
     for (std::int64_t f = 0; f < a.qkv.features(); ++f)
       for (const std::int64_t t : {0, 3, 4, 5, 40, 63, 64, 70, 74, 100, 190})
         CHECK(std::abs(slope(a.qkv(f, t)) - a.dqkv(f, t)) <= 1e-7);
-    CHECK(std::abs(slope(a.score.caps[0]) - (a.dparameters[0] - 3)) <= 1e-7);
-    CHECK(std::abs(slope(a.score.caps[1]) - a.dparameters[1]) <= 1e-7);
+    for (int h = 0; h < 4; ++h)
+      CHECK(std::abs(slope(a.score.caps[std::size_t(h)]) - (a.dparameters[h] - (h == 0 ? 3 : 0))) <= 1e-7);
     CHECK(std::abs(a.dparameters[1]) > 1e-3);
   }
 }
@@ -91,12 +92,12 @@ TEST_CASE_TEMPLATE("attention: with a score functor, any number of threads gives
                    SUPPORT_ELEMENTS) {
   for (auto const& [name, rows] : layouts()) {
     INFO(name);
-    problem<T, fading_scores> one(rows, 3, 20, mask::causal);
+    problem<T, fading_scores> one(rows, {4, 2}, 20, mask::causal);
     context alone(1);
     one.compute(alone);
     for (const int threads : {2, 8}) {
       context ctx(threads, oversubscribe::allowed);
-      problem<T, fading_scores> many(rows, 3, 20, mask::causal);
+      problem<T, fading_scores> many(rows, {4, 2}, 20, mask::causal);
       many.compute(ctx);
       CHECK(same_bits(one.y, many.y));
       CHECK(same_bits(one.log_sums, many.log_sums));
@@ -107,7 +108,8 @@ TEST_CASE_TEMPLATE("attention: with a score functor, any number of threads gives
 }
 
 TEST_CASE("attention: no two tasks add to one gradient of a score functor") {
-  problem<float, fading_scores> a(sequences::from_lengths(numbers{100, 40, 64, 64, 64}), 3, 20, mask::causal);
+  problem<float, fading_scores> a(sequences::from_lengths(numbers{100, 40, 64, 64, 64}), {4, 2}, 20,
+                                  mask::causal);
   for (const int workers : {1, 2, 60}) CHECK(support::conflict({workers}, a.forward(), a.backward()) == "");
 }
 

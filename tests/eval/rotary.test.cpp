@@ -100,16 +100,18 @@ TEST_CASE("rotary: what does not fit is refused with the numbers") {
                        option_error);
   panel_matrix<float> x(36, 200), few(36, 199);
   const rotary_positions<float> positions(6, 117), others(4, 117), short_ones(6, 116);
-  const auto rotate = [](auto& qkv, int heads, auto const& by) {
+  const auto rotate = [](auto& qkv, attention_heads heads, auto const& by) {
     [[maybe_unused]] const auto s = rotary(qkv, layout(), heads, by);
   };
   CHECK_NOTHROW(rotate(x, 2, positions));
   CHECK_THROWS_WITH_AS(
       rotate(x, 2, others),
-      "[rotary] qkv has 36 features but 2 heads of q, k and v, with positions for 4 features, "
-      "need 24",
+      "[rotary] qkv has 36 features but 2 heads of queries and 2 of keys and values, with positions for 4 "
+      "features, need 24",
       shape_error);
   CHECK_THROWS_AS(rotate(x, 0, positions), shape_error);
+  CHECK_THROWS_AS(rotate(x, {2, 1}, positions), shape_error);
+  CHECK_NOTHROW(rotate(x, {4, 1}, positions));
   CHECK_THROWS_WITH_AS(rotate(few, 2, positions), "[rotary] qkv has 199 tokens but the sequences 200",
                        shape_error);
   CHECK_THROWS_WITH_AS(rotate(x, 2, short_ones),

@@ -38,6 +38,15 @@ TEST_CASE("attention: gradients of the layer are right with rotary positions") {
   support::check_layer(l, 20, t.pass());
 }
 
+TEST_CASE("attention: gradients of the layer are right where heads of queries share keys") {
+  trial t({0, 70, 83, 200}, {50, 13, 110});
+  // Four heads of queries and two of keys, of four features.
+  layer l{{32, 20, some_blocks(32, 20, 0.5, 1)}, {20, 16, some_blocks(20, 16, 0.5, 2)}, {4, 2}, mask::causal};
+  l.positions = rotary_positions<double>(4, 117);
+  support::randomise(l);
+  support::check_layer(l, 20, t.pass());
+}
+
 TEST_CASE("attention: a causal token does not depend on later ones, nor on other sequences") {
   trial t({0, 40, 83});
   const layer l = some_layer(mask::causal);

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
 
+#include <tessera/nn/alibi.hpp>
 #include <tessera/nn/gpt.hpp>
 
 namespace gpt_test {
@@ -40,17 +41,56 @@ std::vector<std::int32_t> targets_ignoring(int all_but_every) {
   return targets;
 }
 
-void check(nn::transformer_config const& config, int all_but_every) {
+template <class Model = model> void check(nn::transformer_config const& config, int all_but_every) {
   trial t(offsets);
-  model m(config, 7);
+  Model m(config, 7);
   support::randomise(m, 1, 0.3);
   const auto ids = some_ids(tokens, 37, 1), targets = targets_ignoring(all_but_every);
-  model::saved saved;
+  typename Model::saved saved;
   auto gradients = nn::zeros_like(m);
   const auto loss = [&] { return m.forward(ids, targets, saved, t.pass()); };
   static_cast<void>(loss());
   m.backward(ids, saved, gradients, t.pass());
   support::check_parameter_gradients(m, gradients, loss);
+}
+
+TEST_CASE("gpt: gradients are right with rotary positions and heads that share keys") {
+  auto config = small();
+  config.heads = 5;
+  config.key_heads = 1;
+  config.positions = nn::position_coding::rotary;
+  check(config, 1);
+}
+
+TEST_CASE("gpt: gradients are right with blocks of another kind and without a position embedding") {
+  using T = double;
+  using block = nn::transformer_block<T, block_shape<4>, nn::norm_order::pre, nn::rms_norm<T>,
+                                      nn::gated_mlp<T, block_shape<4>>,
+                                      nn::multi_head_attention<T, block_shape<4>, nn::alibi>>;
+  auto config = small();
+  config.density = 0.5;
+  config.positions = nn::position_coding::none;
+  check<nn::gpt<T, block_shape<4>, block>>(config, 1);
+}
+
+TEST_CASE("gpt: rotary positions of odd heads and keys that do not divide are refused") {
+  const auto said = [](auto change) {
+    auto config = small();
+    change(config);
+    try {
+      model(config, 1);
+    } catch (option_error const& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(said([](auto& c) {
+          c.heads = 4;
+          c.positions = nn::position_coding::rotary;
+        }) == "[transformer] heads have 5 features, of which rotary positions rotate pairs: make hidden 24");
+  CHECK(said([](auto& c) { c.heads = 5, c.key_heads = 2; }) ==
+        "[attention] 5 heads of queries and 2 of keys and values: the latter must divide the former: make "
+        "them 1 or 5");
 }
 
 /// The bits of a loss and of all gradients.

@@ -58,6 +58,21 @@ TEST_CASE("model_size: counts of a gpt are those of its containers") {
     }
 }
 
+TEST_CASE("model_size: counts follow the positions, the heads of keys and the kind of blocks") {
+  using T = double;
+  using other =
+      nn::transformer_block<T, block, nn::norm_order::pre, nn::rms_norm<T>, nn::gated_mlp<T, block>>;
+  auto config = small();
+  config.density = 0.3;
+  config.key_heads = 1;
+  for (const auto positions : {nn::position_coding::rotary, nn::position_coding::none}) {
+    config.positions = positions;
+    check_parameters(nn::gpt<T, block>(config, 1), nn::gpt<T, block>::size(config));
+    check_parameters(nn::gpt<T, block, other>(config, 1), nn::gpt<T, block, other>::size(config));
+    check_parameters(nn::encoder<T, block>(config, 1), nn::encoder<T, block>::size(config));
+  }
+}
+
 TEST_CASE("model_size: counts of an encoder are those of its containers") {
   for (const std::int64_t segments : {0, 2}) {
     auto config = small();

@@ -61,7 +61,8 @@ using block = block_shape<4>;
 using layer = gated_linear<double, block>;
 
 layer some_layer(std::uint64_t seed) {
-  return {{18, 18, support::some_blocks(18, 18, 0.5, seed)}, {18, 18, support::some_blocks(18, 18, 0.5, seed + 1)}};
+  return {{18, 18, support::some_blocks(18, 18, 0.5, seed)},
+          {18, 18, support::some_blocks(18, 18, 0.5, seed + 1)}};
 }
 
 TEST_CASE("own layer: gradients are right, alone and in all combinators") {

@@ -35,11 +35,12 @@ using gelu_gpt = nn::gpt<float, block, block_of<gelu_mlp>>;
 using post_gpt = nn::gpt<float, block, block_of<relu_mlp, nn::norm_order::post>>;
 
 TEST_CASE("architecture: the settings of all layers by name, none of a model without settings") {
-  CHECK(io::to_text(train::architecture(relu_gpt(config(2, 0.1), 1))) ==
-        R"({"block.0.order":0,"block.0.norm1.epsilon":1e-05,"block.0.attention.heads":2,)"
-        R"("block.0.attention.seen":1,"block.0.attention.score":"plain_scores",)"
-        R"("block.0.attention.rotary_base":0.0,"block.0.norm2.epsilon":1e-05,)"
-        R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
+  CHECK(
+      io::to_text(train::architecture(relu_gpt(config(2, 0.1), 1))) ==
+      R"({"block.0.order":0,"block.0.norm1.epsilon":1e-05,"block.0.attention.heads":2,"block.0.attention.key_heads":2,)"
+      R"("block.0.attention.seen":1,"block.0.attention.score":"plain_scores",)"
+      R"("block.0.attention.rotary_base":0.0,"block.0.norm2.epsilon":1e-05,)"
+      R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
   CHECK(train::architecture(toy::model<float>()) == io::json(io::json::object{}));
 }
 

@@ -9,6 +9,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/attention_heads.hpp>
 #include <tessera/eval/attention_shape.hpp>
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/engines.hpp>
@@ -34,7 +36,7 @@ template <class T, engine By, class Score> struct attention_body {
   panel_matrix<sum>* log_sums;
   operand scratch;
 
-  std::int64_t tiles() const { return shape.heads * y->panels(); }
+  std::int64_t tiles() const { return shape.heads.queries * y->panels(); }
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
@@ -50,12 +52,12 @@ template <class T, engine By, class Score> struct attention_body {
 
   void describe(tile const& t, task_description& d) const {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const std::int64_t first = head * shape.head_size(), rows = shape.head_size();
+    const std::int64_t size = shape.head_size();
     const panel_range own{panel, panel + 1}, keys = visited_panels(*shape.layout, shape.seen, panel);
-    shape.touch(d.reads, *shape.qkv, first, rows, own);
-    shape.touch(d.reads, *shape.qkv, first + shape.hidden(), rows, keys);
-    shape.touch(d.reads, *shape.qkv, first + 2 * shape.hidden(), rows, keys);
-    shape.touch(d.writes, *y, first, rows, own);
+    const auto rows = shape.rows_of(head);
+    for (const int part : {0, 1, 2})
+      shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, part == 0 ? own : keys);
+    shape.touch(d.writes, *y, head * size, size, own);
     shape.touch(d.writes, *log_sums, head, 1, own);
     d.multiplies += shape.multiplies(panel, 2);
   }
@@ -74,7 +76,7 @@ struct [[nodiscard(
   void check() const {
     shape.check("attention");
     shape.check("attention", "y", *y, shape.hidden());
-    shape.check("attention", "log_sums", *log_sums, shape.heads);
+    shape.check("attention", "log_sums", *log_sums, shape.heads.queries);
     if (static_cast<void const*>(y) == log_sums)
       throw shape_error("[attention] y and log_sums are the same tensor: give two");
   }
@@ -85,7 +87,7 @@ struct [[nodiscard(
     s.writes(all_of(*y));
     s.writes(all_of(*log_sums));
     s.reads(all_of(*shape.qkv));
-    s.tiles = int(shape.heads * y->panels());
+    s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
     with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
@@ -94,8 +96,8 @@ struct [[nodiscard(
   }
 };
 
-/// A tile is one head of a group of panels: panels outside share no sequence with it, so nobody else adds to
-/// its gradients.
+/// A tile is a head of keys and its heads of queries, of a group of panels: panels outside share no sequence
+/// with it, so nobody else adds to its gradients.
 template <class T, engine By, class Score> struct attention_backward_body {
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -104,40 +106,49 @@ template <class T, engine By, class Score> struct attention_backward_body {
   panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
   operand scratch;
-  operand dparameters;  // a row for each group, head by head; none if nobody wants it
+  operand dparameters;  // a row for each group of panels, head by head; none if nobody wants it
 
-  panel_range group(tile const& t) const {
-    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(t.index / shape.heads), 2);
+  std::int64_t panel_group(tile const& t) const { return t.index / shape.heads.keys; }
+  panel_range panels_of(tile const& t) const {
+    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(panel_group(t)), 2);
     return {bounds[0], bounds[1]};
+  }
+  range queries_of(tile const& t) const {
+    const int first = int(t.index % shape.heads.keys) * shape.heads.group();
+    return {first, first + shape.heads.group()};
   }
 
   void compute(tile const& t) const noexcept {
-    const int head = int(t.index % shape.heads), size = shape.head_size();
-    const panel_range panels = group(t);
-    const std::int64_t hidden = shape.hidden() * panel_tokens;
-    const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+    const range heads = queries_of(t);
+    const int size = shape.head_size();
+    const panel_range panels = panels_of(t);
+    const auto rows = shape.rows_of(heads.first);
     sum* const room = t.address<sum>(scratch);
     kernels::key_sums<sum> sums[2];  // dk and dv
     for (int part = 0; part < 2; ++part)
       if constexpr (std::is_same_v<T, sum>) {
-        sums[part] = {dqkv->data() + row + (1 + part) * hidden, dqkv->panel_stride(), dqkv->panels()};
+        sums[part] = {dqkv->data() + rows[std::size_t(1 + part)] * panel_tokens, dqkv->panel_stride(),
+                      dqkv->panels()};
       } else {
         const std::int64_t numbers = kernels::wide_numbers<T>(size);
         sums[part] = {room + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
                       most_panels_seen(*shape.layout, panels.first, panels.last)};
       }
-    sum* const dscore = dparameters.stride > 0
-                            ? t.address<sum>(dparameters, t.index / shape.heads) + head * shape.parameters()
-                            : nullptr;
-    std::fill_n(dscore, dscore ? shape.parameters() : 0, sum(0));
+    const auto dparameters_of = [&](int head) -> sum* {
+      if (dparameters.stride == 0) return nullptr;
+      return t.address<sum>(dparameters, panel_group(t)) + head * shape.parameters();
+    };
+    for (int head = heads.first; head < heads.last && dparameters.stride > 0; ++head)
+      std::fill_n(dparameters_of(head), shape.parameters(), sum(0));
     // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
     // sums.
     std::int64_t begun = panels.first, complete = panels.first;
     const auto complete_until = [&](std::int64_t panel) {
       for (; complete < panel; ++complete)
         for (int part = 0; part < 2; ++part)
-          simd::store_narrowed<simd::native>(sums[part].of(complete), size,
-                                             dqkv->panel(complete) + row + (1 + part) * hidden);
+          simd::store_narrowed<simd::native>(
+              sums[part].of(complete), size,
+              dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
     };
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
       const panel_range seen = panels_of_sequences(*shape.layout, panel);
@@ -145,36 +156,41 @@ template <class T, engine By, class Score> struct attention_backward_body {
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
-      // For the next head, if that does not push out of the cache what is still needed for this one.
-      kernels::rows_ahead soon;
-      if (head + 1 < shape.heads && panels.last - panels.first <= most_panels_ahead)
-        soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
-      kernels::attention_backward_panel<simd::native, T, By, Score>::run(
-          {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-           log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
-           soon, dscore});
+      for (int head = heads.first; head < heads.last; ++head) {
+        // For the next head, if that does not push out of the cache what is still needed for this one.
+        kernels::rows_ahead soon;
+        if (head + 1 < shape.heads.queries && panels.last - panels.first <= most_panels_ahead)
+          soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
+        const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+        kernels::attention_backward_panel<simd::native, T, By, Score>::run(
+            {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
+             log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
+             soon, dparameters_of(head)});
+      }
     }
     complete_until(panels.last);
   }
 
   void describe(tile const& t, task_description& d) const {
-    const panel_range panels = group(t);
-    const std::int64_t head = t.index % shape.heads, rows = shape.head_size();
-    for (std::int64_t row = head * rows; row < shape.qkv->features(); row += shape.hidden()) {
-      shape.touch(d.reads, *shape.qkv, row, rows, panels);
-      shape.touch(d.writes, *dqkv, row, rows, panels);
+    const panel_range panels = panels_of(t);
+    const range heads = queries_of(t);
+    const std::int64_t size = shape.head_size();
+    const auto rows = shape.rows_of(heads.first);
+    for (const int part : {0, 1, 2}) {
+      const std::int64_t first = rows[std::size_t(part)], features = part == 0 ? heads.size() * size : size;
+      shape.touch(d.reads, *shape.qkv, first, features, panels);
+      shape.touch(d.writes, *dqkv, first, features, panels);
     }
-    shape.touch(d.reads, *y, head * rows, rows, panels);
-    shape.touch(d.reads, *dy, head * rows, rows, panels);
-    shape.touch(d.reads, *log_sums, head, 1, panels);
+    for (auto const* x : {y, dy}) shape.touch(d.reads, *x, heads.first * size, heads.size() * size, panels);
+    shape.touch(d.reads, *log_sums, heads.first, heads.size(), panels);
     const std::int64_t bytes = shape.parameters() * std::int64_t(sizeof(sum));
     if (dparameters.stride > 0)
       d.write({dparameters.owner,
-               dparameters.at + dparameters.stride * std::size_t(t.index / shape.heads) +
-                   std::size_t(head * bytes),
-               bytes});
+               dparameters.at + dparameters.stride * std::size_t(panel_group(t)) +
+                   std::size_t(heads.first * bytes),
+               heads.size() * bytes});
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
-      d.multiplies += shape.multiplies(panel, 5);
+      d.multiplies += heads.size() * shape.multiplies(panel, 5);
   }
 };
 
@@ -194,21 +210,22 @@ struct [[nodiscard(
   void check() const {
     shape.check("attention_backward");
     shape.check("attention_backward", "y", *y, shape.hidden());
-    shape.check("attention_backward", "log_sums", *log_sums, shape.heads);
+    shape.check("attention_backward", "log_sums", *log_sums, shape.heads.queries);
     shape.check("attention_backward", "dy", *dy, shape.hidden());
     shape.check("attention_backward", "dqkv", *dqkv, shape.qkv->features());
     if (dqkv == shape.qkv)
       throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
-    if (dparameters && dparameters->size() != shape.heads * shape.parameters())
+    if (dparameters && dparameters->size() != shape.heads.queries * shape.parameters())
       throw shape_error(message("[attention_backward] dparameters has ", dparameters->size(),
-                                " numbers but should have ", shape.heads * shape.parameters(), ": ",
-                                shape.parameters(), " for each of ", shape.heads, " heads"));
+                                " numbers but should have ", shape.heads.queries * shape.parameters(), ": ",
+                                shape.parameters(), " for each of ", shape.heads.queries, " heads"));
   }
 
   void lower(plan& p) const {
     check();
     step_in_the_making s("attention backward", cut::lines);
-    s.tiles = int(shape.heads * (std::int64_t(shape.layout->panel_groups().size()) - 1));
+    const int groups = int(shape.layout->panel_groups().size()) - 1;
+    s.tiles = shape.heads.keys * groups;
     s.writes(all_of(*dqkv));
     for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
     s.reads(all_of(*log_sums));
@@ -217,7 +234,6 @@ struct [[nodiscard(
         2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
     const operand scratch = p.worker_memory(
         std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
-    const int groups = s.tiles / shape.heads;
     operand rows{};
     if (dparameters && dparameters->size() > 0) {
       const std::size_t row = std::size_t(dparameters->size()) * sizeof(sum);
@@ -236,7 +252,8 @@ struct [[nodiscard(
 
 /// y = V softmax(Kᵀ Q / √d), head by head and sequence by sequence.
 ///   qkv (3 hidden, tokens)    the features of q, then of k, then of v; of each, head h has features
-///                             h d … (h + 1) d - 1 with d = hidden / heads
+///                             h d … (h + 1) d - 1 with d = hidden / heads. Of fewer heads of keys and values
+///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
 ///   score                     changes the scores before the softmax
@@ -245,21 +262,22 @@ struct [[nodiscard(
 /// error of unit_roundoff<T>, log_sums none of it. Throws shape_error, also if heads would share lanes. All
 /// are held by reference until run.
 template <element T, score_functor Score = plain_scores>
-auto attention(panel_matrix<T> const& qkv, sequences const& layout, int heads, mask seen, panel_matrix<T>& y,
-               panel_matrix<accumulator_t<T>>& log_sums, Score const& score = eval::scores_as_they_are) {
+auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, mask seen,
+               panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
+               Score const& score = eval::scores_as_they_are) {
   const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
   statement.check();
   return statement;
 }
 
-/// dqkv (3 hidden, tokens), the gradient of a loss by qkv, from dy (hidden, tokens), its gradient by y, and
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
 /// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
 /// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
 /// Throws shape_error. All are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
                         panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
-                        sequences const& layout, int heads, mask seen, panel_matrix<T>& dqkv,
+                        sequences const& layout, attention_heads heads, mask seen, panel_matrix<T>& dqkv,
                         Score const& score = eval::scores_as_they_are,
                         feature_vector<accumulator_t<T>>* dparameters = nullptr) {
   const eval::attention_backward_statement<T, Score> statement{

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/eval/attention_heads.hpp>
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
@@ -87,12 +89,18 @@ template <class T, class Score = plain_scores> struct attention_shape {
   using sum = accumulator_t<T>;
   panel_matrix<T> const* qkv;
   sequences const* layout;
-  int heads;
+  attention_heads heads;
   mask seen;
   Score const* score;
 
-  std::int64_t hidden() const { return qkv->features() / 3; }
-  int head_size() const { return int(hidden() / heads); }
+  int head_size() const { return int(qkv->features() / heads.all()); }
+  /// Features of y.
+  std::int64_t hidden() const { return std::int64_t(heads.queries) * head_size(); }
+  /// The first features in qkv of a head of queries, and of its keys and values.
+  std::array<std::int64_t, 3> rows_of(std::int64_t head) const {
+    const std::int64_t key = heads.queries + head / heads.group(), size = head_size();
+    return {head * size, key * size, (key + heads.keys) * size};
+  }
   /// Of a learned score functor, for each head.
   std::int64_t parameters() const {
     if constexpr (learned_score_functor<Score>)
@@ -102,17 +110,19 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
 
   void check(const char* operation) const {
-    if (heads < 1 || qkv->features() == 0 || qkv->features() % (3 * std::int64_t(heads)) != 0)
-      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ", heads,
-                                " heads: it needs a multiple of 3 * heads, and at least one head"));
+    if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
+      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
+                                heads.queries, " heads of queries and ", heads.keys,
+                                " of keys and values: it needs a multiple of ", std::max(3, heads.all()),
+                                ", and at least one head"));
     if (head_size() % element_traits<T>::features_a_lane != 0)
-      throw shape_error(message("[", operation, "] ", heads, " heads of ", head_size(), " features: in ",
-                                element_traits<T>::name, " two features share a lane, so that a head needs ",
-                                "an even number"));
+      throw shape_error(message("[", operation, "] ", heads.queries, " heads of ", head_size(),
+                                " features: in ", element_traits<T>::name,
+                                " two features share a lane, so that a head needs ", "an even number"));
     if (layout->tokens() != qkv->tokens())
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
-    if constexpr (requires { score->check(heads); }) score->check(heads);
+    if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -123,10 +133,10 @@ template <class T, class Score = plain_scores> struct attention_shape {
 
   kernels::attention_operands<T, Score> operands(int head, std::int64_t panel,
                                                  kernels::lane_keys const& keys) const {
-    T const* const q = qkv->data() + std::int64_t(head) * head_size() * panel_tokens;
-    return {q + panel * qkv->panel_stride(),
-            q + hidden() * panel_tokens,
-            q + 2 * hidden() * panel_tokens,
+    const auto rows = rows_of(head);
+    return {qkv->panel(panel) + rows[0] * panel_tokens,
+            qkv->data() + rows[1] * panel_tokens,
+            qkv->data() + rows[2] * panel_tokens,
             qkv->panel_stride(),
             head_size(),
             sum(1 / std::sqrt(double(head_size()))),
@@ -135,14 +145,15 @@ template <class T, class Score = plain_scores> struct attention_shape {
             head,
             panel};
   }
-  /// A head's rows in a panel of qkv, and in the same panel of other tensors.
+  /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
   template <class... X>
   kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
     kernels::rows_ahead soon;
     soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
+    const auto rows = rows_of(head);
     const auto add = [&](panel_matrix<T> const& x) {
-      for (std::int64_t row = head * head_size(); row < x.features(); row += hidden())
-        soon.add(x.panel(panel) + row * panel_tokens);
+      for (int part = 0; part < (x.features() == qkv->features() ? 3 : 1); ++part)
+        soon.add(x.panel(panel) + rows[std::size_t(part)] * panel_tokens);
     };
     add(*qkv);
     (add(others), ...);

@@ -12,6 +12,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/range.hpp>
+#include <tessera/eval/attention_heads.hpp>
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/rotary.hpp>
@@ -120,16 +121,18 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   using statement_tag = void;
   panel_matrix<T>* qkv;
   sequences const* layout;
-  int heads;
+  attention_heads heads;
   rotary_positions<accumulator_t<T>> const* positions;
   rotation way;
 
   /// Throws shape_error.
   void check() const {
-    if (heads < 1 || qkv->features() != 3 * std::int64_t(heads) * positions->head_size())
-      throw shape_error(message("[rotary] qkv has ", qkv->features(), " features but ", heads,
-                                " heads of q, k and v, with positions for ", positions->head_size(),
-                                " features, need ", 3 * std::int64_t(heads) * positions->head_size()));
+    const std::int64_t features = std::int64_t(heads.all()) * positions->head_size();
+    if (heads.queries < 1 || qkv->features() != features)
+      throw shape_error(message("[rotary] qkv has ", qkv->features(), " features but ", heads.queries,
+                                " heads of queries and ", heads.keys,
+                                " of keys and values, with positions for ", positions->head_size(),
+                                " features, need ", features));
     if (layout->tokens() != qkv->tokens())
       throw shape_error(
           message("[rotary] qkv has ", qkv->tokens(), " tokens but the sequences ", layout->tokens()));
@@ -143,20 +146,20 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     check();
     step_in_the_making s("rotary", cut::panels);
     s.tiles = int(qkv->panels());
-    s.most_parts = 2 * heads;
+    s.most_parts = heads.queries + heads.keys;
     const operand to = s.writes(by_panel(*qkv));
     s.reads(to);
-    p.add(s, rotary_body<T>{to, layout, positions, 2 * heads, way});
+    p.add(s, rotary_body<T>{to, layout, positions, s.most_parts, way});
   }
 };
 
 }  // namespace eval
 
 /// Rotates the heads of q and k, in place, by the positions of tokens in their sequences.
-///   qkv (3 hidden, tokens)    as `attention` takes it
+///   qkv   as `attention` takes it
 /// Throws shape_error. All are held by reference until run.
 template <element T>
-auto rotary(panel_matrix<T>& qkv, sequences const& layout, int heads,
+auto rotary(panel_matrix<T>& qkv, sequences const& layout, attention_heads heads,
             rotary_positions<accumulator_t<T>> const& positions) {
   const eval::rotary_statement<T> statement{&qkv, &layout, heads, &positions, eval::rotation::forward};
   statement.check();
@@ -165,7 +168,7 @@ auto rotary(panel_matrix<T>& qkv, sequences const& layout, int heads,
 
 /// The gradient by what `rotary` made to that by what it was given, in place: rotates back.
 template <element T>
-auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, int heads,
+auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, attention_heads heads,
                      rotary_positions<accumulator_t<T>> const& positions) {
   const eval::rotary_statement<T> statement{&dqkv, &layout, heads, &positions, eval::rotation::backward};
   statement.check();

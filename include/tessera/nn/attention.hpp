@@ -17,7 +17,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
-///   x, y (features, tokens)   W₁ (3 features, features)   W₂ (features, features)
+///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d:
+///   W₁ (3 features, features) if there are as many heads of keys as of queries
 /// Tokens see those of their own sequence that are no padding, and if causal, none that follow. Where there
 /// are rotary positions, Q and K are rotated by them.
 ///   Score   changes the scores before the softmax. A learned one has its parameters in the vector `table`,
@@ -25,7 +26,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           is its own kind of gradients.
 template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
   linear<T, Block> qkv, out;
-  int heads = 1;
+  attention_heads heads = 1;
   mask seen = mask::causal;
   Score score = {};
   rotary_positions<accumulator_t<T>> positions = {};
@@ -39,7 +40,9 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   static void parts(auto& each, auto& first, auto&... others) {
     each("qkv", first.qkv, others.qkv...);
     each("out", first.out, others.out...);
-    each.setting("heads", first.heads, others.heads...);
+    each.setting("heads", first.heads.queries);
+    each.setting("key_heads", first.heads.keys);
+    each.hyperparameter(first.heads, others.heads...);
     each.setting("seen", first.seen, others.seen...);
     each.setting("score", first.score, others.score...);
     if constexpr (learned_score_functor<Score>) each("score", first.score, others.score...);
@@ -47,7 +50,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     each.hyperparameter(first.positions, others.positions...);
   }
   static model_size size(transformer_config const& of) {
-    const std::int64_t features = of.hidden, qkv = detail::product(3, features);
+    const std::int64_t features = of.hidden, qkv = of.qkv_features();
     model_size size = model_size::of<T>()
                           .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
                           .part(linear<T, Block>::size(features, features, of.density, of.bias))
@@ -62,16 +65,22 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   /// Zeros on random patterns, for layer `number` of a transformer.
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      std::uint64_t number) {
-    return {linear<T, Block>::random(3 * of.hidden, of.hidden, of.density, of.bias, seed, 4 * number),
-            linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
-            int(of.heads), seen, score_of(int(of.heads), seen)};
+    multi_head_attention made{
+        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density, of.bias, seed, 4 * number),
+        linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
+        {int(of.heads), int(of.heads_of_keys())},
+        seen,
+        score_of(int(of.heads), seen)};
+    if (of.positions == position_coding::rotary)
+      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
+    return made;
   }
   std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
 
   void resize(saved& s, std::int64_t tokens) const {
     fit(s.qkv, qkv.weight.rows(), tokens);
     fit(s.mixed, out.weight.cols(), tokens);
-    fit(s.log_sums, heads, tokens);
+    fit(s.log_sums, heads.queries, tokens);
   }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return statements(s.qkv = qkv.value(x),

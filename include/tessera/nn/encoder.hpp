@@ -110,7 +110,7 @@ struct encoder {
   explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
-    position_embedding = embedding<T>(config.context, config.hidden);
+    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segments, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
     embedding_dropout = {config.dropout, 0};
@@ -123,7 +123,8 @@ struct encoder {
   static void parts(auto& each, auto& first, auto&... others) {
     each.hyperparameter(first.config, others.config...);
     each.dense("token_embedding", first.token_embedding, others.token_embedding...);
-    each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    if (first.has_positions())
+      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
     if (first.config.segments > 0)
       each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
@@ -131,13 +132,14 @@ struct encoder {
     each("block", first.blocks, others.blocks...);
     each("head", first.head, others.head...);
   }
+  bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   of the stack, if it computes activations again
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
-        .part(embedding<T>::size(of.context, of.hidden))
+        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segments, of.hidden), of.segments > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
@@ -170,7 +172,7 @@ struct encoder {
     list_positions(p.batch, config.context, s.positions);
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
-        add_rows(s.summed, position_embedding.table, s.positions));
+        when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
     if (config.segments > 0) run(p.ctx, add_rows(s.summed, segment_embedding.table, in.segments));
     embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
@@ -194,8 +196,9 @@ struct encoder {
     panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
     panel_matrix<T>& dsummed = &dembedded == &*dx ? *dtop : *dx;
     embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
-        scatter_rows(g.position_embedding.table, dsummed, s.positions));
+    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
+          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
+        }));
     if (config.segments > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
   }
 };

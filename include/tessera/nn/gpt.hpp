@@ -48,7 +48,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
-    position_embedding = embedding<T>(config.context, config.hidden);
+    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, std::uint64_t(i)));
@@ -56,21 +56,23 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     initialise_transformer(*this, config.layers, seed);
   }
 
-  static void parts(auto& each, auto&... of) {
-    each.hyperparameter(of.config...);
-    each.dense("token_embedding", of.token_embedding...);
-    each.dense("position_embedding", of.position_embedding...);
-    each("embedding_dropout", of.embedding_dropout...);
-    each("block", of.blocks...);
-    each("final_norm", of.final_norm...);
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    if (first.has_positions())
+      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("block", first.blocks, others.blocks...);
+    each("final_norm", first.final_norm, others.final_norm...);
   }
+  bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   of the stack, if it computes activations again
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
-        .part(embedding<T>::size(of.context, of.hidden))
+        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .part(layer_norm<T>::size(of.hidden, of.bias))
         .part(cross_entropy<T>::size(of.vocabulary))
@@ -111,8 +113,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     }
     blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
     panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids),
-        scatter_rows(g.position_embedding.table, dembedded, s.positions));
+    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
+          return scatter_rows(g.position_embedding.table, dembedded, s.positions);
+        }));
   }
 
   /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
@@ -131,7 +134,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     fit(s.embedded, config.hidden, p.tokens());
     fit(s.top, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
-        add_rows(s.embedded, position_embedding.table, s.positions));
+        when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/eval/attention_heads.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// How a transformer knows the positions of tokens.
+///   learned   a vector for each position is added to the embedding (GPT-2, BERT)
+///   rotary    queries and keys are rotated (RoFormer: Su et al. 2021)
+///   none      not at all, or by a functor of the attention's scores, such as alibi
+enum class position_coding { learned, rotary, none };
 
 /// The shape of a transformer.
 struct transformer_config {
   std::int64_t layers = 4;
   std::int64_t hidden = 128;
   std::int64_t heads = 4;
+  std::int64_t key_heads = 0;     // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;     // longest sequence
   std::int64_t vocabulary = 256;  // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;  // features inside an MLP ÷ hidden
   std::int64_t segments = 0;      // kinds of sequence pieces an encoder tells apart; 0: none
+  position_coding positions = position_coding::learned;
+  double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
   double dropout = 0;
   double density = 1;  // stored blocks ÷ all blocks, in each weight matrix of the blocks
@@ -40,12 +51,22 @@ struct transformer_config {
     if (hidden % heads != 0)
       throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
                                  " heads do not divide: make it ", round_up(hidden, heads)));
+    if (key_heads != 0) static_cast<void>(attention_heads(int(heads), int(std::min(key_heads, most))));
+    if (positions == position_coding::rotary && hidden / heads % 2 != 0)
+      throw option_error(message("[transformer] heads have ", hidden / heads,
+                                 " features, of which rotary positions rotate pairs: make hidden ",
+                                 heads * round_up<std::int64_t>(hidden / heads, 2)));
+    if (!(rotary_base > 0))
+      throw option_error(message("[transformer] rotary_base is ", rotary_base, ": it must be positive"));
     if (!(dropout >= 0 && dropout < 1))
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
   }
 
+  std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
+  /// Of queries, keys and values.
+  std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
   std::int64_t inner() const { return detail::product(feed_forward, hidden); }
 };
 
