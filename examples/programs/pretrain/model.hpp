@@ -31,7 +31,8 @@ namespace train = tessera::train;
 struct model_description {
   nn::transformer_config shape;
   std::string precision = "float";
-  int block = 16;  ///< rows and columns of a block
+  int block = 16;    ///< rows and columns of a block
+  int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
 };
 

@@ -20,7 +20,9 @@ namespace pretrain {
 template <class Element, class Block> class model_of final : public model {
  public:
   model_of(model_description const& what, tessera::context& ctx)
-      : ctx_(ctx), seed_(what.seed), network_(what.shape, what.seed) {}
+      : ctx_(ctx), seed_(what.seed), network_(what.shape, what.seed) {
+    network_.blocks.segments = what.segments;
+  }
 
   void load(train::checkpoint const& from) override { from.load(network_); }
 

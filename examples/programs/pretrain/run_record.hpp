@@ -49,6 +49,7 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.shape.density = v.density;
   what.precision = s.precision;
   what.block = v.block;
+  what.segments = s.recompute;
   what.seed = s.seed;
   return what;
 }

@@ -46,7 +46,7 @@ struct settings {
 
   std::string out = "runs", name;
   int eval_every = 0, checkpoint_every = 0, keep = 2;
-  int threads = 0;
+  int threads = 0, recompute = 0;
   bool quiet = false;
 
   std::string config, resume;
@@ -104,6 +104,11 @@ inline option_table<settings> const& settings_table() {
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
+        {"recompute", &s::recompute, "[0, 1000]",
+         "segments of layers that keep their input alone, from which the backward pass computes the rest "
+         "again: less memory, the same results; the square root of --layers is usual, --layers saves most; "
+         "0: keep all",
+         session},
         {"eval-every", &s::eval_every, "[0, 2e9]", "steps between evaluations; 0: twelve in a run"},
         {"checkpoint-every", &s::checkpoint_every, "[0, 2e9]",
          "steps between checkpoints, besides those after the best evaluations; 0: five in a run", session},
@@ -162,6 +167,9 @@ inline void check(settings const& s, int available_threads) {
            message(s.hidden, " is not a multiple of ", s.heads, " heads and blocks of ", block, "; ",
                    below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
   }
+  if (s.recompute > s.layers)
+    refuse("--recompute",
+           message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
   // The policy of magnitudes never replaces more than are absent.
   if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 && s.policy != "magnitude" &&
       s.prune_share * s.density > 1 - s.density)

@@ -18,7 +18,7 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
 tessera::nn::model_size size_of(model_description const& what) {
   return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
     return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-      return tessera::nn::gpt<Element, Block>::size(what.shape);
+      return tessera::nn::gpt<Element, Block>::size(what.shape, what.segments);
     });
   });
 }
