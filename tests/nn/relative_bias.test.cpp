@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <support/allocations.hpp>
 #include <support/gradient_check.hpp>
 #include <support/types.hpp>
 
@@ -106,6 +107,25 @@ TEST_CASE_TEMPLATE("relative_bias: the gradient has the same bits for any number
     else
       CHECK(std::equal(g.score.table.begin(), g.score.table.end(), expected.table.begin()));  // none is zero
   }
+}
+
+TEST_CASE("relative_bias: a layer with rotary positions too allocates nothing after the first step") {
+  trial t;
+  auto l = some_layer<double>(mask::causal);
+  l.positions = rotary_positions<double>(10, 70);
+  support::randomise(l);
+  auto g = nn::zeros_like(l);
+  panel_matrix<double> x(20, 83), y = x;
+  support::fill(x, 1);
+  layer<double>::saved saved;
+  const auto step = [&] {
+    const long before = support::allocations();
+    l.forward(x, y, saved, t.pass());
+    l.backward(x, saved, y, nullptr, g, t.pass());
+    return support::allocations() - before;
+  };
+  CHECK(step() > 0);
+  CHECK(step() == 0);
 }
 
 TEST_CASE("relative_bias: checkpoints and optimizers meet the biases as a vector") {

@@ -17,13 +17,10 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
-///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d:
-///   W₁ (3 features, features) if there are as many heads of keys as of queries
+///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
+///   Score   changes the scores before the softmax; a learned one has its parameters in a vector `table`
 /// Tokens see those of their own sequence that are no padding, and if causal, none that follow. Where there
 /// are rotary positions, Q and K are rotated by them.
-///   Score   changes the scores before the softmax. A learned one has its parameters in the vector `table`,
-///   and
-///           is its own kind of gradients.
 template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
   linear<T, Block> qkv, out;
   attention_heads heads = 1;
