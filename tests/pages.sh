@@ -4,7 +4,7 @@
 #   ```cpp          statements; those of a page follow each other in one function
 #   ```             the lines that the program prints, all of them
 # usage: pages.sh SOURCE_DIR PAGE COMPILER FLAGS…
-set -eu
+set -euo pipefail
 page=$1/$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
