@@ -10,8 +10,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The stored blocks of a matrix (rows, cols). Blocks may overhang its last row and column: values there are
-/// always zero, and cleared after a kernel that has written them.
+/// The stored blocks of a matrix (rows, cols). Blocks may overhang the last row and the last column:
+/// overhanging values are always zero, and are cleared after a kernel that writes them.
 struct block_grid {
   block_index index{};
   std::int64_t rows = 0, cols = 0;
@@ -19,14 +19,15 @@ struct block_grid {
 
   bool overhangs() const { return rows % block_rows != 0 || cols % block_cols != 0; }
 
-  /// Clears overhanging values in the blocks of some lines and block columns; `values` are the matrix's.
+  /// Clears overhanging values in the blocks of some lines and block columns; `values` begins at slot 0.
   template <class T> void clear_overhang(T* values, range lines, range columns) const noexcept {
     if (!overhangs()) return;
     for (int line = lines.first; line < lines.last; ++line)
       clear_line(values, line, columns, 0, index.blocks() * elements());
   }
 
-  /// Clears overhanging values among `count` values, of which `values` points to the one numbered `first`.
+  /// Clears overhanging values among values first … first + count - 1 of the matrix; `values` points to the
+  /// first.
   template <class T> void clear_overhang(T* values, std::int64_t first, std::int64_t count) const noexcept {
     if (!overhangs()) return;
     const std::int64_t end = first + count;
@@ -38,7 +39,7 @@ struct block_grid {
  private:
   std::int64_t elements() const { return std::int64_t(block_rows) * block_cols; }
 
-  /// In the blocks of a line that have one of the values.
+  /// Clears the blocks of one line that contain any of values first … first + count - 1.
   template <class T>
   void clear_line(T* values, int line, range columns, std::int64_t first, std::int64_t count) const {
     const int last_row = int((rows - 1) / block_rows), last_col = int((cols - 1) / block_cols);
@@ -46,7 +47,7 @@ struct block_grid {
     const block_line blocks = index.line(line);
     const std::int64_t before = first / elements() - blocks.first,
                        behind = ceil_div(first + count, elements()) - blocks.first;
-    // Else only the last block of a line can overhang.
+    // In the other lines only the last block can overhang.
     const int begin = int(std::max<std::int64_t>(before, whole_line ? 0 : std::max(0, blocks.count - 1))),
               end = int(std::min<std::int64_t>(behind, blocks.count));
     for (int b = begin; b < end; ++b)

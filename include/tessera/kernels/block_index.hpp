@@ -16,17 +16,18 @@ struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
   std::int64_t first;         // blocks stored by the lines before this one
-  std::int32_t const* slots;  // of Wᵀ, see slot; else null
+  std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
   std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
-  /// Where block b of a line of Wᵀ stands in W.
+  /// The slot in W of block b of a line of Wᵀ.
   std::int64_t slot(int b) const { return slots[b] + slot_offset; }
 };
 
-/// Which blocks a matrix stores, line by line. Lines of W are its block rows. Lines of Wᵀ are the block
-/// columns of W, whose blocks have slots in W; a line's `columns` are then block rows of W. Whether a matrix
-/// is dense is asked here and nowhere else: its index has one line, which stands for all.
+/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
+/// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
+/// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
+/// for all.
 class block_index {
  public:
   block_index() = default;
@@ -35,8 +36,8 @@ class block_index {
                                       std::int32_t const* columns, std::int32_t const* slots = nullptr) {
     return {lines, width, starts, columns, slots};
   }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. Slots are those of line 0; block b of line i
-  /// stands i blocks further.
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots` are the slots of line 0; block b of
+  /// line i has slot slots[b] + i.
   static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
                                      std::int32_t const* slots = nullptr) {
     return {lines, width, nullptr, columns, slots};
@@ -66,8 +67,8 @@ class block_index {
         high = middle;
     return low;
   }
-  /// The lines that fall to a part: whole groups of `together` lines, with about as many blocks in each part.
-  /// A line by itself counts as one block more.
+  /// The lines of a part: whole groups of `together` lines. All parts have about equal work, where a line
+  /// counts as one block more than it stores.
   range lines_of_part(int part, int parts, int together = 1) const {
     const int groups = ceil_div(lines_, together);
     const auto line_of_group = [&](int group) { return std::min(lines_, group * together); };
@@ -84,9 +85,9 @@ class block_index {
     };
     return {first_of(part), first_of(part + 1)};
   }
-  /// Whether some block is absent: single elements have a product of their own for such a matrix.
+  /// Whether some block is absent: single elements are then multiplied by ordered_product.
   bool is_sparse() const { return starts_ != nullptr; }
-  /// The same blocks of Wᵀ, once they have been brought into the order of its lines.
+  /// The index of Wᵀ for a copy of its blocks in the order of its lines.
   block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
 
  private:

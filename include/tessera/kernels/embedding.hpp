@@ -11,24 +11,24 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-// Moves between the rows of a dense table in blocks and the tokens of panels. Lines are block columns of the
-// table: `Block::cols` features of the panel, so that what a column touches of both fits the L1. Rows of the
-// table lie across a panel: as many tokens and features as a register has lanes are transposed in registers,
-// what is left is moved number by number.
+// Copies rows of a dense table, stored in blocks, to tokens of panels and back. The loops go by block columns
+// of the table, which are `Block::cols` features of a panel, so that the touched parts of both fit the L1. A
+// row of the table is a column of the panel: squares of `lanes` tokens × `lanes` features are transposed in
+// registers, and the remainder moves number by number.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 template <class Arch, class T, class Block> struct embedding {
   using sum = accumulator_t<T>;
 
-  /// Features column · Block::cols … of row `id` of a table.
+  /// Address of row `id` of a table at block column `column`.
   template <class Value>
   static Value* row(Value* table, std::int64_t block_cols, std::int64_t column, int id) {
     return table + ((id / Block::rows) * block_cols + column) * Block::elements +
            id % Block::rows * Block::cols;
   }
 
-  /// y(:, t) = row ids[t] of the table, or y(:, t) += it, for the tokens of a panel and block columns [first,
+  /// y(:, t) = table(ids[t], :), or += if `accumulates`, for the tokens of a panel and block columns [first,
   /// last).
   template <class Value>
   static void gather(Value const* table, std::int64_t block_cols, std::int32_t const* ids, int tokens,
@@ -58,7 +58,7 @@ template <class Arch, class T, class Block> struct embedding {
     }
   }
 
-  /// Row ids[t] of the table += y(:, t), in the order of the tokens of a panel, in one block column.
+  /// table(ids[t], :) += y(:, t), for the tokens of a panel in ascending order, in one block column.
   static void scatter(sum* table, std::int64_t block_cols, std::int32_t const* ids, int tokens, T const* y,
                       std::int64_t features, std::int64_t column) noexcept {
     const std::int64_t feature = column * Block::cols;
@@ -85,12 +85,12 @@ template <class Arch, class T, class Block> struct embedding {
   static constexpr int lanes = simd::lanes<sum, Arch>, share = element_traits<T>::features_a_lane;
   static constexpr bool in_tiles = Block::cols % lanes == 0;
 
-  /// A register for each of `lanes` features, or tokens.
+  /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
   struct tile {
     simd::reg<sum, Arch> r[lanes];
   };
 
-  /// So many features of so many tokens of a panel.
+  /// Loads the square at (feature, token) of a panel.
   TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
     tile all;
     unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -99,7 +99,7 @@ template <class Arch, class T, class Block> struct embedding {
     return all;
   }
 
-  /// Features f … of each row to features `feature` … of so many tokens.
+  /// Copies features f … f + lanes - 1 of `lanes` rows to the square at (feature, token) of a panel.
   template <class Value>
   TESSERA_INLINE static void gather_tile(Value const* const (&from)[lanes], int f, bool accumulates, T* y,
                                          std::int64_t feature, int token) {
@@ -119,8 +119,8 @@ template <class Arch, class T, class Block> struct embedding {
     });
   }
 
-  /// Calls visit(f, y(feature + f, t)) for the `height` features of a column: lane by lane if it begins with
-  /// one.
+  /// Calls visit(f, y(feature + f, t)) for the `height` features of a block column: lane by lane if the
+  /// column begins at a lane.
   template <class Value, class Visit>
   TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
                                               Visit&& visit) {
@@ -133,7 +133,7 @@ template <class Arch, class T, class Block> struct embedding {
   }
 };
 
-/// The tokens at some positions of an activation, brought together in another: features [first, last).
+/// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
 ///   stride   elements from one panel of x to the next
 template <class T>
 void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* positions, int tokens, T* y,
@@ -145,8 +145,8 @@ void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* position
   }
 }
 
-/// The reverse for one panel of x, which holds `tokens` tokens from number `begin` on: zero at all but the
-/// ascending positions.
+/// Reverse of gather_tokens, for one panel of x that holds tokens begin … begin + tokens - 1: x(:,
+/// positions[i]) = y(:, i), and zero at all other tokens. Positions ascend.
 ///   stride   elements from one panel of y to the next
 template <class T>
 void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positions, std::int64_t count,

@@ -19,17 +19,17 @@ template <engine Which, class E, class Arch>
 inline constexpr bool has_engine = Which == engine::fma || (element_traits<E>::features_a_lane > 1 &&
                                                             simd::multiplies<simd::stored_lane<E>, Arch>);
 
-/// What an engine multiplies where elements E are stored: these, or what they become when they are widened.
+/// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
 using factor_of =
     std::conditional_t<Which == engine::pairs && has_engine<engine::pairs, E, Arch>, E, accumulator_t<E>>;
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
-/// i and registers First … Last - 1. Registers of the right are loaded first and kept, of the left there is
-/// one at a time.
-///   Lane       what an engine multiplies: a number, or a pair of its factor
-///   left(i)    a register that holds what row i is multiplied by
-///   right(j)   register j of the right
+/// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
+/// operand takes one register at a time.
+///   Lane       one factor, or a pair of narrow factors
+///   left(i)    the register that multiplies row i
+///   right(j)   register j of the right operand
 template <class Lane, class Arch, int First, int Last, int Rows, int Registers, class Sum, class Left,
           class Right>
 TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
@@ -50,7 +50,7 @@ TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left c
   });
 }
 
-/// The same for all registers.
+/// multiply_some_registers for all registers.
 template <class Lane, class Arch, int Rows, int Registers, class Sum, class Left, class Right>
 TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
   multiply_some_registers<Lane, Arch, 0, Registers>(sums, left, right);

@@ -28,7 +28,7 @@ template <class Arch, element E, class Tree> struct map {
   /// y = tree, for features [first, last) of the panel that begins with token number `first_token`.
   static void run_panel(Tree tree, E* y, std::int64_t first, std::int64_t last, int tokens,
                         std::int64_t first_token) noexcept {
-    // Of a known number of tokens the loop over registers is unrolled, where that is little code.
+    // A constant number of tokens unrolls the loop over registers; worthwhile if the tree is little code.
     if (!Tree::costly && tokens == panel_tokens)
       run_features(tree, y, first, last, std::integral_constant<int, panel_tokens>(), first_token);
     else
@@ -42,7 +42,7 @@ template <class Arch, element E, class Tree> struct map {
     });
   }
 
-  /// y = tree, for `count` values that stand one after the other, from number `first` on.
+  /// y = tree, for `count` consecutive values from number `first` on.
   static void run_values(Tree tree, E* y, std::int64_t count, std::int64_t first) noexcept {
     for (std::int64_t i = 0; i < count; i += lanes) {
       const batch all = value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
@@ -81,7 +81,7 @@ template <class Arch, element E, class Tree> struct map {
     return live < lanes ? simd::first_lanes(all, live) : all;
   }
 
-  /// Those that share a lane side by side; the first one begins a lane.
+  /// Computes features that share a lane side by side; feature `first` begins a lane.
   TESSERA_INLINE static void run_features(Tree const& tree, E* y, std::int64_t first, std::int64_t last,
                                           auto tokens, std::int64_t first_token) {
     constexpr int share = element_traits<E>::features_a_lane;

@@ -19,7 +19,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What the weights, the activation and the result are made of. Sums are kept in the accumulator of all
+/// The element types of weights, activation and result. Sums have the accumulator type, which is one for all
 /// three.
 template <element W, element X, element Y, engine By = engine::fma> struct product_types {
   static constexpr engine by = By;
@@ -37,9 +37,9 @@ template <class Types, class Tree> struct product_arguments {
   typename Types::result* y;            // the panel of the result
   int first_line, last_line;
   std::int64_t rows;      // features of y
-  std::int64_t depth;     // features of x, stored: a multiple of the granule
+  std::int64_t depth;     // stored features of x: a multiple of the granule
   int tokens;             // of this panel, 1 … 64
-  std::byte const* next;  // what the next panel will read, to be fetched ahead, or null
+  std::byte const* next;  // data of the next panel, to be prefetched, or null
   std::size_t next_bytes;
   Tree tree;
   std::int64_t first_token;           // number of the panel's first token in the batch
@@ -57,8 +57,8 @@ TESSERA_INLINE Batch finished(product_arguments<Types, Tree> const& a, Batch sum
   return value;
 }
 
-/// Finishes the features of one lane and stores them at `to`, where they stand in the panel: `sums` are a
-/// register of each. The last feature may be alone.
+/// Applies the tree to the features that share a lane and stores them at `to`. `sums` are a register for each
+/// feature; the last feature of y may be `alone` in its lane.
 template <bool Partial, class Types, class Tree, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
                                 std::int64_t feature, int token, typename Types::result* to, bool alone) {
@@ -70,7 +70,7 @@ TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch c
   store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
 }
 
-/// The same for any feature, wherever it stands.
+/// finish_lane at the address of (feature, token) in y.
 template <bool Partial, class Types, class Tree, class Batch>
 TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
                                 std::int64_t feature, int token) {
@@ -78,9 +78,9 @@ TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch c
                        feature + 1 == a.rows);
 }
 
-/// The kernel. A tile of R rows and C registers of tokens stays in registers while the blocks of a line pass
-/// by; meanwhile those of the next line are fetched. A deep x is walked in chunks of features, so that what
-/// is used and what is fetched ahead of it fit the caches; sums are carried from chunk to chunk.
+/// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
+/// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
+/// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
 template <class Arch, class Types, class Shape, class Tree> struct product_panel {
   using W = typename Types::weight;
   using X = typename Types::activation;
@@ -95,25 +95,25 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int block_depth = Shape::cols;
   static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
   static constexpr int registers = sizes::registers;
-  /// What the engine multiplies: lanes as they are stored, if W and x have the same and no block begins
-  /// within one, or else accumulators.
+  /// The engine multiplies lanes as they are stored if W and x have one element type and every block begins
+  /// at a lane. Otherwise it multiplies accumulators.
   static constexpr bool in_lanes =
       std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
   using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
   static constexpr bool widens_x = !std::is_same_v<X, factor>;
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
-  /// Features of x that are multiplied at once.
+  /// Features of x in one lane of the engine.
   static constexpr int together = element_traits<factor>::features_a_lane;
-  /// Features of y that are stored at once.
+  /// Features of y in one lane.
   static constexpr int stored_together = element_traits<Y>::features_a_lane;
-  /// Lines that share a lane of y: they are finished when all sums are there, by one thread.
+  /// Whether several lines share a lane of y: one thread stores them, after the last of their sums.
   static constexpr bool shares_lanes = line_rows % stored_together != 0;
   static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
   static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
 
-  /// Bytes of product_arguments::sums: those of one line or of all, and how far each line has been walked;
-  /// behind them, if x must be widened, a chunk of it.
+  /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
+  /// the widened chunk of x, if x must be widened.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
     const std::int64_t blocks =
         ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
@@ -121,12 +121,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
            (widens_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
   }
 
-  /// One if the panel fits the caches, else as many as keep in the L2 what is used and what is fetched, and
-  /// in the L1 what a line uses, where it passes over it several times, or most of the panel, where lines use
-  /// most of it.
+  /// The number of chunks of a panel: the smallest that meets every condition.
+  ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
+  ///   several register blocks a line               a line's part of a chunk fits the L1
+  ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
   static int chunks(block_index const& index, std::int64_t depth) {
     const std::int64_t panel = depth * feature_bytes;
-    std::int64_t kept = 0;  // in the L1
+    std::int64_t kept = 0;  // bytes of x that should pass through the L1
     if (index.lines() > 0) {
       const std::int64_t used = index.blocks() / index.lines() * block_depth;
       if (line_rows > rows)
@@ -196,26 +197,26 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
  private:
   struct chunk {
-    std::int32_t const *column, *end;  // of the blocks of a line from this chunk on
-    W const* weights;                  // of the first of them
-    std::int64_t ahead;                // blocks from one to that fetched meanwhile
-    std::int32_t limit;                // block column or row where the chunk ends
-    bool begins, ends;                 // the sums
-    bool fetches;                      // the weights of the next line
-    factor const* x;                   // from this feature on
+    std::int32_t const *column, *end;  // block columns of the line from this chunk on
+    W const* weights;                  // of the block at `column`
+    std::int64_t ahead;                // distance to the prefetched weights, in blocks
+    std::int32_t limit;                // block column of the line where the chunk ends
+    bool begins, ends;                 // whether it is the first, the last chunk
+    bool fetches;                      // whether weights of the next line are prefetched
+    factor const* x;                   // at first_feature
     std::int64_t first_feature;
   };
 
   static constexpr int stored_x = element_traits<X>::features_a_lane;
 
-  /// Where in product_arguments::sums the chunk of x begins.
+  /// Offset in product_arguments::sums of the widened chunk of x, in bytes.
   static std::size_t room_at(block_index const& index, std::int64_t depth) {
     constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
     if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
     return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
   }
 
-  /// The features of a chunk from `first` on, one by one.
+  /// Widens the features of a chunk, which begins at feature `first`.
   [[gnu::noinline]] static void widen(arguments const& a, std::int64_t first, chunk& now) {
     T* const room = a.sums + room_at(a.index, a.depth) / sizeof(T);
     const std::int64_t begin = first / stored_x * stored_x;
@@ -225,26 +226,28 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     now.first_feature = begin;
   }
 
-  /// The fetching of `next`: its share at each tile of a block, no line twice, as that takes time too, and of
-  /// a panel that fits the caches only in the second half, as it takes their room.
+  /// Prefetches the next panel in equal shares, one for each register block and block of W, and no cache line
+  /// twice. If the panel is one chunk, only the second half of the work prefetches: this panel still needs
+  /// the caches in the first.
   struct ahead {
     static constexpr int fraction = 20;
     std::byte const* next;
-    std::int64_t due, step;  // cache lines, in 2^-fraction; before the first one is due nothing is fetched
+    std::int64_t due, step;  // in 2^-fraction cache lines; none is prefetched until due > 0
 
     TESSERA_INLINE void fetch() {
       for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
         simd::prefetch<2>(next);
         next += 64;
-        asm("" : "+r"(due));  // or the compiler divides, to know how often
+        asm("" : "+r"(due));  // or the compiler divides to count the iterations
       }
     }
   };
 
-  /// Steps along the depth for which sums are worth carrying from chunk to chunk.
+  /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
   static constexpr int fewest_steps = 48;
 
-  /// The fetching is spread evenly over the tiles: in all at most as much as they read themselves.
+  /// Spreads the prefetches evenly over the register blocks, but prefetches no more bytes than these read of
+  /// x.
   static ahead fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
@@ -256,7 +259,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
   }
 
-  /// compute_line for one register of tokens. A call, so that the compiler has more registers for the others.
+  /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
+  /// other tokens.
   [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
                                                                    chunk const& now, T* sums, ahead& next) {
     return compute_line<1>(a, line, token, now, sums, next);
@@ -283,7 +287,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
                                                          chunk const& now, T* sums, ahead& next) {
-    reg acc[rows][C];
+    reg acc[rows][C];  // (rows of W, registers of tokens)
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -321,7 +325,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     return column;
   }
 
-  /// The rows of a block that a tile reads.
+  /// Prefetches the rows of a block that one register block reads.
   TESSERA_INLINE static void fetch_rows(W const* w) {
     unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
       simd::prefetch<1>(reinterpret_cast<std::byte const*>(w) + l * 64);
@@ -331,8 +335,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   template <int C>
   TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, factor const* x, int depth) {
     using lane = simd::stored_lane<factor>;
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in three quarters of
-    // the time.
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
     for (int k = 0; k < depth; k += together, w += together, x += together * panel_tokens) {
       multiply_registers<lane, Arch>(
           acc, [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
@@ -340,7 +343,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     }
   }
 
-  /// Of one row, in all lanes.
+  /// The weight of one row, broadcast to all lanes.
   TESSERA_INLINE static simd::reg<simd::stored_lane<factor>, Arch> weight_of(W const* w) {
     if constexpr (std::is_same_v<W, factor>)
       return simd::broadcast_lane<Arch>(w);
@@ -348,8 +351,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       return simd::broadcast_value<Arch>(*w).data;
   }
 
-  /// A costly op would push the accumulators out of their registers: it runs over rows that are still in the
-  /// L1.
+  /// Applies the tree to sums that are still in the L1: a costly op in the register loop would spill
+  /// accumulators.
   template <int C>
   [[gnu::noinline]] static void finish_rows(arguments const& a, T const* sums, std::int64_t first, int count,
                                             int token) {

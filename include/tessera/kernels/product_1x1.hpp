@@ -19,35 +19,35 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The nonzeros of a sparse W or Wᵀ of single elements, copied once for a run into the order in which
-/// ordered_product takes them: by groups of lines, in a group by chunks of features.
+/// The stored elements of a sparse W or Wᵀ in blocks of 1x1, copied once for a run into the order in which
+/// ordered_product reads them: by groups of lines, in a group by chunks of features.
 template <class T> struct nonzeros {
   static constexpr int group = 64;                                                 // lines
   static constexpr int most_features = std::numeric_limits<std::uint16_t>::max();  // of a chunk
-  static constexpr std::int64_t fewest_a_piece = 5;  // on average: else x is read from the L2 instead
+  static constexpr std::int64_t fewest_a_piece = 5;  // on average; if fewer, x is read from the L2
 
-  /// Those of one line in one chunk. Within a group and chunk they stand by their length, so that the branch
-  /// at the end of a piece is foreseen.
+  /// The nonzeros of one line in one chunk. The pieces of a window are sorted by length, so that the branch
+  /// at the end of a piece is predicted.
   struct piece {
-    std::uint16_t line, count;  // line of the group
+    std::uint16_t line, count;  // line within the group
   };
-  /// Those of one group and chunk.
+  /// The pieces of one group in one chunk.
   struct window {
     piece const* pieces;
     T const* values;
-    std::uint16_t const* features;  // within the chunk
+    std::uint16_t const* features;  // of each nonzero, within the chunk
     int lines;
   };
 
   int lines, chunk, chunks;  // a chunk is this many features
   std::int64_t stored;
-  std::int32_t* starts = nullptr;  // of the windows in values and features
+  std::int32_t* starts = nullptr;  // first nonzero of each window (groups, chunks)
   piece* pieces = nullptr;
   T* values = nullptr;
   std::uint16_t* features = nullptr;
 
-  /// Those of a matrix, at `memory`; in chunks of at most `most` features if that leaves pieces long enough.
-  /// Without memory they can only say how many bytes they take.
+  /// The nonzeros of a matrix, at `memory`; in chunks of at most `most` features if pieces stay long enough
+  /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
       : lines(index.lines()), stored(index.blocks()) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
@@ -66,7 +66,7 @@ template <class T> struct nonzeros {
            std::size_t(stored) * sizeof(std::uint16_t);
   }
 
-  /// Of the group that begins with this line.
+  /// The window of chunk c in the group that begins with `line`.
   window at(int line, int c) const {
     const int count = std::min(group, lines - line);
     const std::int32_t start = starts[std::int64_t(line / group) * chunks + c];
@@ -74,14 +74,16 @@ template <class T> struct nonzeros {
             count};
   }
 
-  /// Copies those of a group: once along the lines to fetch and to count, then chunk by chunk.
+  /// Copies the nonzeros of a group: a pass along the lines prefetches and counts, then chunk by chunk is
+  /// copied.
   template <class W> void order(block_index const& index, W const* weights, int first_line) const noexcept {
     const int count = std::min(group, lines - first_line);
     piece* const all = pieces + std::int64_t(first_line) * chunks;
-    const block_line all_lines = index.line(first_line);  // those of the group stand behind each other
+    const block_line all_lines =
+        index.line(first_line);  // its pointers serve the group: lines are consecutive
     const auto first_block = std::int32_t(all_lines.first);
     const auto all_blocks = std::int32_t(index.blocks(first_line, first_line + count));
-    std::int32_t from[group];  // within the group
+    std::int32_t from[group];  // next nonzero of each line, counted within the group
     for (int l = 0; l < count; ++l) {
       const block_line line = index.line(first_line + l);
       from[l] = std::int32_t(line.first) - first_block;
@@ -100,7 +102,7 @@ template <class T> struct nonzeros {
       sort(here, count);
       for (int i = 0; i < count; ++i) {
         std::int32_t& first = from[here[i].line];
-        // Whole steps may reach beyond a piece, where the next one is written later.
+        // Whole steps may write beyond a piece: the next piece is written over the excess.
         const int length = here[i].count, whole = round_up(length, step);
         if (std::max(first, to) + whole <= all_blocks)
           for (int k = 0; k < whole; k += step) copy<step>(all_lines, weights, first + k, to + k, c * chunk);
@@ -113,13 +115,13 @@ template <class T> struct nonzeros {
   }
 
  private:
-  static constexpr int step = 16;  // a cache line of the index
+  static constexpr int step = 16;  // columns in a cache line of the index
 
   std::int64_t groups() const { return ceil_div(lines, group); }
   std::size_t value_bytes() const { return round_up<std::size_t>(std::size_t(stored) * sizeof(T), 64); }
 
-  /// Asks for the index and the weights of a line: chunk by chunk it will be used in small pieces. Inlined,
-  /// or GCC would find it without effect and leave it out.
+  /// Prefetches the index and the weights of a line, which are later read in small pieces. Inlined, because
+  /// GCC drops a call that has no effect.
   template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
     for (int first = 0; first < line.count; first += step) {
       simd::prefetch<2>(line.columns + first);
@@ -131,7 +133,8 @@ template <class T> struct nonzeros {
     }
   }
 
-  /// The first block of a line whose column reaches a limit. A loop without a branch to mispredict.
+  /// The first block of a line whose column is at least `limit`: a binary search without branches to
+  /// mispredict.
   static int first_from(std::int32_t limit, block_line const& line) {
     int first = 0;
     for (int count = line.count; count > 0;) {
@@ -142,7 +145,8 @@ template <class T> struct nonzeros {
     return first;
   }
 
-  /// Elements from number `from` to number `to`, both counted from the first one of some lines.
+  /// Copies Count nonzeros from number `from` in the matrix to number `to` in the new order, both counted
+  /// within the group.
   template <int Count, class W>
   TESSERA_INLINE void copy(block_line const& lines_of, W const* weights, std::int32_t from, std::int32_t to,
                            std::int32_t first_feature) const {
@@ -159,7 +163,7 @@ template <class T> struct nonzeros {
   }
 
   static void sort(piece* to, int count) {
-    constexpr int classes = 128;  // the longest pieces share one
+    constexpr int classes = 128;  // of length; the longest pieces share one
     piece from[group];
     std::copy_n(to, count, from);
     std::int32_t place[classes + 1] = {};
@@ -180,7 +184,8 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   static constexpr int registers = 4;
   static constexpr int share = element_traits<X>::features_a_lane;
 
-  /// Adds the chunk to the sums of all lines; finish(sums, line, register, total) gets them.
+  /// Adds the chunk's products to the sums of all lines and calls finish(sums, line, register, total) for
+  /// each.
   template <bool First, class Finish>
   TESSERA_INLINE static void walk(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
                                   int token, Finish const& finish) {
@@ -207,7 +212,8 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
                 [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
   }
 
-  /// Elements of product_arguments::sums behind those of the lines: a chunk of x that must be widened.
+  /// Elements of product_arguments::sums behind the sums of the lines: the widened chunk of x, if x is
+  /// narrow.
   static std::int64_t room(nonzeros<T> const& w) {
     return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk + 2 * (share - 1)) * panel_tokens;
   }
@@ -217,7 +223,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
     std::byte const *at, *end;
   };
 
-  /// Some tokens of the features of a chunk as sums are kept.
+  /// The features of a chunk for some tokens, widened to the accumulator.
   [[gnu::noinline]] static T const* widened(product_arguments<Types, Tree> const& a, nonzeros<T> const& w,
                                             std::int64_t first, int token) {
     T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
@@ -237,7 +243,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
         next.at += 64;
       }
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
-      reg acc[2][1][registers];
+      reg acc[2][1][registers];  // (sets, one row, registers of tokens)
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         acc[0][0][r] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
         acc[1][0][r] = simd::zero<Arch, T>();
@@ -249,7 +255,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
     }
   }
 
-  /// In pairs with an accumulator set each, since one set waits for its own latency.
+  /// Nonzeros alternate between two sets of accumulators, since one set would wait for its own latency.
   TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
                                         std::size_t count, T const* x, reg (&acc)[2][1][registers]) {
     const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
@@ -273,10 +279,10 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   }
 };
 
-/// The product of ordered nonzeros. With one row there is nothing to reuse in registers, so x must come from
-/// the L1: a panel is walked in chunks of features, and the sums of all lines are carried from chunk to
-/// chunk. Loads are what limits it: features and values are loaded four at a time. Elements narrower than
-/// their sums are widened once, and results that share a lane rounded when all sums are there.
+/// The product of ordered nonzeros. A single row reuses nothing in registers, so x must come from the L1: a
+/// panel is walked in chunks of features, and the sums of all lines are carried from chunk to chunk. Loads
+/// limit the speed: features and values are loaded four at a time. A narrow x is widened once for each chunk,
+/// and results that share a lane are rounded after the last sum.
 template <class Arch, class Types, class Tree> struct ordered_product {
   using chunk = chunk_of_nonzeros<Arch, Types, Tree>;
   using T = typename Types::accumulator;
@@ -290,8 +296,8 @@ template <class Arch, class Types, class Tree> struct ordered_product {
     return std::size_t(std::int64_t(w.lines) * panel_tokens + chunk::room(w)) * sizeof(T);
   }
 
-  /// For whole groups of lines. a.sums may be y if they are of one type and nothing is widened, unless the
-  /// tree reads y.
+  /// The lines must be whole groups. a.sums may be y if both have one type, x is not widened and the tree
+  /// does not read y.
   static void run(product_arguments<Types, Tree> const& a, nonzeros<T> const& w) noexcept {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
@@ -325,7 +331,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
     }
   }
 
-  /// The lines that share lanes of y with this one.
+  /// Stores line … line + stored_together - 1, which share lanes of y.
   [[gnu::noinline]] static void finish_lanes(product_arguments<Types, Tree> const& a, int line, int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       batch sums[stored_together];

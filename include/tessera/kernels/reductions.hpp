@@ -32,18 +32,18 @@ template <class T, class Tree> struct token_sum {
   T* to;
 };
 
-/// Several reductions of one panel in one pass over it: values that have a name are computed once for all.
+/// Several reductions in one pass over a panel: named values are computed once for all reductions.
 template <class Arch, class T, class... Reduction> struct reductions {
   using all_reductions = tree::operands<Reduction...>;
 
-  /// Of features [first, last), first a multiple of the granule; folds need all features, and at least one.
-  /// Behind the last feature, up to the granule, sums are zero.
+  /// Reduces features [first, last); `first` is a multiple of the granule. Folds need all features, and at
+  /// least one. Token sums behind the last feature are zero up to the granule.
   static void run(all_reductions of, std::int64_t first, std::int64_t last, int tokens,
                   std::int64_t first_token) noexcept {
     constexpr std::integral_constant<int, lanes> all_live;
     int token = 0;
     if constexpr (together * lanes == panel_tokens) {
-      // Where the token is known, addresses take fewer instructions, and more loads are under way at a time.
+      // A constant token makes addresses cheaper, and more loads are under way at a time.
       if (tokens == panel_tokens)
         return reduce<together>(of, first, last, std::integral_constant<int, 0>(), all_live, first_token);
     } else {
@@ -57,7 +57,7 @@ template <class Arch, class T, class... Reduction> struct reductions {
  private:
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>, count = sizeof...(Reduction);
-  static constexpr int together = 4;  // registers: one alone would wait for each sum
+  static constexpr int together = 4;  // registers of tokens: one alone would wait for its own sums
 
   template <class Visit>
   TESSERA_INLINE static void for_each_reduction(all_reductions const& of, Visit&& visit) {
@@ -71,8 +71,8 @@ template <class Arch, class T, class... Reduction> struct reductions {
   template <int R>
   TESSERA_INLINE static void reduce(all_reductions const& of, std::int64_t first, std::int64_t last,
                                     auto token, auto live, std::int64_t first_token) {
-    batch folded[count][R];                           // so far
-    simd::reg<T, Arch> sums[count][unsigned(lanes)];  // of features that fill a register
+    batch folded[count][R];                           // (reductions, registers of tokens)
+    simd::reg<T, Arch> sums[count][unsigned(lanes)];  // (reductions, features of a register)
     for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (Each::over_features)
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA { folded[r][c] = Each::op::template neutral<batch>(); });
@@ -102,7 +102,7 @@ template <class Arch, class T, class... Reduction> struct reductions {
       };
       if constexpr ((tree::reads_pairs<decltype(Reduction::tree)> || ...)) {
         int i = 0;
-        for (; i + 2 <= height; i += 2) {  // those that share a lane are loaded once
+        for (; i + 2 <= height; i += 2) {  // features that share a lane are loaded once
           const std::int64_t even = (f + i) & ~std::int64_t(1);
           add_feature(even, i);
           add_feature(even + 1, i + 1);
@@ -129,7 +129,7 @@ template <class Arch, class T, class... Reduction> struct reductions {
     });
   }
 
-  /// Zero beyond the live lanes.
+  /// The value, with zeros beyond its live lanes.
   TESSERA_INLINE static batch first_of(batch value, std::integral_constant<int, lanes>) { return value; }
   TESSERA_INLINE static batch first_of(batch value, int live) {
     return live < lanes ? simd::first_lanes(value, live) : value;

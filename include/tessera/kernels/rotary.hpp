@@ -10,8 +10,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Rotates two neighbouring features (a, b) of the 64 tokens of a panel, in place, the first of which has an
-/// even number: to (a cos - b sin, a sin + b cos).
+/// Rotates features a = `feature` (even) and b = `feature` + 1 of the 64 tokens of a panel in place: (a, b)
+/// becomes (a cos - b sin, a sin + b cos).
 ///   cosines, sines (64)
 template <class Arch, class E>
 void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cosines,

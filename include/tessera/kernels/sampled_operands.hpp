@@ -13,11 +13,11 @@
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
-// The operands of a sampled product, and how they are brought into the lanes in which they are multiplied.
+// The operands of a sampled product, and their conversion to the lanes in which they are multiplied.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What the operands are made of.
+/// The element types of the operands.
 template <element A, element B, engine By = engine::fma> struct sampled_types {
   static constexpr engine by = By;
   using left = A;
@@ -25,21 +25,21 @@ template <element A, element B, engine By = engine::fma> struct sampled_types {
   using accumulator = accumulator_t<A>;
 };
 
-/// The lanes that they are multiplied in: one token of a feature in the accumulator, or two, if both are of
-/// an element of which an instruction multiplies pairs.
+/// The lanes in which operands are multiplied: one token of a feature in the accumulator type, or two tokens
+/// if the engine multiplies pairs of the element of both operands.
 template <class Arch, class Types> struct sampled_lanes {
   using A = typename Types::left;
   using B = typename Types::right;
   using lane = std::conditional_t<std::is_same_v<A, B>, simd::stored_lane<factor_of<Types::by, A, Arch>>,
                                   typename Types::accumulator>;
-  static constexpr int row = simd::lanes_a_panel<lane>;  // of a feature of a panel
+  static constexpr int row = simd::lanes_a_panel<lane>;  // lanes of a feature in a panel
   static constexpr bool packs_a = !std::is_same_v<A, lane>, copies_b = !std::is_same_v<B, lane>;
 };
 
 /// The stored blocks of a·bᵀ in some block rows and columns, summed over the tokens of some panels and added
 /// to `values`.
 template <class Types> struct sampled_arguments {
-  block_index index;                // block rows
+  block_index index;                // lines are block rows
   typename Types::left const* a;    // first panel of a (rows, tokens)
   typename Types::right const* b;   // first panel of b (columns, tokens)
   std::int64_t a_stride, b_stride;  // elements from panel to panel
@@ -48,15 +48,16 @@ template <class Types> struct sampled_arguments {
   int first_line, last_line;
   std::int32_t first_col, last_col;  // block columns; the first feature is a multiple of the granule
   int panels;
-  bool accumulates;    // or values are zero before
+  bool accumulates;    // else values are cleared first
   std::byte* scratch;  // scratch_bytes of the kernel
 };
 
-/// Features of a panel in the form that a kernel with so many `columns` reads: a multiple of those, and of
-/// the features that share a lane.
+/// Regroups features of a panel for a kernel with `Columns` columns in a register. `features` is a multiple
+/// of Columns and of the features that share a lane.
 template <int Columns, class Arch, class X, class Lane>
 void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
-  // The rows that are loaded side by side hide from the hardware that all is read in order.
+  // Prefetched in software: rows are loaded side by side, so the hardware does not see that memory is read in
+  // order.
   constexpr int step = 64 / sizeof(X), ahead = 8192 / sizeof(X);
   constexpr int at_once = std::max(Columns, element_traits<X>::features_a_lane) * panel_tokens;
   const std::int64_t end = features * panel_tokens;
@@ -67,7 +68,7 @@ void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
   }
 }
 
-/// Some rows of a in lanes: where they lie, or packed just before they are used, as nobody else uses them.
+/// Some rows of a in lanes: read in place, or packed just before their use, as only one line uses them.
 template <class Arch, class Types> struct left_rows {
   using lanes = sampled_lanes<Arch, Types>;
   using lane = typename lanes::lane;
@@ -76,14 +77,15 @@ template <class Arch, class Types> struct left_rows {
   lane const* first;
   std::int64_t stride;  // from panel to panel
 
-  /// Bytes of scratch for so many rows of so many panels.
+  /// Bytes of scratch for `rows` rows of `panels` panels.
   static constexpr std::size_t bytes(std::int64_t rows, int panels) {
     return lanes::packs_a
                ? std::size_t(rows + 2 * (together - 1)) * std::size_t(panels) * lanes::row * sizeof(lane)
                : 0;
   }
 
-  /// Rows [from, to) of `panels` panels from number `panel` on; packed at the beginning of the scratch.
+  /// Rows [from, to) of `panels` panels from number `panel` on; packed rows stand at the beginning of the
+  /// scratch.
   static left_rows of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
                       int panels) {
     auto const* const left = a.a + panel * a.a_stride;
@@ -100,7 +102,7 @@ template <class Arch, class Types> struct left_rows {
   }
 };
 
-/// Some features of b in lanes: where they lie, or regrouped into memory of the caller.
+/// Some features of b in lanes: read in place, or regrouped into memory of the caller.
 template <class Arch, class Types, int Columns> struct right_columns {
   using lanes = sampled_lanes<Arch, Types>;
   using lane = typename lanes::lane;
@@ -109,7 +111,7 @@ template <class Arch, class Types, int Columns> struct right_columns {
   lane const* first;
   std::int64_t stride;  // from panel to panel
 
-  /// Bytes of memory for so many features of so many panels.
+  /// Bytes of memory for `features` features of `panels` panels.
   static constexpr std::size_t bytes(std::int64_t features, int panels) {
     return regroups ? std::size_t(features) * std::size_t(panels) * lanes::row * sizeof(lane) : 0;
   }

@@ -20,10 +20,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The sampled product (SDDMM). A register holds a few columns of a block times a few consecutive tokens,
-/// which are summed only after all panels: for 16 columns there is nothing left to sum, for 1 it is the dot
-/// product. Rows of a are broadcast, from where they lie if they need not be packed; b is regrouped, a chunk
-/// of a few panels at a time, once for all lines.
+/// The sampled product (SDDMM). A register of sums holds a few columns of a block times a few consecutive
+/// tokens (16 × 1, 8 × 2, 4 × 4 or 1 × 16), and is summed over its tokens only after all panels. Rows of a
+/// are broadcast, in place if they need not be packed; b is regrouped once for all lines, a chunk of a few
+/// panels at a time.
 template <class Arch, class Types, class Shape> struct sampled_product {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
@@ -33,12 +33,12 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int columns = power_of_two_divisor(lanes, Shape::cols);  // of a block in one register
-  static constexpr int lanes_a_column = lanes / columns;                    // there
+  static constexpr int lanes_a_column = lanes / columns;                    // in one register
   static constexpr bool wide = register_block<T, Arch>::wide;
-  /// Rows of a register block of as many blocks as fit: what is read of b then stays in the L1 for the other
-  /// rows of the blocks.
+  /// Rows of a register block that covers as many blocks as fit: their columns of b then stay in the L1 for
+  /// the other rows of these blocks.
   static constexpr int rows_together = power_of_two_divisor(wide ? 8 : 2, Shape::rows);
-  /// Six blocks by four rows just leave registers for what is loaded.
+  /// Six blocks by four rows just leave registers for the operands.
   static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
   static constexpr int side_by_side = accumulators / rows_together;
   using left = left_rows<Arch, Types>;
@@ -48,19 +48,19 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   template <int Blocks>
   static constexpr int rows_for =
       power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
-  /// Panels that are carried through all lines together.
+  /// Panels that pass through all lines before the next panels.
   static constexpr int panels_a_chunk = 2 * simd::elements_a_lane<lane>;
   static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
 
-  /// In how many ranges of columns at least a chunk of b stays in the L2, and at most a line has enough
-  /// blocks in each.
+  /// The fewest ranges of columns for which a chunk of b stays in the L2, and the most for which a line has
+  /// enough blocks in each.
   static int fewest_column_ranges(std::int64_t cols) {
     const std::size_t all = std::size_t(cols) * panels_a_chunk * in_lanes::row * sizeof(lane);
     return int(std::max<std::size_t>(1, ceil_div(all, chunk_bytes)));
   }
   static int most_column_ranges(std::int64_t cols) { return int(std::max<std::int64_t>(1, cols / 256)); }
 
-  /// Bytes of sampled_arguments::scratch for ranges of up to so many features of b.
+  /// Bytes of sampled_arguments::scratch for ranges of up to `cols` features of b.
   static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
     return right_at(index) + right::bytes(cols, panels_a_chunk);
   }
@@ -71,7 +71,8 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       multiply(a, panel, right_of(a, panel, a.scratch + right_at(a.index)));
   }
 
-  /// What precedes the first chunk: finds the blocks of each line.
+  /// Comes before the first chunk: finds the blocks of each line, and clears them unless the product
+  /// accumulates.
   static void prepare(arguments const& a) noexcept {
     range* const found = ranges(a);
     for (int line = a.first_line; line < a.last_line; ++line) {
@@ -86,14 +87,14 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     }
   }
 
-  /// The columns of the chunk that begins at a panel, in `memory` if they are regrouped.
+  /// The columns of b in the chunk that begins at `panel`; regrouped columns stand in `memory`.
   static right right_of(arguments const& a, int panel, std::byte* memory) noexcept {
     const std::int64_t to = std::min<std::int64_t>(a.cols, std::int64_t(a.last_col) * Shape::cols);
     return right::of(a, first_feature(a), round_up<std::int64_t>(to, granule), panel, panels_from(a, panel),
                      memory);
   }
 
-  /// Adds what the panels of the chunk that begins at number `panel` contribute.
+  /// Adds the products of the chunk that begins at `panel`.
   static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
     arguments now = a;
     now.a += panel * a.a_stride;
@@ -120,14 +121,14 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   }
 
  private:
-  /// Some blocks of a line.
+  /// Blocks first … last - 1 of a line.
   struct range {
     std::int32_t first, last;
   };
   static constexpr std::size_t left_bytes = left::bytes(Shape::rows, panels_a_chunk);
   static constexpr std::int64_t values_in_l2 = 512 << 10;
 
-  /// Of scratch: packed rows of a, where each line's blocks are, regrouped columns of b.
+  /// Scratch holds packed rows of a, the range of blocks of each line, and regrouped columns of b.
   static range* ranges(arguments const& a) { return reinterpret_cast<range*>(a.scratch + left_bytes); }
   static std::size_t right_at(block_index const& index) {
     return round_up<std::size_t>(left_bytes + std::size_t(index.lines()) * sizeof(range), 64);
@@ -144,7 +145,8 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     return blocks * std::int64_t(Shape::elements * sizeof(T));
   }
 
-  /// Blocks of a line are computed so many at a time, and what is left of them fewer.
+  /// Visits the numbers of blocks that are computed at a time, in descending order: the smaller ones are for
+  /// the end of a line.
   static void for_each_width(auto visit) {
     visit(std::integral_constant<int, side_by_side>{});
     if constexpr (side_by_side > 4) visit(std::integral_constant<int, 4>{});
@@ -152,7 +154,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     visit(std::integral_constant<int, 1>{});
   }
 
-  /// What the blocks of a line are made of.
+  /// The operands of the blocks of a line.
   struct operands {
     arguments const& a;
     left rows;
@@ -160,14 +162,13 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     int line;
   };
 
-  /// What will be used soon, asked for in equal shares while others are multiplied: in one burst it would
-  /// fill the queue of the L1's misses. Rows of a, those of the next line and those of one further on, and
-  /// values at the same place of the next line.
+  /// Prefetches rows of a for the next line (into the L1) and for a later line (into the L2), and values of
+  /// the next line. Each register block prefetches an equal share: a burst would fill the queue of L1 misses.
   struct ahead {
     static constexpr int step = 64 / sizeof(typename Types::left);
     typename Types::left const *next_rows, *rows;
-    int at = 0, share = 0, count = 0;  // in cache lines of each panel
-    T* values = nullptr;               // or none are far
+    int at = 0, share = 0, count = 0;  // cache lines of each panel: done, a share, all
+    T* values = nullptr;               // null if all values stay in the L2
 
     ahead(arguments const& a, int line, std::int64_t blocks, int panels_after)
         : next_rows(a.a + std::min(line + 1, a.last_line - 1) * (std::int64_t(Shape::rows) * panel_tokens)),
@@ -185,7 +186,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     }
   };
 
-  /// In how many pieces the blocks of a line are computed.
+  /// Calls of compute for the blocks of a line.
   static std::int64_t visits(std::int64_t blocks) {
     std::int64_t all = 0;
     const auto in = [&]<int Blocks>(std::integral_constant<int, Blocks>) {
@@ -223,13 +224,13 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
     left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
-    reg sums_of_rows[rows][Blocks];
+    reg sums_of_rows[rows][Blocks];  // (rows of a, blocks)
     unroll<Blocks * rows>(
         [&](auto i) TESSERA_INLINE_LAMBDA { sums_of_rows[i % rows][i / rows] = simd::zero<Arch, T>(); });
-    lane const* at[Blocks];
+    lane const* at[Blocks];  // column of b of each block, in the current panel
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
       const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
-      // An overhanging column reads some other one; its sums are not stored.
+      // An overhanging column reads the first column of b; its sums are not stored.
       at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * in_lanes::row;
     });
     const int fetched = std::min(next.at + next.share, next.count);
@@ -255,7 +256,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
     if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {
-      // Every `lanes_a_column` rows together are one register of consecutive values.
+      // The sums of `lanes_a_column` rows make one register of consecutive values.
       unroll<Blocks * rows / lanes_a_column>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int first = i * lanes_a_column, p = first / rows, r = first % rows;
         T* to = values + p * Shape::elements + (row + r) * Shape::cols;

@@ -15,10 +15,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// For blocks of one element, which share no loads: what is shared is a row of a, in registers, by a few
-/// columns of b, in the L1. Stored elements are listed once, range of columns by range of columns, in groups
-/// of `width` of a row; the lists then serve all panels, without a branch that depends on the pattern, and
-/// keep the sums.
+/// The sampled product for single elements, which share no loads of b. Up to `width` stored elements of a row
+/// form a group: they share loads of the row of a, and find their columns of b in the L1. Groups are listed
+/// once, by ranges of columns; the lists serve all panels, without a branch that depends on the pattern, and
+/// hold the sums.
 template <class Arch, class Types> struct sampled_product<Arch, Types, block_shape<1, 1>> {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
@@ -32,7 +32,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   static constexpr int columns = 1;
   using left = left_rows<Arch, Types>;
   using right = right_columns<Arch, Types, columns>;
-  /// As many as give a row 64 lanes: what is done once for each group then weighs no more.
+  /// Panels that give a row 64 lanes, so that the overhead of a group weighs equally for all elements.
   static constexpr int panels_together = simd::elements_a_lane<lane>;
 
   /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
@@ -76,18 +76,18 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 
  private:
   static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(lane));
-  static constexpr std::int64_t groups_a_slice = 16384;  // with a's rows and the sums they should fit the L2
+  static constexpr std::int64_t groups_a_slice = 16384;  // with rows of a and sums they should fit the L2
   static constexpr int most_rows = 4096;
   static int rows_a_slice(block_index const& index) { return std::min(index.lines(), most_rows); }
 
   struct group {
     std::int32_t slot;
-    std::uint16_t row;  // of the slice
+    std::uint16_t row;  // within the slice
     std::uint16_t count;
-    std::uint16_t column[width];  // of the range
+    std::uint16_t column[width];  // within the range
   };
 
-  /// Of scratch: packed rows of a, and regrouped columns of b behind them.
+  /// Scratch begins with packed rows of a, then regrouped columns of b.
   static std::size_t left_bytes(block_index const& index) {
     return left::bytes(rows_a_slice(index), panels_together);
   }
@@ -95,8 +95,8 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     return left_bytes(index) + right::bytes(cols, panels_together);
   }
 
-  /// Columns of b in ranges that fit the L1, or in wider ones if there are so few stored elements that most
-  /// groups would not be full.
+  /// Ranges of columns of b that fit the L1, or wider ones if stored elements are few and most groups would
+  /// not be full.
   struct ranges {
     int columns, count;
     ranges(block_index const& index, std::int64_t cols) {
@@ -113,11 +113,11 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   struct lists {
     T* sums;
     group* groups;
-    std::int32_t* start;  // of each range, in groups
+    std::int32_t* start;  // first group of each range
     int count;
   };
 
-  /// Memory of a few panels to be asked for in equal shares, into the L2.
+  /// Prefetches memory of a few panels into the L2, in equal shares.
   struct stream {
     static constexpr int step = 64 / sizeof(lane);
     lane const *at, *end;
@@ -133,8 +133,8 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     }
   };
 
-  /// Lists what lines [first, last) store, in at most `most` groups; those that only fill a register up have
-  /// no elements.
+  /// Lists the stored elements of lines [first, last) in at most `most` groups. Groups without elements fill
+  /// up the last register of a range.
   static lists list(arguments const& a, ranges const& r, int first, int last, std::int64_t most) {
     lists l;
     l.sums = reinterpret_cast<T*>(a.scratch + operand_bytes(a.index, a.cols));
@@ -155,8 +155,8 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     return l;
   }
 
-  /// The stored elements of a line in `most` columns from `from` on; the line has been walked up to `at`. How
-  /// many are left for the last group, or none, decides no branch: it would be mispredicted.
+  /// Lists the stored elements of a line in columns from … from + most - 1. `at` is the first element not yet
+  /// listed. The size of the last group, which may be 0, decides no branch: it would be mispredicted.
   static void list_row(block_line const& line, std::int32_t from, std::int32_t most, std::uint16_t row,
                        std::int32_t& at, lists& l) {
     const std::int32_t end = line.count;
@@ -204,17 +204,17 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
                   next_columns * row, batches);
     for (int g = l.start[range]; g < end; g += together) {
       next_b.template fetch<Panels>(b.stride);
-      reg partial[together];
+      reg partial[together];  // sums of each group
       unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
         lane const* y = rows_of_a.first + std::size_t(now.row) * row;
-        lane const* x[width];
-        reg acc[1][width];
+        lane const* x[width];  // columns of b
+        reg acc[1][width];     // (one row of a, columns of b)
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
           x[i] = first + std::size_t(now.column[i]) * row;
           acc[0][i] = simd::zero<Arch, T>();
         });
-        // Four registers a row where they are wide.
+        // A row in up to four parts: wide registers make it four registers.
         constexpr int parts = std::min(4, row / lanes);
         unroll<Panels * parts>([&](auto at) TESSERA_INLINE_LAMBDA {
           constexpr int p = at / parts, part = at % parts;
@@ -233,7 +233,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   }
 
   static void add(arguments const& a, lists const& l) {
-    T nowhere = 0;  // for what a group has too few elements for, without a branch
+    T nowhere = 0;  // takes the sums behind a group's elements, without a branch
     for (int g = 0; g < l.count; ++g) {
       T* const values = a.values + l.groups[g].slot;
       const int count = l.groups[g].count;

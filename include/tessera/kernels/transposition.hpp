@@ -12,8 +12,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Lines [first, last) of Wᵀ, by the index of Wᵀ: blocks of W one by one transposed, in the order in which a
-/// product of Wᵀ takes them.
+/// Computes lines [first, last) of Wᵀ: transposes the blocks of W into the order in which a product of Wᵀ
+/// reads them.
+///   index   of Wᵀ, with slots in W
 template <class Arch, class Shape, class W>
 void transpose_blocks(block_index const& index, W const* weights, W* to, int first, int last) noexcept {
   constexpr int ahead = std::max<int>(4, 2048 / int(Shape::elements * sizeof(W)));
@@ -34,8 +35,9 @@ void transpose_blocks(block_index const& index, W const* weights, W* to, int fir
   }
 }
 
-/// The way back: blocks of `from`, in the order of Cᵀ, to where their transposes stand in C, or added there.
-/// Those of lines [first, last) of Cᵀ that lie in its block columns [first_col, last_col).
+/// Reverse of transpose_blocks: stores the blocks of Cᵀ, transposed, at their slots in C, or adds them there;
+/// for lines [first, last) and block columns [first_col, last_col) of Cᵀ.
+///   from   blocks of Cᵀ in the order of its lines
 template <class Arch, class Shape, class T>
 void transpose_blocks_back(block_index const& index, T const* from, T* values, int first, int last,
                            std::int32_t first_col, std::int32_t last_col, bool accumulates) noexcept {

@@ -12,22 +12,22 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Which register of an elementwise computation is computed.
+/// The place of a register in an elementwise computation.
 struct position {
-  std::int64_t feature = 0;  // row of the panel; for values, the index of the first of them
+  std::int64_t feature = 0;  // row of the panel; for values, the index of the first value
   int token = 0;             // first token of the register, within the panel
-  std::int64_t first = 0;    // number of the panel's first token in the batch, or of the first of the values
+  std::int64_t first = 0;    // number of the panel's first token in the batch, or of the first value
 };
 
-/// What a kernel computes elementwise: an expression whose leaves hold addresses instead of tensors, so that
-/// expressions of one form share one kernel. `value(at, sum, known)` computes one register in the accumulator
-/// type of all elements E, which are widened where they are loaded.
+/// Trees: expressions whose leaves hold addresses instead of tensors, so that expressions of one form share
+/// one kernel. `value(at, sum, known)` computes one register in the accumulator type; narrow elements are
+/// widened where they are loaded.
 ///   sum     the finished sums of the product that the tree is the epilogue of
-///   known   the named values of the same register, see known_values
-/// `evaluate` is how a kernel asks for a value.
+///   known   named values of this register, see known_values
+/// Kernels call `evaluate`.
 namespace tree {
 
-/// The names that a tree does not have.
+/// A tree without named parts.
 struct nameless {
   template <class Names> using names = Names;
 };
@@ -54,7 +54,7 @@ template <class E> struct panel : leaf<E> {
   }
 };
 
-/// A number for each feature, the same for all tokens.
+/// A number for each feature, equal for all tokens.
 template <class E> struct feature : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
@@ -62,7 +62,7 @@ template <class E> struct feature : leaf<E> {
   }
 };
 
-/// A number for each token, the same for all features.
+/// A number for each token, equal for all features.
 template <class E> struct token : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
@@ -70,7 +70,7 @@ template <class E> struct token : leaf<E> {
   }
 };
 
-/// Values of a matrix or vector, one after the other.
+/// Consecutive values of a matrix or vector.
 template <class E> struct values : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
@@ -107,22 +107,22 @@ struct value_number : nameless {
   }
 };
 
-/// 32 random bits for each column of a row, a function of a key, the row and the column alone. Finaliser:
-/// C. Wellons, "lowbias32".
+/// 32 random bits for each column of a row: a function of key, row and column alone. Finaliser: C. Wellons,
+/// "lowbias32".
 struct random_row {
   std::uint32_t bits;
   random_row(std::uint64_t key, std::int64_t row) {
     const std::uint64_t mixed = key + static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15u;
     bits = static_cast<std::uint32_t>((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
   }
-  /// Of one column, or of a register of them.
+  /// The bits of one column, or of a register of columns.
   template <class Columns> TESSERA_INLINE Columns operator()(Columns column) const {
     Columns h = (column * Columns(0x9e3779b9u)) ^ Columns(bits);
     h = (h ^ (h >> 16)) * Columns(0x7feb352du);
     h = (h ^ (h >> 15)) * Columns(0x846ca68bu);
     return h ^ (h >> 16);
   }
-  /// Of a register of columns from `first` on.
+  /// The bits of a register of columns from `first` on.
   template <class Arch> TESSERA_INLINE simd::batch<std::uint32_t, Arch> from(std::uint32_t first) const {
     using columns = simd::batch<std::uint32_t, Arch>;
     return (*this)(columns(first) + simd::lane_numbers<std::uint32_t, Arch>());
@@ -168,7 +168,7 @@ TESSERA_INLINE constexpr decltype(auto) with(operands<First, Rest...> const& all
   return with(all.rest, static_cast<Visit&&>(visit), known..., all.first);
 }
 
-/// The names of several trees, after those known before.
+/// `Names`, followed by the names of several trees.
 template <class Names, class... Trees> struct names_of_all {
   using type = Names;
 };
@@ -188,8 +188,7 @@ template <class Op, class... Operands> struct apply {
   }
 };
 
-/// A tree that stands in several places and is computed at the first. Name is a type of its own for each
-/// name.
+/// A tree that stands in several places and is computed at the first. Every name is a type `Name`.
 template <class Name, class Tree> struct named;
 
 /// The named trees of an expression, each once.
@@ -210,7 +209,7 @@ template <class Name, class Tree> struct named {
 
   template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
     auto& slot = known.of(*this);
-    if (!slot.computed) {  // known where this is compiled
+    if (!slot.computed) {  // decided at compile time
       slot.value = of.value(at, sums, known);
       slot.computed = true;
     }
@@ -231,7 +230,7 @@ struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
 template <class V, class... Trees>
 using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;
 
-/// A tree, and the random bits by which it is rounded where it is stored.
+/// A tree, and the key of the random bits that round its values where they are stored.
 template <class Tree> struct stochastic {
   static constexpr bool costly = true;
   template <class Names> using names = typename Tree::template names<Names>;
@@ -247,7 +246,7 @@ template <class Tree> struct stochastic {
 template <class Tree> inline constexpr bool is_stochastic = false;
 template <class Tree> inline constexpr bool is_stochastic<stochastic<Tree>> = true;
 
-/// One register of a tree.
+/// Computes one register of a tree.
 template <class V, class Tree> TESSERA_INLINE V evaluate(Tree const& tree, position const& at, V sums) {
   known_for<V, Tree> known;
   return tree.value(at, sums, known);
@@ -264,8 +263,8 @@ template <class Name, class Tree> inline constexpr bool reads_pairs<named<Name, 
 
 using simd::numbers;
 
-/// Stores the features of a lane, the first of which is a multiple of theirs, rounded as the tree says: to
-/// nearest, or by its random bits.
+/// Stores features that share a lane; `feature` is a multiple of their number. Rounds to nearest, or by the
+/// random bits of a stochastic tree.
 ///   token   number of the first token in the batch
 template <numbers Are, class E, class Tree, class Batch, int Features>
 TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)[Features],

@@ -16,36 +16,36 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The left operand (rows, 64 tokens) of a product whose columns do not see all of its tokens: the weights of
-/// those they do not see are 0. Zero times what is not finite would be not-a-number, so such numbers are left
-/// out of the product, and added afterwards to the columns that see their token. They are rare: what an
-/// attention without them pays is one look at each operand of a block in which something is hidden.
+/// The left operand (rows, 64 tokens) of a product whose columns do not see all tokens: the weight of a token
+/// that a column does not see is 0. Zero times infinity would be not-a-number, so numbers that are not finite
+/// are left out of the product, and added afterwards to the columns that see their token. Such numbers are
+/// rare: without them attention pays one scan of each operand of a block that hides tokens.
 template <class Arch, class P> class visible_factors {
  public:
   using T = accumulator_t<P>;
 
-  /// All of `values`.
+  /// Multiplies all of `values`.
   explicit visible_factors(P const* values) : values_(values), finite_(values) {}
-  /// Those that are finite, and zeros for the others.
-  ///   room   rows · 64 elements, used if there are others
+  /// Multiplies the finite values, and zeros in place of the others.
+  ///   room   rows · 64 elements, used if some values are not finite
   visible_factors(P const* values, int rows, P* room) : visible_factors(values) {
     if (!all_finite(values, rows)) hide(rows, room);
   }
 
-  /// What the product takes.
+  /// The operand of the product.
   P const* finite() const { return finite_; }
 
-  /// Adds what was left out to c (rows, 64).
+  /// Adds the products of the values left out to c (rows, 64).
   ///   sees(token, column)     whether the column sees the token
-  ///   weight(token, column)   what it is multiplied by
+  ///   weight(token, column)   weight of the token for the column
   template <class Sees, class Weight>
   void add_hidden(T* c, int rows, Sees const& sees, Weight const& weight) const {
     if (finite_ != values_) add(c, rows, sees, weight);
   }
 
  private:
-  /// Compares bits: without their signs, numbers are ordered as the integers of the same bits, with infinity
-  /// and then what is not a number above all others.
+  /// Compares bits: floating-point numbers without their signs are ordered like the integers of their bits,
+  /// with infinity and then not-a-number above all others.
   static bool all_finite(P const* values, int rows) {
     using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
                                     std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;
