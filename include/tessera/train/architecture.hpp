@@ -14,7 +14,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 namespace detail {
 
-/// A type's name, by every compiler: "gelu" of ops::gelu.
+/// The name of a type without namespaces, equal for all compilers: "gelu" for ops::gelu.
 template <class T> std::string name_of_type() {
   std::string_view name = __PRETTY_FUNCTION__;  // "… [T = tessera::ops::gelu]", "… [with T = …::gelu; …]"
   name.remove_prefix(name.find("T = ") + 4);
@@ -24,8 +24,8 @@ template <class T> std::string name_of_type() {
 
 }  // namespace detail
 
-/// A model's settings, which its results depend on and none of its tensors shows: checkpoints keep them and
-/// compare. Numbers and enumerations as numbers, anything else by its type.
+/// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
+/// Numbers and enumerations are written as numbers, other settings as the names of their types.
 template <class Model> io::json architecture(Model const& model) {
   io::json::object all;
   nn::for_each_setting(model, [&](nn::parameter_name const& name, auto const& value) {

@@ -31,14 +31,15 @@
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/parameters.hpp>
 
-// A checkpoint is a folder of two files, made beside its place and moved there when both are complete:
+// A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
 //   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
-//                        that of a narrow one. A vector is (size), a dense matrix (rows, cols), row by row. A
+//   the float master of a narrow parameter. A vector is (size), a dense matrix (rows, cols), row by row. A
 //                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
 //                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
 //                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each tensor and
-//                        of the header, and what neither says, the size of a sparse matrix.
-//   state.json           all else. Its hash is in the metadata of the tensors, so that the files of two
+//                        of the header, and the size of each sparse matrix, which no other entry shows.
+//   state.json           everything else. Its hash is in the metadata of the tensors, so that the files of
+//   two
 //                        checkpoints are never mixed.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -54,7 +55,7 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// What decides about the last bits of results of a model.
+/// The instruction set and the engine that decide about the last bits of a model's results.
 template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
   std::string words;
   nn::for_each_parameter(model, [&](nn::parameter_name const&, auto const& parameter) {
@@ -64,7 +65,7 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
   return words;
 }
 
-/// What a parameter or moment is in the file, given its pattern.
+/// The shape of a parameter or moment in the file; `stored` is the pattern of a matrix.
 template <class Tensor>
 std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
   if constexpr (!is_matrix<Tensor>)
@@ -75,14 +76,14 @@ std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] p
     return {stored->blocks(), Tensor::block::rows, Tensor::block::cols};
 }
 
-/// The key in the metadata and the text there: "24 x 20 in blocks of 4 x 4".
+/// The key of a matrix in the metadata, and its text: "24 x 20 in blocks of 4 x 4".
 inline std::string matrix_key(std::string const& name) { return "tessera.matrix." + name; }
 template <class Matrix> std::string matrix_text(Matrix const& matrix) {
   return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", Matrix::block::rows, " x ",
                  Matrix::block::cols);
 }
 
-/// Calls visit(name in the file, tensor) for a parameter and for all that an optimizer keeps of it.
+/// Calls visit(name in the file, tensor) for a parameter, its master and its moments.
 template <class Optimizer, class Model, class Visit, class Parameter, class... Kept>
 void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Kept&... kept) {
   visit(name, parameter);
@@ -90,7 +91,7 @@ void for_each_tensor(Visit&& visit, std::string const& name, Parameter& paramete
   (visit(name + "." + kept_of_each<Optimizer, Model>[i++], kept), ...);
 }
 
-/// Tensors on their way to a file.
+/// Tensors that will be written to a file.
 class outgoing_tensors {
  public:
   template <class Tensor> void add(std::string name, Tensor const& tensor) {
@@ -129,9 +130,9 @@ class outgoing_tensors {
 }  // namespace detail
 
 /// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), nothing is left of it and an earlier one is as it was.
-///   state   what the program wants to find again, see checkpoint::state
-///   on      what the model was trained on
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
 template <class Model, class Optimizer>
 void save_checkpoint(std::string const& folder, io::json state, Model const& model,
                      optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
@@ -165,10 +166,10 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
                               });
 }
 
-/// A checkpoint, open to be read. Whatever is wrong is an io_error, thrown before anything is changed.
+/// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
 class checkpoint {
  public:
-  /// Checks that both files are there and whole, of this format, of a known version, and of one checkpoint.
+  /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
   explicit checkpoint(std::string const& folder)
       : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
     version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
@@ -190,10 +191,10 @@ class checkpoint {
     top.at("state");
   }
 
-  /// What the program gave to save_checkpoint.
+  /// The `state` that the program gave to save_checkpoint.
   io::json_place state() const { return place().at("state"); }
 
-  /// What is no error, but should be known to whoever goes on from here, on this machine.
+  /// Warnings for a run that resumes on this machine: differences that are no errors.
   std::vector<std::string> notes(machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
@@ -211,16 +212,16 @@ class checkpoint {
     return all;
   }
 
-  // To load looks at every tensor that is wanted, and compares its checksum, before anything is changed.
+  // `load` finds every tensor and compares its checksum before it changes anything.
 
-  /// Fills the parameters, and gives them the patterns of the file.
+  /// Reads the parameters and their patterns.
   template <class Model> void load(Model& model) const {
     const std::vector<pattern> patterns = checked<no_optimizer>(model);
     assign<no_optimizer>(patterns, model);
   }
 
-  /// The same for training: the moments are filled too, and the gradients get the patterns. The file may hold
-  /// nothing else.
+  /// Reads the parameters, their patterns, masters and moments; gradients get the patterns. The file may hold
+  /// no other tensor.
   template <class Model, class Optimizer>
   void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
             typename Model::gradients& gradients) const {
@@ -244,7 +245,7 @@ class checkpoint {
 
   io::json_place place() const { return io::json_place(document_, path_); }
 
-  /// The patterns of the matrices in the file, in the order of visiting, after a look at every tensor.
+  /// Checks every tensor and returns the patterns of the matrices, in the order of for_each_parameter.
   template <class Optimizer, class Model, class... Kept>
   std::vector<pattern> checked(Model const& model, Kept const&... kept) const {
     expect_architecture(architecture(model));
@@ -315,7 +316,7 @@ class checkpoint {
     if (version_ >= 2) tensors_.check(name);
   }
 
-  /// The pattern of a matrix in the file, which must have the size and the blocks of this one.
+  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
   template <class Matrix> pattern read_pattern(std::string const& name, Matrix const& matrix) const {
     pattern const& like = matrix.pattern();
     if (!tensors_.contains(name + ".pattern.cols"))

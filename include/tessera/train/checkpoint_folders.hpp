@@ -24,8 +24,8 @@ inline std::string checkpoint_folder(std::string const& run, std::int64_t step) 
   return run + "/step-" + digits;
 }
 
-/// The steps of the checkpoints of a run, ascending; none if there is no such folder. Throws io_error for one
-/// that cannot be read.
+/// The steps of the checkpoints of a run, ascending; none if the folder does not exist. Throws io_error if it
+/// cannot be read.
 inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
   constexpr std::string_view prefix = "step-";
   std::vector<std::int64_t> steps;
@@ -44,8 +44,8 @@ inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
   return steps;
 }
 
-/// Removes all checkpoints of a run but the `last` newest and that of step `best`. To be called when the
-/// newest one is complete.
+/// Removes all checkpoints of a run but the `last` newest and the one of step `best`. Call it when the newest
+/// checkpoint is complete.
 inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::int64_t best) {
   std::vector<std::int64_t> gone = checkpoint_steps(run);
   gone.resize(gone.size() - static_cast<std::size_t>(std::min(last, std::ssize(gone))));

@@ -15,11 +15,11 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 struct gradient_size {
-  double norm = 0;         // Euclidean, over all live entries of all parameters
-  std::string not_finite;  // the first parameter whose gradient has a norm that is not finite, or ""
+  double norm = 0;         // Euclidean, over the stored entries of all parameters
+  std::string not_finite;  // name of the first parameter whose gradient norm is not finite, or ""
 };
 
-/// Sums are kept in double, in an order that does not depend on threads.
+/// Sums are kept in double and added in an order that does not depend on threads.
 template <class Gradients> gradient_size measure(context& ctx, Gradients const& gradients) {
   gradient_size all;
   double squares = 0;
@@ -32,8 +32,8 @@ template <class Gradients> gradient_size measure(context& ctx, Gradients const& 
   return all;
 }
 
-/// What gradients are multiplied by so that their norm is at most `longest`, as in
-/// torch.nn.utils.clip_grad_norm_; 1 if `longest` is 0.
+/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
+/// `longest` is 0.
 inline double clipping_factor(double norm, double longest) {
   return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
 }

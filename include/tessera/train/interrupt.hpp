@@ -10,9 +10,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// While it lives, the first SIGINT or SIGTERM only sets a flag, so that a program can end with a checkpoint;
-/// the second, whichever of the two, does what it did before the library came. A signal that was ignored
-/// stays so. One at a time: signals belong to the process.
+/// During its lifetime the first SIGINT or SIGTERM only sets a flag, so that a program can end with a
+/// checkpoint; the second signal, of either kind, has its earlier effect. An ignored signal stays ignored.
+/// Only one guard may live at a time, because signals belong to the process.
 class interrupt_guard {
  public:
   interrupt_guard() {
@@ -37,11 +37,11 @@ class interrupt_guard {
     reinstate(SIGTERM);
   }
 
-  /// The signal that came, or 0.
+  /// The signal that was received, or 0.
   int signal() const { return received_; }
 
  private:
-  // Both may be used in a signal handler: sigaction is async-signal-safe (POSIX.1-2017, 2.4.3).
+  // May be called in a signal handler: sigaction is async-signal-safe (POSIX.1-2017, 2.4.3).
   static void reinstate(int signal) {
     sigaction(signal, signal == SIGINT ? &before_interrupt_ : &before_termination_, nullptr);
   }

@@ -14,21 +14,21 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What the loop asks of a program, which derives from this and has besides
-///   token_loss accumulate(std::int64_t step, int i)   micro-batch i of a step, as train_step wants it
-///   token_loss evaluate()                             the losses of the whole validation split
-/// What the program hides of the functions below, it does itself. Steps count from 0; what is asked of a step
-/// must depend on its number alone, or a resumed run will differ.
+/// The base of a program that run_training runs. The program itself has
+///   token_loss accumulate(std::int64_t step, int i)   micro-batch i of a step, see train_step
+///   token_loss evaluate()                             loss of the whole validation split
+/// It may hide any function below by its own. Steps count from 0; the data of a step must depend on its
+/// number alone, or a resumed run will differ.
 struct program {
   /// After every step.
   void stepped(step_report const&) {}
   /// After every evaluation, with the mean; t.so_far is up to date.
   void evaluated(double /*loss*/) {}
-  /// Is to write a checkpoint.
+  /// Writes a checkpoint.
   void save() {}
-  /// Whether the loop is to end after a checkpoint.
+  /// Whether the loop must write a checkpoint and end.
   bool interrupted() { return false; }
-  /// Seconds since some moment, asked for before and after every step.
+  /// Seconds since any fixed moment; called before and after every step.
   double now() { return steady_clock()(); }
 };
 
@@ -49,22 +49,22 @@ template <class Program> constexpr void require_program() {
 
 }  // namespace detail
 
-/// When to do what. 0 is never; only `steps` must be said.
+/// When the loop evaluates, saves and ends. 0 is never; only `steps` must be given.
 struct loop_settings {
-  std::int64_t steps = 0;           // of the whole run, where it ends at the latest
-  std::int64_t tokens = 0;          // the run ends when so many were trained on
-  double loss = 0;                  // or when an evaluation is not above this
+  std::int64_t steps = 0;           // of the whole run: it ends here at the latest
+  std::int64_t tokens = 0;          // the run ends when it has trained on this number
+  double loss = 0;                  // the run ends when an evaluation is not above this
   int micro_batches = 1;            // of a step
-  double clip = 0;                  // longest gradient
-  std::int64_t evaluate_every = 0;  // steps; besides, at the end
-  std::int64_t save_every = 0;      // steps; besides, at the end and after the best evaluation
+  double clip = 0;                  // greatest norm of the gradient
+  std::int64_t evaluate_every = 0;  // steps; also at the end
+  std::int64_t save_every = 0;      // steps; also at the end and after the best evaluation
 };
 
 enum class stop_reason { steps, tokens, loss, interrupted };
 
-/// Trains from where t is until something says stop, and ends with a checkpoint and, unless interrupted, an
-/// evaluation. A run that has ended before does nothing.
-///   hooks   of the training step: train::step_hook
+/// Trains from the present step of t until a setting or the program ends the run. The run ends with a
+/// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing.
+///   hooks   additions to the training step: train::step_hook
 template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
                          Schedule const& rates, Program& program, Hooks&&... hooks) {

@@ -9,11 +9,11 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What the loss is multiplied by before gradients are computed, so that they do not vanish in an element of
-/// few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides them by it
-/// again. A step whose gradients are not finite is skipped and halves the scale; `interval` good steps in a
-/// row double it.
-///   training::pass makes passes with `scale`; train_step refuses gradients of another one
+/// The factor of the loss before its gradients are computed, so that gradients do not vanish in an element
+/// with few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides the
+/// gradients by it again. A step whose gradients are not finite is skipped and halves the scale; `interval`
+/// good steps in a row double it.
+///   training::pass makes passes with `scale`; train_step refuses gradients of another scale
 struct loss_scaling {
   double scale = 1;           // a power of two: multiplying by it rounds nothing
   std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
@@ -21,7 +21,8 @@ struct loss_scaling {
 
   static constexpr double least = 0x1p-24, most = 0x1p40;
 
-  /// A scale that finds itself, beginning with one. Throws option_error for what is no power of two.
+  /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
+  /// < 1.
   static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
     int exponent;
     if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
@@ -33,7 +34,7 @@ struct loss_scaling {
 
   bool adapts() const { return interval > 0; }
 
-  /// Throws error if the scale cannot become smaller: then it is not the scale.
+  /// Throws error if the scale is already the least: the cause is then not the scale.
   void overflowed(std::int64_t step) {
     if (scale / 2 < least)
       throw error(message("[train] step ", step,

@@ -12,7 +12,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
-/// All that a parameter stores, as an expression whose ops need not keep zeros.
+/// The stored values of a parameter, as an expression whose ops need not keep zeros.
 template <class Parameter> auto values(Parameter& parameter) {
   if constexpr (is_matrix<Parameter>)
     return stored_values(parameter);

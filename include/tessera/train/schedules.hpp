@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The learning rate of each step, a function of its number alone: 0 is the first.
+/// The learning rate as a function of the step's number alone; the first step is 0.
 template <class Schedule>
 concept schedule = requires(Schedule const& s, std::int64_t step) {
   { s.rate(step) } -> std::same_as<double>;
@@ -22,7 +22,7 @@ struct constant {
   double rate(std::int64_t) const { return highest; }
 };
 
-/// From `highest` at step 0 along a line to `lowest` at step `steps`, and no further; steps ≥ 1.
+/// Falls linearly from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
 struct linear {
   double highest, lowest;
   std::int64_t steps;
@@ -32,7 +32,7 @@ struct linear {
   }
 };
 
-/// From `highest` at step 0 along half a cosine to `lowest` at step `steps`, and no further; steps ≥ 1.
+/// Falls along half a cosine from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
 struct cosine {
   double highest, lowest;
   std::int64_t steps;
@@ -42,8 +42,8 @@ struct cosine {
   }
 };
 
-/// `warmup` steps along a line that begins above zero and reaches the first rate of `after`, whose step 0
-/// is step `warmup` (as nanoGPT's train.py).
+/// Rises linearly for `warmup` steps, from above zero to the first rate of `after`, whose step 0 is step
+/// `warmup` (as in nanoGPT's train.py).
 template <schedule After> struct warmed_up {
   std::int64_t warmup;
   After after;

@@ -7,16 +7,16 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The two places of a training step where something can be added. A hook derives from this and hides one
-/// function or both; where it hides none, nothing is done and nothing costs. train_step takes any number of
-/// hooks and calls them in order.
+/// The two places of a training step where a program can add work. A hook derives from this and hides one
+/// function or both; a function that is not hidden costs nothing. train_step takes any number of hooks and
+/// calls them in order.
 struct step_hook {
-  /// After the last micro-batch, before the gradients are measured, checked and clipped. Whatever adds to
-  /// t.gradients here, such as a sum over processes, adds its losses and tokens to `loss`.
+  /// After the last micro-batch, before the gradients are measured, checked and clipped. A hook that adds to
+  /// t.gradients, such as a sum over processes, also adds the losses and tokens to `loss`.
   template <class Training> void accumulated(context&, Training& /*t*/, token_loss& /*loss*/) {}
 
-  /// Around the optimizer, which `update()` runs, once: averages of the weights, moments that are stored
-  /// elsewhere meanwhile. The first hook is the outermost. A step that is skipped does not come here.
+  /// Around the optimizer: must call `update()` once, which runs it. For averages of weights, or moments that
+  /// are stored elsewhere between steps. The first hook is the outermost. A skipped step does not call this.
   template <class Training, class Update>
   void around_update(context&, Training& /*t*/, Update const& update) {
     update();

@@ -12,34 +12,33 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Seconds since some moment.
+/// Seconds since a fixed moment.
 struct steady_clock {
   double operator()() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 };
 
-/// What a run will be like whose steps are to be timed.
+/// The settings of the run whose steps are timed.
 struct planned_run {
   int micro_batches = 1;
-  double clip = 0;           // longest gradient
+  double clip = 0;           // greatest norm of the gradient
   double rate = 0;           // highest learning rate
-  std::int64_t updates = 0;  // of the pattern, at most one a step
+  std::int64_t updates = 0;  // updates of the pattern, at most one a step
 };
 
-/// How many steps fit into a time, at least one. Trains for a twentieth of the time, and puts everything
-/// back: the training is as new afterwards. The second half of these steps counts: the first ones warm
-/// caches, and the small activations of a new model are quicker through some functions (xsimd's erf, hence
-/// gelu, takes a short cut below 2/3). Updates of the pattern are timed apart, as t.policy makes one before
-/// the first step.
-///   To be called once, before the first step: schedules, patterns and a resumed run depend on numbers of
-///   steps alone. Throws what train_step throws, and leaves the training half trained then.
-///   accumulate   as for train_step, with the data of any one step
+/// The number of steps that fit into a time, at least one. Trains for 5 % of the time, then restores the
+/// training as it was. Only the second half of these steps counts: the first half warms caches, and the small
+/// activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut below
+/// 2/3). Updates of the pattern are timed apart: t.policy makes one as of step 0.
+///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
+///   alone. Throws the errors of train_step; the training is then left half trained. accumulate   as for
+///   train_step, with the data of any one step
 template <class Model, class Optimizer, class Policy, class Accumulate, class Clock = steady_clock>
 std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer, Policy>& t,
                           planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {
-  constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over some of them
-  constexpr double share = 0.05;                    // of the time
+  constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
+  constexpr double share = 0.05;                    // part of the time
   const Model first(t.model);
   const progress so_far = t.so_far;
   const loss_scaling scaling = t.scaling;
@@ -59,7 +58,7 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
     explored_blocks explored = t.explored;
     for (int warm = 0; warm < 2; ++warm) {
       const double start = now();
-      if (grows_by_gradient(t.policy)) {  // in a micro-batch that a step has anyway
+      if (grows_by_gradient(t.policy)) {  // in a micro-batch, whose time is subtracted below
         t.candidates.watch(t.policy, 0, t.model, t.gradients);
         accumulate(planned.micro_batches - 1);
         t.candidates.stop();

@@ -7,11 +7,11 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Losses of some tokens, added up.
+/// The sum of the losses of some tokens.
 struct token_loss {
   double sum = 0;
   std::int64_t tokens = 0;
-  double loss_scale = 1;  // what their gradients were multiplied by: nn::pass::loss_scale
+  double loss_scale = 1;  // factor of their gradients: nn::pass::loss_scale
 
   double mean() const { return sum / static_cast<double>(tokens); }
   token_loss& operator+=(token_loss const& more) {

@@ -30,16 +30,16 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// How far a run is.
+/// The progress of a run.
 struct progress {
-  std::int64_t step = 0;                                       // steps done
-  std::int64_t tokens = 0;                                     // trained on
-  double seconds = 0;                                          // spent in steps
-  double best_loss = std::numeric_limits<double>::infinity();  // of all evaluations
+  std::int64_t step = 0;                                       // number of completed steps
+  std::int64_t tokens = 0;                                     // number of tokens trained on
+  double seconds = 0;                                          // time spent in steps
+  double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
   std::int64_t best_step = -1;
 };
 
-/// A model and all that changes together with it.
+/// A model and everything that changes together with it in training.
 template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern> struct training {
   Model& model;
   Optimizer optimizer;
@@ -50,7 +50,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
   progress so_far;
-  machine trained_on = this_machine();  // by the last step
+  machine trained_on = this_machine();  // the machine of the last step
 
   training(Model& trained, Optimizer by, Policy patterns = {})
       : model(trained),
@@ -60,34 +60,34 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained)) {}
 
-  /// A pass of the next step.
-  ///   seed   of what depends on chance: dropout
+  /// A pass for the next step.
+  ///   seed   of random choices: dropout
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
     const auto step = static_cast<std::uint64_t>(so_far.step);
     return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale, weight_gradients()};
   }
-  /// What the policy looks at gradients with, for a pass that is made by hand; null unless it is to look at
-  /// this backward's.
+  /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
+  /// of this backward.
   growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
 };
 
-/// How a step is taken.
+/// Settings of one step.
 struct step_settings {
   double rate;            // learning rate
-  double clip = 0;        // longest gradient; 0: any
-  int micro_batches = 1;  // whose gradients are added up
+  double clip = 0;        // greatest norm of the gradient; 0: any
+  int micro_batches = 1;  // micro-batches whose gradients are added
 };
 
 struct step_report {
-  std::int64_t step;  // of this step: 0 is the first
+  std::int64_t step;  // number of this step; the first is 0
   double loss;        // mean over its tokens
   double gradient_norm, learning_rate;
   pattern_change changed;
   bool skipped = false;  // the gradients were not finite, and the loss scale has been halved
 };
 
-/// One step but for the pattern, which stays as it is: see train_step.
+/// One training step without an update of the pattern: see train_step.
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                           Accumulate&& accumulate, Hooks&&... hooks) {
@@ -130,13 +130,13 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   return {t.so_far.step++, loss.mean(), size.norm, how.rate, {}, skips};
 }
 
-/// One step: `accumulate(i)` for each micro-batch i, which adds the gradient of the sum of its losses to
-/// t.gradients, multiplied by t.scaling.scale, and returns that sum and that scale; clipping of the mean; the
-/// optimizer; the pattern, when it is due. Throws, with the model as it was, option_error if that update is
-/// not possible or a scale is another one, and error if the loss or a gradient is not finite. With a scale
-/// that adapts, gradients that are not finite only skip the optimizer, and growth by
-/// them.
-///   hooks   what else is done after accumulating and around the optimizer: train::step_hook
+/// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
+/// optimizer and, when it is due, updates the pattern. accumulate(i) adds the gradient of the sum of its
+/// losses, times t.scaling.scale, to t.gradients, and returns the sum and the scale. Throws, before the model
+/// is changed, option_error if the update of the pattern is impossible or accumulate returns a different
+/// scale, and error if the loss or a gradient is not finite. If the scale adapts, gradients that are not
+/// finite only skip the optimizer, and growth by gradients.
+///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                        Accumulate&& accumulate, Hooks&&... hooks) {
@@ -155,7 +155,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   return report;
 }
 
-/// Writes a checkpoint; `program` is what the program itself wants to find again, such as its settings.
+/// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Model, class Optimizer, class Policy>
 void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
   progress const& p = t.so_far;
@@ -172,11 +172,11 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
 
-/// What the program gave to `save`.
+/// The data that the program gave to `save`.
 inline io::json_place program_state(checkpoint const& from) { return from.state().at("program"); }
 
-/// Goes on from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
-/// `t` as it was, if the checkpoint is not one of this model and optimizer.
+/// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
+/// `t` unchanged, if the checkpoint is not of this model and optimizer.
 template <class Model, class Optimizer, class Policy>
 void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
   const io::json_place state = from.state();

@@ -10,8 +10,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// AdamW (Loshchilov & Hutter 2019, algorithm 2), in the order of torch.optim.AdamW. Matrices decay, biases
-/// and gains do not. epsilon > 0.
+/// AdamW (Loshchilov & Hutter 2019, algorithm 2), with operations in the order of torch.optim.AdamW. Matrices
+/// decay, biases and gains do not. epsilon > 0.
 struct adamw {
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8;

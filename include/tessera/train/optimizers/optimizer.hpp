@@ -13,22 +13,23 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/train/parameters.hpp>
 
-// An optimizer is a struct with the names of its moments and `step`, an elementwise update of one parameter
-// and its moments on what is stored, followed by statements of the caller: absent blocks cost nothing, and a
-// sparse matrix gets the bits that a dense one would get there. What is zero, with a gradient of zero, must
-// stay zero: it may be padding.
+// An optimizer is a struct with the names of its moments and `step`, an elementwise update of the stored
+// values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
+// nothing, and the stored blocks of a sparse matrix get the bits that they would get in a dense one. A zero
+// with a zero gradient must stay zero: it may be padding.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What all parameters of one update have in common.
+/// The values that all parameters of one update share.
 struct update {
-  std::int64_t number;    // 1 is the first
+  std::int64_t number;    // number of this update; the first is 1
   double rate;            // learning rate
-  double gradient_scale;  // gradients are multiplied by it first
+  double gradient_scale;  // factor of all gradients
 };
 
-/// What an optimizer keeps of each parameter: its moments and, of a narrow one, before them the master that
-/// it updates, of which the model has the rounded values (Micikevicius et al. 2018, §3.1).
+/// The names of the tensors that an optimizer keeps for each parameter: its moments, and before them, for a
+/// narrow parameter, its master, which the optimizer updates and the model rounds (Micikevicius et al. 2018,
+/// §3.1).
 template <class Optimizer, class Model>
 inline constexpr auto kept_of_each = [] {
   constexpr std::size_t masters = nn::is_narrow<Model> ? 1 : 0;
@@ -38,21 +39,22 @@ inline constexpr auto kept_of_each = [] {
   return names;
 }();
 
-/// An optimizer's memory: what it keeps, like the model's gradients, and the number of updates so far.
+/// The state of an optimizer: masters and moments, each shaped like the model's gradients, and the number of
+/// updates.
 template <class Optimizer, class Model> struct optimizer_state {
   std::array<typename Model::gradients, kept_of_each<Optimizer, Model>.size()> kept;
   std::int64_t updates = 0;
 };
 
-/// The state before the first update: moments are zero.
+/// The state before the first update: masters are the parameters, moments are zero.
 template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initial_state(Model const& model) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) -> optimizer_state<Optimizer, Model> {
     return {{(nn::is_narrow<Model> && I == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
   }(std::make_index_sequence<kept_of_each<Optimizer, Model>.size()>());
 }
 
-/// One update of all parameters. The gradients are left as they are; `gradient_scale` is where clipping and
-/// the mean over tokens come in, without a pass of their own.
+/// One update of all parameters; the gradients stay unchanged. `gradient_scale` applies clipping and the mean
+/// over tokens, without another pass over the gradients.
 template <class Optimizer, class Model>
 void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
                        typename Model::gradients const& gradients, optimizer_state<Optimizer, Model>& state,

@@ -19,20 +19,20 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-// The gradient dy xᵀ of the blocks that a weight does not store. It is as large as a dense weight, so it is
-// computed a few rows at a time, and only what is made of each block is kept.
+// The gradient dy xᵀ of the absent blocks of a weight. It is as large as a dense weight, so it is computed a
+// few rows at a time, and each block is visited and then dropped.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 namespace detail {
 
-/// Some rows of dy xᵀ, every column. They are computed in blocks of 16 x 16 whatever the blocks of the
-/// weight, as that is the quickest.
+/// Some rows of dy xᵀ, with all columns. They are computed in blocks of 16 x 16, the fastest ones, whatever
+/// the blocks of the weight.
 template <element Sum> class gradient_rows {
   static constexpr int side = granule;
 
  public:
-  /// Rows [first, last) or a few more.
+  /// Rows [first, last), extended to whole blocks.
   template <element T>
   gradient_rows(context& ctx, panel_matrix<T> const& dy, panel_matrix<T> const& x, std::int64_t first,
                 std::int64_t last)
@@ -43,7 +43,7 @@ template <element Sum> class gradient_rows {
     run(ctx, values_ = sampled(dy * transposed(x)));
   }
 
-  /// The elements of a block, row by row; zero where it overhangs the matrix.
+  /// Copies the elements of a block, row by row, to `to`; elements that overhang the matrix are zero.
   void read(std::int64_t first_row, std::int64_t first_col, int rows, int cols, Sum* to) const {
     const std::int64_t width = values_.pattern().block_cols();
     for (std::int64_t i = first_row; i < first_row + rows; ++i)
@@ -55,7 +55,7 @@ template <element Sum> class gradient_rows {
   }
 
  private:
-  /// The pattern of a matrix of which some lines are full, and all others empty.
+  /// The pattern of a matrix that stores all blocks of block rows [first, last) and no others.
   static pattern lines(std::int64_t rows, std::int64_t cols, int first, int last) {
     const auto height = static_cast<int>(ceil_div<std::int64_t>(rows, side)),
                width = static_cast<int>(ceil_div<std::int64_t>(cols, side));
@@ -74,12 +74,12 @@ template <element Sum> class gradient_rows {
 }  // namespace detail
 
 /// Calls visit(number, gradient) for each absent block of a weight: the numbers are 0, 1, 2, … row by row,
-/// and `gradient` (std::span) are the elements of its block of dy xᵀ, row by row, as long as the call lasts.
+/// and `gradient` (std::span) holds the elements of this block of dy xᵀ, row by row, valid during the call.
 ///   stored             the pattern of the weight, in blocks of (block_rows, block_cols)
 ///   dy (rows, tokens)  x (cols, tokens)
-///   Computes 128 rows at a time, or a quarter of all if these are fewer: that is all the memory it needs. At
-///   3072 x 768 and 4096 tokens it takes 1.4 times as long as the whole product at once, at 768 x 3072 no
-///   longer. The bits are the same for any number of threads.
+///   Computes 128 rows at a time, or a quarter of all rows if that is less, and needs no more memory than
+///   this. At 3072 x 768 and 4096 tokens it takes 1.4 times the time of the whole product at once, at 768 x
+///   3072 equal time. The bits are the same for any number of threads.
 template <element T, class Visit>
 void for_each_absent_gradient(context& ctx, pattern const& stored, int block_rows, int block_cols,
                               panel_matrix<T> const& dy, panel_matrix<T> const& x, Visit&& visit) {
@@ -114,8 +114,8 @@ void for_each_absent_gradient(context& ctx, pattern const& stored, int block_row
   }
 }
 
-/// The numbers of greatest score among those offered, ties to the lower number. Keeps at most half as many
-/// again as are wanted.
+/// The `wanted` numbers of greatest score among all offered ones; of equal scores the lower number wins.
+/// Keeps at most 1.5 times the wanted numbers.
 class greatest_scores {
  public:
   explicit greatest_scores(std::int64_t wanted)
@@ -129,7 +129,7 @@ class greatest_scores {
     best_.push_back({score == score ? score : std::numeric_limits<double>::infinity(), number});
     if (best_.size() == most_) shrink();
   }
-  /// As many as were wanted, or as were offered if these are fewer; ascending.
+  /// The numbers of greatest score, ascending: `wanted` of them, or all offered ones if they are fewer.
   std::vector<std::int64_t> numbers() {
     if (best_.size() > wanted_) shrink();
     std::vector<std::int64_t> all;
@@ -144,7 +144,7 @@ class greatest_scores {
     double score;
     std::int64_t number;
   };
-  /// Keeps the wanted ones. What does not come after the last of them need not be offered again.
+  /// Keeps the `wanted` best. Later numbers whose score is not above the last of these are rejected at once.
   void shrink() {
     const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
     std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {

@@ -30,8 +30,8 @@ template <class Model> explored_blocks explore(Model const& model) {
   return explored;
 }
 
-/// Throws option_error unless the update that follows when `done` steps are done is possible: there is a
-/// sparse matrix, and in each there are as many blocks to prune, and to grow, as the policy replaces.
+/// Throws option_error unless the update after `done` steps is possible: the model has a sparse matrix, and
+/// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
 void require_possible(Policy const& policy, std::int64_t done, Model const& model) {
   bool any = false;
@@ -54,7 +54,7 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
 
 namespace detail {
 
-/// Throws option_error for choices of a policy that are not `count` stored and `count` absent blocks.
+/// Throws option_error unless a policy has chosen `count` stored and `count` absent blocks.
 template <class At>
 void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count,
                      std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
@@ -77,10 +77,10 @@ struct pattern_change {
   std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices
 };
 
-/// One update, when `done` steps are done. Each sparse matrix and what belongs to it (gradient, moments,
-/// master) get one new pattern: what stays keeps its values, what is new is zero. Throws as require_possible
-/// does, with everything as it was.
-///   candidates   of a policy with a growth_score: what the last backward has shown
+/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, moments and master get
+/// one new pattern: blocks that stay keep their values, new blocks are zero. Throws as require_possible does,
+/// before anything is changed.
+///   candidates   for a policy with a growth_score: the blocks found in the last backward
 template <sparsity_policy Policy, class Optimizer, class Model>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
                       typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state,

@@ -14,9 +14,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Dynamic sparse training: now and then the blocks of least L1 norm of each sparse matrix are pruned, and as
-/// many grow at random places that were absent (Dietrich et al. 2021, "Towards Structured Dynamic Sparse
-/// Pre-Training of BERT"). How many falls along a cosine from `share` to none at the end.
+/// Dynamic sparse training: at each update the blocks of least L1 norm of each sparse matrix are pruned, and
+/// an equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
+/// Sparse Pre-Training of BERT"). The number falls along a cosine from `share` of the blocks to none at the
+/// end.
 struct evolving_pattern {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
@@ -24,9 +25,9 @@ struct evolving_pattern {
   std::uint64_t seed = 0;
 
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The share of `share` that is still replaced when so many steps are done.
+  /// The factor of `share` after `done` steps.
   double decay(std::int64_t done) const { return cosine_decay(done, static_cast<double>(steps)); }
-  /// Rounded up twice, and no more than are absent.
+  /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     const double most = std::ceil(share * static_cast<double>(stored.blocks()));
     const std::int64_t all = std::int64_t{stored.block_rows()} * stored.block_cols();

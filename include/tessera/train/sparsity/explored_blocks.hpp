@@ -15,8 +15,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Which blocks of each matrix have ever been stored. Their share of all blocks is the ITOP rate (Liu et al.
-/// 2021): sparse training is at its best when it comes near 1.
+/// The blocks of each matrix that have ever been stored. Their share of all blocks is the ITOP rate (Liu et
+/// al. 2021): sparse training works best when it comes near 1.
 class explored_blocks {
  public:
   void mark(std::string const& matrix, pattern const& stored) {
@@ -48,7 +48,7 @@ class explored_blocks {
     return all;
   }
 
-  /// Throws io_error, which names the place, for what to_json does not write.
+  /// Reads the output of to_json. Throws io_error, which names the place, for any other text.
   static explored_blocks from_json(io::json_place const& all) {
     explored_blocks explored;
     for (io::json_member const& member : all.members()) {

@@ -17,8 +17,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The absent blocks of each sparse weight whose gradients have the greatest growth_score: as many as a
-/// policy replaces. Found in one backward, whose pass is given its address:
+/// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
+/// the policy's count. They are found in one backward, whose pass gets the address of this object:
 ///
 ///   candidates.watch(policy, done, model, gradients);
 ///   pass.weight_gradients = &candidates;        // null in all other passes
@@ -26,14 +26,14 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///   candidates.stop();
 ///   evolve(policy, done, explored, model, gradients, state, candidates);
 ///
-/// A step of several micro-batches watches the last alone. The sum of their gradients would have to be
-/// stored, dense, as the norm of a sum is not the sum of norms; and a number for each block would be as much
-/// for blocks of one element. For that reason, too, the last product alone is seen of a weight that a
-/// backward uses more than once.
+/// In a step of several micro-batches only the last is watched: the norm of a sum is not the sum of norms, so
+/// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
+/// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
+/// more than once.
 template <class Policy> class growth_candidates {
  public:
-  /// Forgets what was found, and begins to look at the gradients of a model. If the policy has no
-  /// growth_score, there is nothing to look at.
+  /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
+  /// no growth_score.
   template <class Model, class Gradients>
   void watch(Policy const& policy, std::int64_t done, Model const& model, Gradients const& gradients) {
     stop();
@@ -54,11 +54,11 @@ template <class Policy> class growth_candidates {
         gradients);
     policy_ = &policy;
   }
-  /// Ends it.
+  /// Ends watching; the candidates stay.
   void stop() { policy_ = nullptr; }
   bool watching() const { return policy_ != nullptr; }
 
-  /// What layers call: see nn::gradient_observer.
+  /// Called by layers: see nn::gradient_observer.
   template <element T>
   void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
     if constexpr (gradient_policy<Policy>) {
@@ -84,7 +84,7 @@ template <class Policy> class growth_candidates {
     });
   }
 
-  /// The numbers of the blocks found for a matrix, by the address of its gradient; ascending.
+  /// The numbers of the candidates of a matrix, ascending; `gradient` is the address of its gradient.
   std::span<std::int64_t const> of(void const* gradient) const {
     matrix const* const found = find(found_, gradient);
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
@@ -100,7 +100,7 @@ template <class Policy> class growth_candidates {
     std::vector<std::int64_t> numbers;
   };
 
-  /// Null if there is none.
+  /// The matrix with this gradient; null if there is none.
   template <class Matrices> static auto find(Matrices& all, void const* gradient) -> decltype(all.data()) {
     for (auto& each : all)
       if (each.gradient == gradient) return &each;

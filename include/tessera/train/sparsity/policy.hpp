@@ -17,21 +17,21 @@
 #include <tessera/train/parameters.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
-// A sparsity policy decides how patterns change while a model is trained: when, how many blocks, which are
-// pruned, and which grow in their place. `evolve` (evolve.hpp) makes the change.
+// A sparsity policy decides how patterns change while a model is trained: at which steps, how many blocks,
+// which blocks are pruned, and which grow in their place. `evolve` (evolve.hpp) makes the change.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 template <class Weight, class Gradient> struct matrix_at_update {
-  Weight const& weight;      // as the optimizer left it
-  Gradient const& gradient;  // of the step, at the stored blocks
-  std::int64_t done;         // steps of the run
-  std::uint64_t number;      // of the matrix, among all of the model: keeps random choices apart
-  std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if it has one
+  Weight const& weight;                           // after the optimizer's update
+  Gradient const& gradient;                       // of this step, at the stored blocks
+  std::int64_t done;                              // completed steps of the run
+  std::uint64_t number;                           // of this matrix in the model: a key of random choices
+  std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
 
   pattern const& stored() const { return weight.pattern(); }
-  /// Absent blocks. They are numbered from 0, row by row.
+  /// The number of absent blocks. These are numbered from 0, row by row.
   std::int64_t absent() const {
     return std::int64_t{stored().block_rows()} * stored().block_cols() - stored().blocks();
   }
@@ -42,11 +42,11 @@ using some_matrix = block_sparse_matrix<float, block_shape<1>>;
 using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 }  // namespace detail
 
-/// What a sparsity policy says:
-///   due(done)            whether an update follows when so many steps of the run are done
-///   count(stored, done)  how many blocks of a matrix of this pattern it replaces
-///   prune(at, count)     for each slot whether its block goes, of the matrix_at_update: `count` of them
-///   grow(at, count)      the numbers of `count` absent blocks that come, ascending
+/// The functions of a sparsity policy:
+///   due(done)            whether an update follows after `done` steps of the run
+///   count(stored, done)  number of blocks to replace in a matrix of this pattern
+///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
+///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
 /// All are functions of their arguments and the policy alone, so that a resumed run has the same bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
@@ -57,15 +57,16 @@ concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::
   { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
 };
 
-/// A policy that also looks at gradients of absent blocks, which cost a dense product in an update's step:
+/// A policy that also uses gradients of absent blocks; they cost a dense product in the step of an update:
 ///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
-///                            absent blocks of greatest score are the candidates that `grow` gets
+///                            absent blocks of greatest score are `candidates` in grow
 template <class Policy>
 concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, std::span<float const> block) {
   { p.growth_score(block) } -> std::convertible_to<double>;
 };
 
-/// Whether a policy looks at gradients of absent blocks. One that is chosen at run time says so itself.
+/// Whether a policy uses gradients of absent blocks. A policy that is chosen at run time has a member of this
+/// name.
 template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
   if constexpr (requires { policy.grows_by_gradient(); })
     return policy.grows_by_gradient();
@@ -73,8 +74,8 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return gradient_policy<Policy>;
 }
 
-/// Whether an update follows when so many steps are done: every `interval` steps before `end`, or never if
-/// the interval is 0.
+/// Whether an update follows after `done` steps: every `interval` steps before `end`, or never if the
+/// interval is 0.
 inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
   return interval > 0 && done > 0 && static_cast<double>(done) < end && done % interval == 0;
 }
@@ -84,7 +85,7 @@ inline double cosine_decay(std::int64_t done, double end) {
   return (1 + std::cos(std::numbers::pi * static_cast<double>(done) / end)) / 2;
 }
 
-/// As many absent blocks of a matrix at random, different ones at each update.
+/// `count` random absent blocks of a matrix, drawn anew at each update.
 template <class At>
 std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count, std::uint64_t seed,
                                                std::int64_t update) {
@@ -93,8 +94,8 @@ std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count,
       random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
 }
 
-/// Calls visit(name, number, matrix, that of each other…) for the matrices of a model whose pattern may
-/// change: those of role `weight` that are not dense. The number counts all matrices.
+/// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
+/// change: sparse ones of role `weight`. `number` counts all matrices.
 template <class Model, class Visit, class... Others>
 void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
   std::uint64_t matrices = 0;

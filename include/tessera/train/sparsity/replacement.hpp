@@ -21,7 +21,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_moves.hpp>
 
-// Which blocks of one matrix go, and which come instead.
+// The choice of blocks to prune and to grow in one matrix.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -32,12 +32,13 @@ TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
   const auto size = static_cast<int>(values.size());
   T const* value = values.data();
   sum_type norm = 0;
-  const auto add = [&]<int Lanes>(std::integral_constant<int, Lanes>) {  // side by side, for the vector unit
-    sum_type sums[Lanes] = {};
-    for (int i = 0; i < size; i += Lanes, value += Lanes)
-      for (int lane = 0; lane < Lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
-    for (const sum_type sum : sums) norm += sum;
-  };
+  const auto add =
+      [&]<int Lanes>(std::integral_constant<int, Lanes>) {  // independent sums, for the vector unit
+        sum_type sums[Lanes] = {};
+        for (int i = 0; i < size; i += Lanes, value += Lanes)
+          for (int lane = 0; lane < Lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
+        for (const sum_type sum : sums) norm += sum;
+      };
   if (size % 16 == 0)
     add(std::integral_constant<int, 16>());
   else
@@ -45,7 +46,7 @@ TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
   return std::isnan(norm) ? std::numeric_limits<sum_type>::infinity() : norm;
 }
 
-/// That of each stored block, by slot.
+/// The L1 norm of each stored block, by slot.
 template <class T, class Block>
 std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
   std::vector<accumulator_t<T>> norms(static_cast<std::size_t>(w.pattern().blocks()));
@@ -54,10 +55,10 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
-/// For each slot whether it is among the `count` of least norm, ties to the lower slot; norms are not
-/// negative, count ≤ slots.
-///   Finds the greatest norm chosen: of the norms counted by exponent and 4 bits more, only the class that
-///   holds it is selected from. That is 4 to 6 times as quick as to partition all pairs of norm and slot.
+/// A mark for each slot: 1 for the `count` slots of least norm; of equal norms the lower slot wins. Norms are
+/// not negative, count ≤ slots.
+///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
+///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
 template <class T> std::vector<char> least(std::span<T const> norms, std::int64_t count) {
   std::vector<char> chosen(norms.size());
   if (count == 0) return chosen;
@@ -74,7 +75,7 @@ template <class T> std::vector<char> least(std::span<T const> norms, std::int64_
 
   std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
   std::size_t found = 0;
-  for (const T norm : norms) {  // without a branch: the last place is for those that are not wanted
+  for (const T norm : norms) {  // without a branch: a norm of another class is overwritten by the next
     candidates.data()[found] = norm;
     found += class_of(norm) == chosen_class;
   }
@@ -114,20 +115,20 @@ inline std::vector<std::int64_t> random_choice(std::int64_t below, std::int64_t 
   return chosen;
 }
 
-/// A pattern, and how to get there.
+/// A new pattern, and the moves of blocks that lead to it.
 struct replacement {
   pattern changed;
   pattern_moves moves;
 };
 
-/// Without the slots that `pruned` marks, and with the absent blocks of the numbers in `grown`: absent blocks
-/// are counted row by row, and the numbers ascend. A pruned block does not count as absent.
+/// Removes the slots that `pruned` marks and adds the absent blocks with the numbers in `grown`, which
+/// ascend. Absent blocks are numbered row by row; a pruned block does not count as absent.
 inline replacement replaced(pattern const& old, std::span<char const> pruned,
                             std::span<std::int64_t const> grown) {
   std::vector<std::int32_t> row_start(static_cast<std::size_t>(old.block_rows()) + 1);
   std::vector<std::int32_t> cols(static_cast<std::size_t>(old.blocks()) + grown.size() + 1);
   pattern_moves moves(old.blocks(), std::ssize(grown));
-  std::int32_t slot = 0, to = 0;  // next in the old pattern, in the new one
+  std::int32_t slot = 0, to = 0;  // next slot in the old pattern, in the new one
   std::int64_t absent_above = 0;
   auto next = grown.begin();
   for (int i = 0; i < old.block_rows(); ++i) {
@@ -135,7 +136,7 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
     const auto first = static_cast<std::int32_t>(old.first_slot(i)),
                last = first + static_cast<std::int32_t>(row.size());
     const std::int32_t* const col_of = row.data() - first;
-    const auto pass = [&] {  // whether blocks are pruned is not to be foreseen, so nothing branches on it
+    const auto pass = [&] {  // no branch on `stays`, which cannot be predicted
       const bool stays = !pruned.data()[slot];
       cols.data()[to] = col_of[slot];
       moves.keep(slot++, to, stays);

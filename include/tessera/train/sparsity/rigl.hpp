@@ -13,13 +13,13 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least L1 norm are pruned, and
-/// of the absent ones as many grow: those whose gradients have the greatest. How many falls along a cosine
-/// from `share` to none at `until` of the run, where it ends. The gradient is that of the step's last
-/// micro-batch; see growth_candidates.
-///   At a density of 0.1 the step of an update takes 3 to 4.5 times as long as others, since it computes the
-///   whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
-///   An update follows the optimizer's step, where algorithm 1 has it in the place of one, and a block that
-///   is pruned does not come back in the same update.
+/// an equal number of absent blocks grows, whose gradients have the greatest L1 norm. The number falls along
+/// a cosine from `share` of the blocks to none at `until` of the run, where updates end. The gradient is that
+/// of the step's last micro-batch; see growth_candidates.
+///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
+///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
+///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
+///   cannot grow again in the update that prunes it.
 struct rigl {
   std::int64_t interval = 0;  // ΔT, steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
@@ -27,7 +27,7 @@ struct rigl {
   double until = 0.75;        // T_end, of the steps, (0, 1]
 
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// Rounded down, as in the authors' code.
+  /// The number of blocks to replace: rounded down, as in the authors' code.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return static_cast<std::int64_t>(share * cosine_decay(done, end()) *
                                      static_cast<double>(stored.blocks()));

@@ -16,9 +16,10 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse
-/// connectivity"): a fixed share of the smallest positive weights and of the largest negative ones is pruned,
-/// and as many grow at random places that were absent. A block counts as negative if the sum of its elements
-/// is, and as small by its L1 norm. What grows is zero, where the authors' code draws random values.
+/// connectivity"): a fixed share of the smallest positive weights and of the largest negative weights is
+/// pruned, and an equal number of randomly chosen absent blocks grows. A block is negative if the sum of its
+/// elements is, and its size is its L1 norm. A new block is zero, while the authors' code draws random
+/// values.
 struct sparse_evolutionary_training {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
@@ -26,11 +27,11 @@ struct sparse_evolutionary_training {
   std::uint64_t seed = 0;
 
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// Rounded down.
+  /// The number of blocks to replace, rounded down.
   std::int64_t count(pattern const& stored, std::int64_t) const {
     return static_cast<std::int64_t>(share * static_cast<double>(stored.blocks()));
   }
-  /// Of the negative blocks their part of `count`, rounded down; the others are positive.
+  /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight);
     using sum = typename decltype(norms)::value_type;
@@ -43,7 +44,7 @@ struct sparse_evolutionary_training {
     const auto stored = static_cast<std::int64_t>(norms.size());
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
-    // The least of one sign: those of the other are out of reach.
+    // Marks the blocks of least norm among the blocks of one sign.
     const auto least_of = [&](char sign, std::int64_t how_many) {
       std::vector<sum> some;
       for (std::size_t slot = 0; slot < norms.size(); ++slot)
