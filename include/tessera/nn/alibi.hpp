@@ -12,10 +12,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Attention with linear biases (Press, Smith, Lewis 2022): from each score, slope · |distance| is
-/// subtracted, with slope 2^(-8 h / heads) for the heads h = 1, 2, … Of a number of heads that is no power of
-/// two, the first ones have the slopes of the power below, and the others every second slope of the power
-/// above, as in the paper's program. A score functor.
+/// Attention with linear biases (Press, Smith, Lewis 2022): subtracts slope · |distance| from each score,
+/// with slope 2^(-8 h / heads) for the heads h = 1, 2, … If the number of heads is no power of two, the first
+/// heads have the slopes of the power below, and the other heads every second slope of the power above, as in
+/// the paper's program. A score functor.
 class alibi {
  public:
   alibi() = default;

@@ -15,11 +15,11 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// A target that is not asked for.
+/// The target of a token that has none.
 inline constexpr std::int32_t ignored = -1;
 
-/// The positions of a batch that have a target. The others never meet the vocabulary: what stands between the
-/// last layer and the loss is computed at these positions alone.
+/// The positions of a batch that have a target. Everything between the last layer and the loss is computed at
+/// these positions alone, so other tokens never meet the vocabulary.
 class counted_tokens {
  public:
   void choose(std::span<std::int32_t const> targets) {
@@ -40,7 +40,7 @@ class counted_tokens {
   std::span<std::int32_t const> positions() const { return positions_; }
   std::span<std::int32_t const> targets() const { return targets_; }
 
-  /// x itself if all tokens count, else `room`, filled with the tokens that do.
+  /// x itself if all tokens count, else `room`, filled with the tokens that count.
   template <element T>
   panel_matrix<T> const& pick(panel_matrix<T> const& x, panel_matrix<T>& room, pass<T> const& p) const {
     if (all_) return x;
@@ -61,13 +61,13 @@ template <element T> struct cross_entropy {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
   };
 
-  /// With the logits, which become their own gradient.
+  /// Includes the logits, whose memory later holds their gradient.
   static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_numbers(4); }
 
-  /// Returns the sum over these tokens divided by `count`: their number, or that of all micro-batches of a
-  /// step. Subtracts the largest logit first, so that exp cannot overflow.
-  ///   dlogits   is to become the gradient by the logits, (softmax - one-hot) loss_scale / count. Null in an
-  ///             evaluation; &logits, if they are not read again, takes no memory for a second panel_matrix.
+  /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
+  /// of a step. Subtracts the largest logit first, so that exp cannot overflow.
+  ///   dlogits   output: the gradient by the logits, (softmax - one-hot) loss_scale / count. Null in an
+  ///             evaluation. May be &logits if these are not read again, which saves a panel_matrix.
   double forward(panel_matrix<T> const& logits, std::span<std::int32_t const> targets, double count,
                  panel_matrix<T>* dlogits, saved& s, pass<T> const& p) const {
     const std::int64_t tokens = logits.tokens();

@@ -9,9 +9,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Where a layer puts its result, or its backward the gradient by its input: into a panel_matrix, with
-/// another one added if there is one. A residual connection adds its input here, so that the sum costs no
-/// pass of its own. A gradient that nobody wants goes nowhere: null.
+/// The panel_matrix for a layer's result, or for the gradient by its input, and optionally a second one that
+/// is added to the value. A residual connection adds its input here, so that the sum needs no further pass.
+/// Null for a gradient that nobody needs.
 template <element T> class destination {
  public:
   destination(panel_matrix<T>& to, panel_matrix<T> const* plus = nullptr) : to_(&to), plus_(plus) {}
@@ -21,13 +21,13 @@ template <element T> class destination {
   panel_matrix<T>* to() const { return to_; }
   panel_matrix<T> const* plus() const { return plus_; }
 
-  /// A statement that puts a value there: `run(p.ctx, dx = transposed(weight) * dy)`
+  /// A statement that stores a value in this destination: `run(p.ctx, dx = transposed(weight) * dy)`
   template <expression Value> auto operator=(Value const& value) const {
     return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
                       when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
   }
 
-  /// This place with another term to be added; the term that was here follows by add_term.
+  /// This destination with `other` as its second term; add_term adds the earlier term afterwards.
   destination with(panel_matrix<T> const& other) const { return {to_, &other}; }
   void add_term(pass<T> const& p) const {
     if (to_ && plus_) run(p.ctx, *to_ = *to_ + *plus_);

@@ -13,9 +13,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). Nothing is kept:
+/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
 /// m is a function of (seed, layer, step, feature, token), so backward draws it again.
-///   layer   unlike that of any other dropout of a model
+///   layer   number of this dropout, unique in its model
 template <element T> struct dropout {
   double rate = 0;
   std::uint64_t layer = 0;
@@ -36,20 +36,20 @@ template <element T> struct dropout {
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.what_for == purpose::training; }
 
-  /// x ∘ m / (1 - rate), for use in a statement.
+  /// The expression x ∘ m / (1 - rate), for use in a statement.
   template <class X> auto masked(X const& x, pass<T> const& p) const {
     const random_stream random(p.seed, random_purpose::dropout, layer, p.step);
     return multiply(x, apply<ops::where>(apply<ops::less>(uniform(random.key()), rate), 0.0, 1 / (1 - rate)));
   }
 
-  /// The gradient of `masked`: dy itself where nothing is dropped, else `room`, filled.
+  /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
   panel_matrix<T> const& gradient(panel_matrix<T> const& dy, panel_matrix<T>& room, pass<T> const& p) const {
     if (!drops(p)) return dy;
     run(p.ctx, room = masked(dy, p));
     return room;
   }
 
-  /// The statement make(branch), where the branch of a network has a value of which some is dropped:
+  /// The statement make(branch), where `branch` is a value with or without dropout:
   /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
   template <class Value, class Make>
   auto dropped(Value const& value, pass<T> const& p, Make const& make) const {

@@ -16,7 +16,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Logits of the vocabulary from an encoder's result: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
+/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
 ///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
 template <element T, class Op> struct masked_token_head {
   linear<T, block_shape<granule>> transform;
@@ -55,7 +55,7 @@ template <element T, class Op> struct masked_token_head {
     run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
         logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
   }
-  /// Adds to the table's gradient too.
+  /// Also adds to dtable, the gradient by the table.
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
                 panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
                 gradients& g, pass<T> const& p) const {
@@ -68,11 +68,11 @@ template <element T, class Op> struct masked_token_head {
   }
 };
 
-/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and, if there
-/// are any, segment embeddings with a norm, post-norm blocks with attention in both directions, and a head
-/// whose output weight is the token table.
-///   Layer   of the stack, a transformer_block of any kind: has `random` and `size`
-///   Op      of the head
+/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and optional
+/// segment embeddings with a norm, post-norm blocks with attention in both directions, and a head whose
+/// output weight is the token table.
+///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
+///   Op      activation of the head
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
           class Op = ops::gelu_polynomial>
 struct encoder {
@@ -80,7 +80,7 @@ struct encoder {
   using block = Block;
   using layer = Layer;
 
-  /// Tokens of a batch and, if the model tells segments apart, the segment of each.
+  /// The tokens of a batch and, if the model has segments, the segment of each token.
   struct input {
     std::span<std::int32_t const> ids, segments = {};
   };
@@ -99,14 +99,14 @@ struct encoder {
     typename stack<T, Layer>::saved blocks;
     counted_tokens targets;
     typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after forward in training their gradient
+    panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 
   encoder() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
-  /// makes no sense.
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
@@ -134,7 +134,7 @@ struct encoder {
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
-  ///   segments   of the stack, if it computes activations again
+  ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()
@@ -152,7 +152,7 @@ struct encoder {
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
   /// number if that is 0.
-  ///   targets (tokens)   the masked tokens' true ids; tokens without one never meet the vocabulary
+  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
   double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
                  double count = 0) const {
     require_tokens(targets, p);
@@ -166,7 +166,7 @@ struct encoder {
                                       p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
-  /// Fills s.top (hidden, tokens), what the encoder makes of each token.
+  /// Computes s.top (hidden, tokens), the encoder's result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
     require_tokens(in.ids, p);
     list_positions(p.batch, config.context, s.positions);
@@ -179,7 +179,8 @@ struct encoder {
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }
 
-  /// Adds the gradients of what forward returned; forward must have been in training.
+  /// Adds the gradients of the loss that forward returned. The pass of forward must have been a training
+  /// pass.
   void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
     const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
     const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {

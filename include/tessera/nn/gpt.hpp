@@ -17,9 +17,9 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
-/// embeddings, pre-norm blocks with causal attention, a final norm, and the token table again as the output
-/// weight.
-///   Layer   of the stack, a transformer_block of any kind: has `random` and `size`
+/// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
+/// table.
+///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   using value_type = T;
   using block = Block;
@@ -37,14 +37,14 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     typename stack<T, Layer>::saved blocks;
     counted_tokens targets;
     typename layer_norm<T>::saved final_norm;
-    panel_matrix<T> logits;  // after forward in training their gradient
+    panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
   };
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
   gpt() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, for a shape that
-  /// makes no sense.
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
@@ -67,7 +67,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
-  ///   segments   of the stack, if it computes activations again
+  ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()

@@ -11,23 +11,23 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 
-// Initial values. That of an element is a function of the seed, the number of its parameter, its row and its
-// column: not of the pattern or the block, so that a sparse model starts as the dense one does where it has
-// weights.
+// Initial values. The value of an element is a function of the seed, the number of its parameter, its row and
+// its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
+// dense model.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A distribution of mean 0.
-///   normal             with the deviation given
-///   truncated_normal   the same, drawn again beyond two deviations
+///   normal             with the given deviation
+///   truncated_normal   normal, drawn again beyond two deviations
 ///   xavier             uniform within ±√(6 / (rows + cols)) (Glorot, Bengio 2010, eq. 16)
 ///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
 enum class distribution { normal, truncated_normal, xavier, he };
 
 /// Fills the stored blocks of a matrix.
-///   parameter   keeps the random numbers of a model's matrices apart
+///   parameter   number of the matrix in the model, a key of its random numbers
 ///   deviation   of the normal distributions
-///   factor      everything is multiplied by it
+///   factor      multiplies all values
 template <element T, class Block>
 void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
                 std::uint64_t parameter, double deviation = 0.02, double factor = 1) {
@@ -49,9 +49,9 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
   });
 }
 
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices normal, or
-/// truncated normal, with deviation 0.02; those that end a residual branch (`…out.weight`, `…down.weight`)
-/// divided by √(2 layers); gains 1, biases 0.
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
+/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
+/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0.
 template <class Model>
 void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02) {

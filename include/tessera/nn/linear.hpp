@@ -17,13 +17,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W x + b
 ///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
-/// An absent bias is a vector of zeros that is no parameter.
+/// An absent bias is a vector of zeros, which does not count as a parameter.
 template <element T, class Block> struct linear {
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;
 
-  struct saved {};  // what backward needs besides x: nothing
+  struct saved {};  // backward needs only x
   using gradients = linear<accumulator_t<T>, Block>;
 
   linear() = default;
@@ -40,8 +40,8 @@ template <element T, class Block> struct linear {
     model_size size = model_size::of<T>().matrix(out, in, density, block_size_of<Block>());
     return with_bias == bias_term::present ? size.vector(out) : size;
   }
-  /// Zeros at the blocks of a random pattern.
-  ///   number   keeps the patterns of a model apart
+  /// A layer of zeros on a random pattern.
+  ///   number   number of the matrix in the model, a key of its random pattern
   static linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
                        std::uint64_t seed, std::uint64_t number) {
     if (density == 1) return {out, in, with_bias};
@@ -54,7 +54,7 @@ template <element T, class Block> struct linear {
 
   std::int64_t outputs(std::int64_t) const { return weight.rows(); }
 
-  /// W x + b, for use in a statement; x may be an expression.
+  /// The expression W x + b, for use in a statement; x may be an expression.
   template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
 
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
@@ -67,13 +67,13 @@ template <element T, class Block> struct linear {
     run(p.ctx, bias_gradient(dy, g), dx = transposed(weight) * dy);
     add_weight_gradient(dy, x, g, p);
   }
-  /// dW += dy xᵀ at the blocks of W, before the eyes of the pass' observer.
+  /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
                                   pass<T> const& p) {
     run(p.ctx, g.weight += sampled(dy * transposed(x)));
     if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
   }
-  /// db += Σ dy, for use in a run: beside statements that read or write the same panels of dy.
+  /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
     return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
   }

@@ -14,10 +14,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default is within 6e-7 of ops::gelu and
-/// three to four times as fast, which is 7 % of a step of a sparse layer.
+/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default Op is within 6e-7 of ops::gelu
+/// and three to four times as fast, which saves 7 % of a step of a sparse layer.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
-/// Only z is kept; f(z) stays in the cache, and backward computes it again.
+/// Only z is saved; f(z) stays in the cache, and backward computes it again.
 template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   using activation = Op;
 
@@ -70,7 +70,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   }
 };
 
-/// Numbers of the patterns of gates, beyond those of the other matrices.
+/// First number of the random patterns of gates, beyond the numbers of all other matrices.
 inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)

@@ -32,16 +32,16 @@ template <class... Factor> std::int64_t product(std::int64_t first, Factor... fa
 
 template <class Block> constexpr block_size block_size_of() { return {Block::rows, Block::cols}; }
 
-/// Sizes of a layer or a model, from its configuration alone: nothing is allocated. Each layer has a function
-/// `size` that adds up those of its parts. A multiply-add is two FLOPs; those of norms, activations and the
-/// like are not counted. Functions throw option_error where a number would be 2^63 or more.
+/// The sizes of a layer or a model, computed from its configuration without allocating it. Each layer has a
+/// function `size` that adds up the sizes of its parts. A multiply-add is two FLOPs; norms and activations
+/// are not counted. Functions throw option_error where a number would be 2^63 or more.
 struct model_size {
-  std::int64_t parameters = 0;               // were it dense
-  std::int64_t live = 0;                     // stored, without what overhangs the matrices' edges
-  std::int64_t stored = 0;                   // with it: padding of blocks and vectors
-  std::int64_t multiply_adds = 0;            // of all weights, for each token of a forward pass
+  std::int64_t parameters = 0;               // of the dense layer
+  std::int64_t live = 0;                     // stored, without elements that overhang a matrix
+  std::int64_t stored = 0;                   // stored, with all padding of blocks and vectors
+  std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
-  std::int64_t saved_values = 0;             // for each token of a batch, kept from forward for backward
+  std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
   std::int64_t element_bytes = 4;            // of a weight or an activation
   std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
 
@@ -54,9 +54,9 @@ struct model_size {
 
   // ---- adding up ----
 
-  /// A matrix with as many blocks as random_pattern gives it.
+  /// Adds a matrix with the number of blocks that random_pattern gives it.
   ///   uses   multiply-adds of each value for each token
-  /// Where a sparse one overhangs its blocks' edges, its live count depends on the pattern: this is the mean.
+  /// If blocks of a sparse matrix overhang, the live count depends on the pattern: the mean is added.
   model_size& matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
                      std::int64_t uses = 1) {
     const std::int64_t blocks =
@@ -79,7 +79,7 @@ struct model_size {
     increase(stored, round_up<std::int64_t>(features, granule));
     return *this;
   }
-  /// Activations that are kept from forward for backward; numbers for each token.
+  /// Adds activations that are saved from forward to backward.
   model_size& keeps(std::int64_t features, std::int64_t count = 1) {
     increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
     return *this;
@@ -88,12 +88,12 @@ struct model_size {
     increase(saved_values, count);
     return *this;
   }
-  /// Activations that are lent at the same time during backward, meanwhile also to the parts.
+  /// Adds activations that backward borrows together, and holds while its parts borrow.
   model_size& lends(std::int64_t features, std::int64_t count = 1) {
     increase(lent_[features], count);
     return *this;
   }
-  /// A part, so many times. Parts take turns in what is lent.
+  /// Adds a part `count` times. Parts borrow one after the other.
   model_size& part(model_size const& one, std::int64_t count = 1) {
     const auto add = [&](std::int64_t model_size::* number) {
       increase(this->*number, detail::product(one.*number, count));
@@ -105,8 +105,8 @@ struct model_size {
     lend_in_turn(one);
     return *this;
   }
-  /// A part, so many times, that saves nothing: backward computes again what `together` of them would have
-  /// saved, in memory that is lent.
+  /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `together` parts
+  /// at a time, in borrowed memory.
   model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t together = 1) {
     const std::int64_t kept = saved_values;
     part(one, count);
@@ -121,26 +121,27 @@ struct model_size {
     return *this;
   }
 
-  // ---- what follows ----
+  // ---- derived numbers ----
 
   /// A training step takes three products for each weight: W x, Wᵀ dy and dy xᵀ.
   std::int64_t training_multiply_adds() const { return detail::product(3, multiply_adds); }
-  /// Scores and mixtures of one forward pass over a sequence, where each query sees all keys or, if causal,
-  /// itself and those before.
+  /// Multiply-adds of attention in one forward pass over a sequence, where each query sees all keys or, if
+  /// causal, the keys up to its own position.
   std::int64_t attention_multiply_adds_of(std::int64_t tokens, mask seen) const {
     const std::int64_t pairs =
         seen == mask::causal ? detail::product(tokens, tokens + 1) / 2 : detail::product(tokens, tokens);
     return detail::product(pairs, attention_multiply_adds);
   }
 
-  /// Values alone: the index arrays of patterns are not counted.
+  /// Bytes of values; the index arrays of patterns are not counted.
   std::int64_t weight_bytes() const { return detail::product(stored, element_bytes); }
   std::int64_t gradient_bytes() const { return detail::product(stored, accumulator_bytes); }
-  /// What AdamW keeps: two moments, and the masters of narrow weights.
+  /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
   std::int64_t moment_bytes() const {
     return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());
   }
-  /// Of a batch of so many tokens, all with targets: saved from forward for backward, and lent at most.
+  /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
+  /// that all have targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
   std::int64_t room_bytes(std::int64_t tokens) const {
     std::int64_t values = recomputed_values;
@@ -170,7 +171,7 @@ struct model_size {
   }
 
   lent lent_, lent_to_parts_;
-  std::int64_t recomputed_values = 0;  // for each token, of what is saved only while it is computed again
+  std::int64_t recomputed_values = 0;  // for each token: saved values in borrowed memory
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -11,9 +11,9 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 
-// A norm is prepared by measuring its input, which leaves one or two numbers for each token in `saved`. Its
-// value is then an elementwise expression, which the product that follows computes in passing and backward
-// computes again: normalised activations are never kept.
+// `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
+// value is then an elementwise expression: the next product computes it panel by panel, and backward computes
+// it again, so normalised activations are never saved.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -91,7 +91,7 @@ template <element T> struct rms_norm {
   using gradients = rms_norm<accumulator_t<T>>;
 
   rms_norm() = default;
-  /// Has no bias, whatever other norms of a model have.
+  /// Has no bias, whatever the bias_term.
   explicit rms_norm(std::int64_t features, bias_term = bias_term::absent) : weight(features) {
     std::ranges::fill(weight, accumulator_t<T>(1));
   }

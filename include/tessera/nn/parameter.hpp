@@ -16,37 +16,37 @@
 //   static void parts(auto& each, auto&... of) {
 //     each("weight", of.weight...);                     // a tensor, a layer, a vector or a tuple of layers
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
-//     each.dense("table", of.table...);                 // a part of which no matrix is ever pruned
+//     each.dense("table", of.table...);                 // a part whose matrices are never pruned
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
-//     each.hyperparameter(of.rate...);                  // a value that training alone depends on
+//     each.hyperparameter(of.rate...);                  // a value that only training depends on
 //   }
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
-// same kind, of the elements that sums are kept in. From the list follow for_each_parameter, by which
-// optimizers, clipping, checkpoints and policies reach the parameters, widened, zeros_like and
-// for_each_setting.
+// same template, with accumulators as elements. The list is the source of for_each_parameter, by which
+// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_setting, widened and
+// zeros_like.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// How a parameter is to be treated.
+/// The kind of a parameter for optimizers and policies.
 enum class parameter_role {
   weight,        // a block_sparse_matrix: decays, and its pattern may change
   dense_weight,  // a matrix that decays and stays dense: embeddings, heads
   vector,        // a feature_vector, a bias or a gain: does not decay
 };
 
-/// Where a parameter stands: `block.3.mlp.up.weight`. A chain on the stack, so that visiting allocates
+/// The path of a parameter: `block.3.mlp.up.weight`. A linked list on the stack, so that visiting allocates
 /// nothing.
 class parameter_name {
  public:
   parameter_name() = default;
-  /// A part of this one; it has this one's role. An empty name is that of the whole.
+  /// The name of a part, with the role of this name. An empty part names the whole.
   parameter_name child(std::string_view part) const { return {this, part, -1, role_}; }
   parameter_name child(int number) const { return {this, {}, number, role_}; }
   parameter_name with(parameter_role role) const { return {parent_, part_, number_, role}; }
 
   parameter_role role() const { return role_; }
-  /// The last part: `weight`.
+  /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
     std::string all = parent_ ? parent_->text() : std::string();
@@ -95,7 +95,7 @@ concept is_optional = requires(T& part) { part.term; };
 template <class T>
 concept is_list = requires(T& part) { part[0]; } && !requires { typename T::tensor_tag; };
 
-/// Does something with a part and the corresponding parts of others.
+/// Applies an action to a part and the corresponding parts of other layers.
 template <class Action, class First, class... Others>
 void walk(parameter_name const& name, Action& action, First& first, Others&... others) {
   if constexpr (has_parts<First>) {
@@ -120,7 +120,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
   }
 }
 
-/// What a layer calls for each of its parts.
+/// The argument `each` of `parts`: a layer calls it for each of its parts.
 template <class Action> struct part_lister {
   parameter_name const& name;
   Action& action;
@@ -131,7 +131,7 @@ template <class Action> struct part_lister {
   template <class... Of> void dense(std::string_view part, Of&&... of) {
     walk(name.child(part).with(parameter_role::dense_weight), action, of...);
   }
-  /// With one value, that of a type, there is nothing to copy.
+  /// A single value, such as an Op, belongs to the type: it is not copied.
   template <class... Of> void setting(std::string_view part, Of&&... of) {
     action.setting(name.child(part), of...);
   }
@@ -159,7 +159,7 @@ template <class Visit> struct visit_settings {
   void hyperparameter(auto&...) {}
 };
 
-/// Makes a layer of wider elements of another one.
+/// Copies a layer into a layer of wider elements.
 struct widen {
   template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
     to = To(from);
@@ -176,8 +176,8 @@ struct widen {
 
 }  // namespace detail
 
-/// Calls visit(name, parameter, that of each other…) for every parameter of a layer, each once, always in the
-/// same order.
+/// Calls visit(name, parameter, parameter of each other…) for every parameter of a layer, once each, in a
+/// fixed order.
 template <class Layer, class Visit, class... Others>
 void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
   static_assert(detail::has_parts<Layer>,
@@ -203,7 +203,7 @@ template <class Layer> void set_zero(Layer& layer) {
 /// Whether the values of a layer are narrower than its gradients.
 template <class Layer> inline constexpr bool is_narrow = !std::is_same_v<Layer, typename Layer::gradients>;
 
-/// A layer in the elements that sums are kept in.
+/// A copy of a layer with accumulators as elements.
 template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   if constexpr (is_narrow<Layer>) {
     typename Layer::gradients wide;
@@ -215,7 +215,7 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   }
 }
 
-/// Gradients of a layer, or moments: zeros of its shape, on its patterns.
+/// Zeros of a layer's shape, on its patterns: initial gradients or moments.
 template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
   typename Layer::gradients zeros = widened(layer);
   set_zero(zeros);

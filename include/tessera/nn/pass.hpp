@@ -17,8 +17,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Activations that live only inside one layer's backward, and what layers save that are computed again
-/// there. They are lent, come back, and are lent again: all layers of a model share them, and a second step
+/// Lends activations that live only inside the backward of one layer, and `saved` values of layers that are
+/// recomputed there. Loans are returned and lent again: all layers of a model share them, and a second step
 /// allocates nothing.
 template <element T> class workspace {
  public:
@@ -30,7 +30,7 @@ template <element T> class workspace {
     }
     loan(loan const&) = delete;
     loan& operator=(loan const&) = delete;
-    ~loan() { from_.free_.push_back(std::move(values_)); }  // there is room: see take
+    ~loan() { from_.free_.push_back(std::move(values_)); }  // the capacity suffices: see take
 
     panel_matrix<T>& operator*() const { return *values_; }
     panel_matrix<T>* get() const { return values_.get(); }
@@ -40,7 +40,7 @@ template <element T> class workspace {
     std::unique_ptr<panel_matrix<T>> values_;
   };
 
-  /// A `saved` of some type of layer, filled or not by an earlier borrower.
+  /// A loan of a layer's `saved`, possibly filled by an earlier borrower.
   template <class Saved> class saved_loan {
    public:
     explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
@@ -92,10 +92,10 @@ template <element T> class workspace {
 
 enum class purpose { training, evaluation };
 
-/// Who sees, during a backward, which activations a weight's gradient dW = dy xᵀ is the product of. A sparse
-/// gradient keeps the stored blocks alone; an observer can compute those of absent blocks. None by default.
-/// Refers to a callable observer(ctx, dw, dy, x), which must outlive it:
-///   dw   the address of the gradient's matrix (rows, cols), which this product has been added to
+/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
+/// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
+/// observer(ctx, dw, dy, x), which must outlive it:
+///   dw   address of the gradient (rows, cols), to which the product has already been added
 ///   dy (rows, tokens)   x (cols, tokens)
 template <element T> class gradient_observer {
   using activation = panel_matrix<T> const&;
@@ -103,7 +103,7 @@ template <element T> class gradient_observer {
 
  public:
   gradient_observer() = default;
-  /// None, if null.
+  /// No observer if null.
   template <class Observer>
     requires std::constructible_from<function, Observer&>
   gradient_observer(Observer* observer) {
@@ -119,15 +119,15 @@ template <element T> class gradient_observer {
   std::optional<function> function_;
 };
 
-/// What every layer gets besides activations: where to compute, which tokens belong together, room for what
-/// it needs meanwhile, and what random choices depend on.
+/// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
+/// borrow from, and the keys of random choices.
 template <element T> struct pass {
   context& ctx;
   sequences const& batch;
   workspace<T>& room;
   purpose what_for = purpose::training;
   std::uint64_t seed = 0, step = 0;
-  double loss_scale = 1;  // of the gradients: train::loss_scaling
+  double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
 
   std::int64_t tokens() const { return batch.tokens(); }
@@ -142,7 +142,7 @@ template <element T> struct pass {
   }
 };
 
-/// Gives what a layer saves its size. Allocates only to grow.
+/// Resizes an activation that a layer saves. Allocates only to grow.
 template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
   if (x.features() != features) x = panel_matrix<T>(features, tokens);
   x.resize(tokens);

@@ -16,15 +16,16 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Relative position biases (T5: Raffel et al. 2020, §2.1): to each score a learned number is added, one for
-/// each head and bucket of distances. A score functor, for layers with sums in T. Of the buckets of a causal
-/// attention, or of each direction of a bidirectional one, the first half hold one distance each, the others
-/// distances that grow by one factor up to `farthest`, and the last also all beyond.
+/// Relative position biases (T5: Raffel et al. 2020, §2.1): adds a learned number to each score, one for each
+/// head and bucket of distances. A score functor, for layers with sums in T. Causal attention has one
+/// direction of distances, bidirectional attention two, which share the buckets equally. In each direction
+/// the first half of the buckets hold one distance each; the others hold ranges that grow by a constant
+/// factor up to `farthest`, and the last also holds all distances beyond.
 template <element T> struct relative_bias {
   feature_vector<T> table;  // (heads · buckets): head h has the numbers h buckets … (h + 1) buckets - 1
 
   relative_bias() = default;
-  /// Zeros. Throws option_error.
+  /// A table of zeros. Throws option_error.
   TESSERA_COLD relative_bias(int heads, mask seen, int buckets = 32, int farthest = 128)
       : buckets_(buckets), farthest_(farthest) {
     const int directions = seen == mask::causal ? 1 : 2, each = buckets / directions, exact = each / 2;
@@ -47,7 +48,7 @@ template <element T> struct relative_bias {
   }
 
   int buckets() const { return buckets_; }
-  /// Of the position of a query minus that of a key.
+  /// The bucket of a distance: position of the query minus position of the key.
   int bucket(std::int64_t distance) const {
     return bucket_[std::size_t(std::clamp<std::int64_t>(distance, -farthest_, farthest_) + farthest_)];
   }
@@ -75,7 +76,7 @@ template <element T> struct relative_bias {
 
  private:
   int buckets_ = 0, farthest_ = 0;
-  std::vector<int> bucket_;  // of the distances -farthest … farthest
+  std::vector<int> bucket_;  // bucket of each distance -farthest … farthest
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -16,13 +16,13 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Where a block normalises: what goes into each branch (GPT-2), or what comes out of each sum (BERT).
+/// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
 enum class norm_order { pre, post };
 
 /// Attention A and an MLP M, each with a residual connection.
 ///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
 ///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
-/// Of activations as long as x, only h and v are kept besides what A and M keep: norms are computed again.
+/// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
 template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
@@ -63,7 +63,7 @@ struct transformer_block {
         .lends(of.hidden, 4);
   }
   /// Zeros on random patterns; gains are 1.
-  ///   number   of this block in the model: keeps random choices apart
+  ///   number   number of this block in the model, a key of its random choices
   static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
                                   std::uint64_t number) {
     return {Norm(of.hidden, of.bias),      Attention::random(of, seen, seed, number),

@@ -26,13 +26,13 @@ struct transformer_config {
   std::int64_t key_heads = 0;     // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;     // longest sequence
   std::int64_t vocabulary = 256;  // token ids are 0 … vocabulary - 1
-  std::int64_t feed_forward = 4;  // features inside an MLP ÷ hidden
-  std::int64_t segments = 0;      // kinds of sequence pieces an encoder tells apart; 0: none
+  std::int64_t feed_forward = 4;  // inner features of an MLP ÷ hidden
+  std::int64_t segments = 0;      // number of segment embeddings of an encoder; 0: none
   position_coding positions = position_coding::learned;
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
   double dropout = 0;
-  double density = 1;  // stored blocks ÷ all blocks, in each weight matrix of the blocks
+  double density = 1;  // stored blocks ÷ all blocks, in each weight of a transformer block
 
   /// Throws option_error for the first field that makes no sense.
   void check() const {
