@@ -3,7 +3,7 @@
 
 namespace support {
 
-// Sanitizers bring operators of their own, which cannot be replaced everywhere.
+// Sanitizers have their own operators, which cannot be replaced everywhere.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define TESSERA_SANITIZED
@@ -19,7 +19,7 @@ inline constexpr bool counts_allocations = false;
 inline constexpr bool counts_allocations = true;
 #endif
 
-/// How often this program has called operator new; always 0 under a sanitizer.
+/// The number of calls of operator new in this program; always 0 under a sanitizer.
 long allocations();
 
 }  // namespace support

@@ -13,8 +13,8 @@
 
 namespace support {
 
-/// Two tasks of one phase of a run that touch the same bytes, one of them writing, in words; empty if there
-/// are none. The memory of a worker is a task's own.
+/// Names two tasks of one phase of a run that touch the same bytes, at least one of them writing; empty if no
+/// tasks conflict. The memory of a worker belongs to one task.
 template <class... Statement>
 std::string conflict(tessera::machine const& on, Statement const&... statement) {
   using namespace tessera;
@@ -43,7 +43,8 @@ std::string conflict(tessera::machine const& on, Statement const&... statement) 
   });
   for (auto& [where, all] : touched) {
     std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
-    // Of what has begun, the two that reach furthest, of different tasks, and the same of what is written.
+    // Of the intervals that have begun, the two of different tasks that reach furthest; among all and among
+    // written ones.
     struct furthest {
       interval const *most = nullptr, *other = nullptr;
       void add(interval const& i) {

@@ -18,14 +18,14 @@
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-// Gradients against central differences, in double, for whatever for_each_parameter reaches.
+// Gradients against central differences, in double, for all parameters that for_each_parameter visits.
 
 namespace support {
 
-/// The largest |difference quotient - gradient| over some elements of a tensor, as a share of the largest
+/// The largest |difference quotient - gradient| over some elements of a tensor, relative to the largest
 /// gradient in it.
 ///   element(k), gradient(k)   the k-th of `count` values and its gradient
-///   loss()                    what the gradient is of
+///   loss()                    the function whose gradient is checked
 template <class Element, class Gradient, class Loss>
 double gradient_error(std::int64_t count, Element&& element, Gradient&& gradient, Loss&& loss,
                       std::int64_t checked = 12) {
@@ -48,7 +48,7 @@ double gradient_error(std::int64_t count, Element&& element, Gradient&& gradient
   return worst / largest;
 }
 
-/// Where the elements of a matrix that lie inside it stand in data(): blocks may overhang.
+/// The indices in data() of the elements inside a matrix: blocks may overhang.
 template <class Matrix> std::vector<std::int64_t> places_inside(Matrix const& m) {
   std::vector<std::int64_t> places;
   for (std::int64_t i = 0; i < m.rows(); ++i)
@@ -81,7 +81,8 @@ inline std::vector<std::int32_t> some_ids(std::int64_t count, std::uint64_t voca
   return ids;
 }
 
-/// What a test needs for a pass: three sequences, one empty, on an odd number of tokens.
+/// The context, batch and workspace of a pass: three sequences, one of them empty, with an odd number of
+/// tokens.
 struct trial {
   context ctx{1};
   sequences batch;
@@ -122,7 +123,7 @@ void check_parameter_gradients(Model& model, Gradients& gradients, Loss&& loss) 
 }
 
 /// Checks that an observer saw each matrix once, with activations whose product is its gradient.
-///   seen   that product, every element, by the address of the gradient
+///   seen   the product with every element stored, by the address of the gradient
 template <class Gradients>
 void check_seen_products(Gradients const& gradients,
                          std::map<void const*, dense_matrix<double>> const& seen) {
@@ -159,7 +160,7 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
     return total(p.ctx, c * y);
   };
   auto gradients = nn::zeros_like(layer);
-  static_cast<void>(loss());  // fills what backward needs
+  static_cast<void>(loss());  // fills `saved` for backward
   layer.backward(x, saved, c, &dx, gradients, p);
   const auto token = [&](std::int64_t k) { return k % x.tokens(); };
   CHECK(gradient_error(
@@ -167,7 +168,7 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
             [&](auto k) { return dx(k / x.tokens(), token(k)); }, loss, 40) <= gradient_tolerance);
   check_parameter_gradients(layer, gradients, loss);
 
-  // Without dx the gradients are the same, and they are added to.
+  // Without dx the gradients do not change, and backward adds to them.
   static_cast<void>(loss());
   layer.backward(x, saved, c, nullptr, gradients, p);
   auto once = nn::zeros_like(layer);

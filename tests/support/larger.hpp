@@ -7,12 +7,12 @@
 
 namespace support {
 
-/// The larger of two errors; one that is not a number, which std::max would pass over, is infinite.
+/// The larger of two errors. A not-a-number error, which std::max would skip, counts as infinite.
 inline double larger(double worst, double error) {
   return std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
 }
 
-/// An error as a multiple of what is allowed; none is none, even where nothing is allowed.
+/// The error ÷ the allowed error; 0 if the error is 0, even if the allowed error is 0 too.
 inline double multiple(double error, double allowed) { return error == 0 ? 0 : error / allowed; }
 
 }  // namespace support

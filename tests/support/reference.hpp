@@ -13,13 +13,13 @@
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// Plain loops in double that everything is compared with.
+// Reference results: plain loops in double.
 
 namespace support {
 
 using namespace tessera;
 
-/// A matrix in double, row by row, every element stored.
+/// A dense matrix in double, row by row.
 struct reference {
   std::int64_t rows = 0, cols = 0;
   std::vector<double> values;
@@ -49,7 +49,7 @@ inline reference transposed(reference const& a) {
   return t;
 }
 
-/// The triple loop.
+/// The product, by a triple loop.
 inline reference multiply(reference const& a, reference const& b) {
   reference c(a.rows, b.cols);
   for (std::int64_t i = 0; i < a.rows; ++i)
@@ -64,7 +64,7 @@ inline reference magnitudes(reference a) {
 }
 
 /// Bound of the error of a sum of `terms` products, whose absolute values sum to `magnitude`, in T (Higham
-/// 2002, §3.1: gamma_n), with one more rounding for each op that follows.
+/// 2002, §3.1: gamma_n), with one more rounding for each following op.
 template <class T> double bound(std::int64_t terms, double magnitude, int further_roundings = 1) {
   const double u = std::numeric_limits<T>::epsilon() / 2, n = double(terms + further_roundings);
   return n * u / (1 - n * u) * magnitude + std::numeric_limits<T>::min();

@@ -7,9 +7,9 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 
-// The types every typed test runs over: every element and every block shape, and with TESSERA_ALL_TYPES,
-// which the preset `slow` sets, every element with every block shape. TESSERA_REDUCED_TYPES, set by the
-// sanitizer builds, keeps one of each kind.
+// The types of typed tests: every element and every block shape. TESSERA_ALL_TYPES, set by the preset `slow`,
+// combines every element with every block shape. TESSERA_REDUCED_TYPES, set by sanitizer builds, keeps one of
+// each kind.
 
 namespace support {
 
@@ -42,7 +42,7 @@ using element_and_block =
            std::tuple<types<double, tessera::block_shape<4>>, types<double, tessera::block_shape<10, 6>>>>;
 #endif
 
-/// Those that are narrower than their sums.
+/// Elements narrower than their accumulators.
 using narrow_elements =
 #ifdef TESSERA_REDUCED_TYPES
     std::tuple<tessera::bfloat16>;

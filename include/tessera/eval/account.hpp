@@ -10,11 +10,11 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/run.hpp>
 
-// What the tiles of a run read, write and multiply: counted from the plan, nothing is computed.
+// Counts the bytes and multiplications of the tiles of a run from its plan, without computing them.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// As exec::task_description counts it.
+/// Sums over exec::task_description.
 struct cost {
   std::int64_t bytes_read = 0, bytes_written = 0, multiplies = 0;
 
@@ -34,12 +34,12 @@ inline cost cost_of(exec::task_description const& task) {
   return c;
 }
 
-/// One kernel call of a run.
+/// The cost of one kernel call of a run.
 struct task : cost {
-  int stage;              // between two barriers
+  int stage;              // number of the phase, between two barriers
   int step;               // in the order of the program
-  std::string_view kind;  // of the step: "product", "elementwise", "sum of rows", …
-  std::int64_t tile;      // of its step
+  std::string_view kind;  // kind of step: "product", "elementwise", "sum of rows", …
+  std::int64_t tile;      // number within its step
 };
 
 struct workload {
@@ -47,9 +47,8 @@ struct workload {
   cost total;
 };
 
-/// The tasks that `run` would give to the workers of a machine, and what each reads, writes and multiplies:
-/// the same on every host. Throws what `run` would throw, and option_error for a machine without workers or
-/// with more than 2^20.
+/// The tasks that `run` would give to the workers of a machine, and their costs, which do not depend on the
+/// host. Throws the errors of `run`, and option_error for a machine without workers or with more than 2^20.
 template <class... Statement> workload account(machine const& on, Statement const&... statement) {
   static_assert((runnable<Statement> && ...), "account takes what run takes: statements such as `y = w * x`");
   constexpr int most = 1 << 20;
@@ -70,7 +69,7 @@ template <class... Statement> workload account(machine const& on, Statement cons
   return all;
 }
 
-/// Of the threads of a context.
+/// The account for the threads of a context.
 template <class... Statement> workload account(context& ctx, Statement const&... statement) {
   return account(ctx.runs_on(), statement...);
 }

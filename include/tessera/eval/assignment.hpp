@@ -8,9 +8,9 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// activation = expression, or a number for each token = expression. Which kind of step computes the
-// expression is found by argument-dependent lookup of lower_to(plan, destination, expression): here, in the
-// file of the kind, or in a user's.
+// activation = expression, or token_vector = expression. Argument-dependent lookup of lower_to(plan,
+// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
+// namespace.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 

@@ -18,7 +18,7 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
 
-// Which tokens an attention looks at, and where a head's rows stand.
+// The keys that queries see, and the place of a head's rows.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -31,7 +31,7 @@ using kernels::score_functor;
 
 namespace eval {
 
-/// The keys each lane of a panel of queries sees; none in lanes beyond the last token.
+/// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
 inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
   kernels::lane_keys keys;
   std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
@@ -47,17 +47,18 @@ inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std:
   return keys;
 }
 
-/// The panels of the sequences that have a token in a panel: first … last - 1.
+/// Panels first … last - 1.
 struct panel_range {
   std::int64_t first, last;
 };
+/// The panels of all sequences that have a token in a panel.
 inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
   const std::int64_t token = panel * panel_tokens;
   const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
   return {layout.begin(layout.sequence_of(token)) / panel_tokens,
           ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
 }
-/// The largest number of them, for the panels [first, last).
+/// The largest number of panels_of_sequences for the panels [first, last).
 inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
   std::int64_t most = 0;
   for (std::int64_t panel = first; panel < last; ++panel) {
@@ -78,13 +79,13 @@ inline panel_range visited_panels(sequences const& layout, mask seen, std::int64
   return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
 }
 
-/// What a statement without a functor refers to.
+/// The score functor of a statement without one.
 inline constexpr plain_scores scores_as_they_are;
 
-/// Of a head, whose rows stay in the L2 beside those that are in use.
+/// Panels ahead whose rows of one head stay in the L2 beside the rows in use.
 inline constexpr int most_panels_ahead = 8;
 
-/// What both directions are given, and what they check.
+/// The arguments of attention and of its backward, and their checks.
 template <class T, class Score = plain_scores> struct attention_shape {
   using sum = accumulator_t<T>;
   panel_matrix<T> const* qkv;
@@ -101,7 +102,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
     const std::int64_t key = heads.queries + head / heads.group(), size = head_size();
     return {head * size, key * size, (key + heads.keys) * size};
   }
-  /// Of a learned score functor, for each head.
+  /// Parameters of a learned score functor for each head, else 0.
   std::int64_t parameters() const {
     if constexpr (learned_score_functor<Score>)
       return score->parameters();
@@ -159,12 +160,12 @@ template <class T, class Score = plain_scores> struct attention_shape {
     (add(others), ...);
     return soon;
   }
-  /// Multiply-adds of so many products with the keys that a panel of queries visits, for one head.
+  /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
   std::int64_t multiplies(std::int64_t panel, int products) const {
     const panel_range keys = visited_panels(*layout, seen, panel);
     return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
   }
-  /// A head's rows of one of the tensors q, k, v, y, … in some panels: those from feature `first` on.
+  /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
   template <class E>
   void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
              std::int64_t rows, panel_range panels) const {

@@ -13,11 +13,11 @@
 #include <tessera/eval/source_tree.hpp>
 #include <tessera/expr/statement.hpp>
 
-// From expressions to trees.
+// Makes trees of expressions.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Whether an expression contains a product that can end in the accumulators of a kernel.
+/// Whether an expression contains a product whose sums a kernel keeps in its accumulators.
 template <class Node> inline constexpr bool has_product = false;
 template <class Matrix, bool Transposed, class X>
 inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
@@ -44,14 +44,14 @@ template <class Op, class... A> auto const& first_product(expr::map<Op, A...> co
   return first_product(std::get<first_with_product<A...>()>(map.arguments));
 }
 
-/// What the leaves of a tree are.
+/// The leaves of a tree.
 enum class over {
-  panels,  // one panel at a time, which may also hold values in the worker's memory
+  panels,  // one panel at a time, of tensors or in the worker's memory
   values,  // stored values
 };
 
-/// Builds the trees of a step that computes in T, and notes what the step reads. Values that need a step of
-/// their own get one before it.
+/// Builds the trees of a step that computes in T, and lists the step's reads. A node that is not elementwise
+/// is computed by another step before it.
 template <class T, over Over> class binder {
   struct computed_in_accumulator {
     using value_type = T;
@@ -90,7 +90,7 @@ template <class T, over Over> class binder {
     return tree::named<name_type<Name>, decltype(of)>{of};
   }
 
-  /// A value that is computed before, in the worker's memory.
+  /// A value that another step has left in the worker's memory.
   template <class Node>
     requires requires { typename Node::node_tag; } && (!expr::leaf<Node>)
   auto operator()(Node const& node) {
@@ -108,7 +108,7 @@ template <class T, over Over> class binder {
     }
   }
 
-  /// The tree of an expression whose first product ends in the kernel's accumulators.
+  /// The tree of an expression, with the first product replaced by the sums in the kernel's accumulators.
   template <class Node> auto around_product(Node const& node) {
     if constexpr (requires { node.arguments; })
       return std::apply([&](auto const&... a) { return map_around_product(node, a...); }, node.arguments);
@@ -120,7 +120,7 @@ template <class T, over Over> class binder {
     }
   }
 
-  /// The elements of a tensor, or of a value that is computed before.
+  /// The elements of a tensor, or of a value in the worker's memory.
   template <class Node>
   using element_of = typename std::conditional_t<expr::leaf<Node> || expr::is_converted<Node>, Node,
                                                  computed_in_accumulator>::value_type;
@@ -136,7 +136,7 @@ template <class T, over Over> class binder {
       return source<tree::feature<E>>(o);
   }
 
-  /// Operands one after the other: compilers differ in the order of a call's arguments.
+  /// Binds operands in order: compilers differ in the order in which they evaluate arguments.
   tree::operands<> all() { return {}; }
   template <class First, class... Rest> auto all(First const& first, Rest const&... rest) {
     auto head = (*this)(first);
@@ -165,7 +165,7 @@ template <class T, over Over> class binder {
 
 // ---- values in the worker's memory ----
 
-/// Whether a binder makes a tree of a node. The values of any other node are computed by a step of their own.
+/// Whether a binder makes a tree of a node. Any other node is computed by another step.
 template <class Node>
 inline constexpr bool is_elementwise =
     expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
@@ -185,8 +185,8 @@ template <class Node> constexpr void require_elementwise() {
                 "a number of each token");
 }
 
-/// Computes a value once for each tile, in elements E, and says where. What kind of step does it is found by
-/// overloading lower_to(plan, destination, expression).
+/// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
+/// Overloads of lower_to(plan, destination, expression) choose the kind of step.
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
   if constexpr (requires { node.address->argument; }) {
     if (operand const* const known = p.find_local(node.address)) return *known;

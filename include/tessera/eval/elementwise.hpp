@@ -17,7 +17,7 @@
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// activation, vector or matrix = an elementwise expression, and the total of one.
+// activation, vector or matrix = an elementwise expression; and the total of such an expression.
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
@@ -96,7 +96,7 @@ template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> 
 
 // ---- over stored values ----
 
-/// Stored values, cut into tiles of `values_a_tile`. A vector has no blocks, and nothing that overhangs.
+/// Stored values, cut into tiles of `values_a_tile`. A vector has no blocks, and no value of it overhangs.
 struct stored_values {
   std::int64_t count;
   kernels::block_grid blocks;
@@ -198,7 +198,7 @@ template <class T, class Tree> struct value_totals_body {
   }
 };
 
-/// The sum of an expression over activations, which has a total of its own for each panel.
+/// Adds the step that sums an expression over activations, with a total for each panel.
 template <class T, class Node>
 operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
   if (size.tokens < 0 || (Node::laid_over == domain::panels && size.features < 0))
@@ -214,7 +214,7 @@ operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) 
   return to;
 }
 
-/// The sum of an expression over matrices or vectors, which has a total of its own for each range of values.
+/// Adds the step that sums an expression over matrices or vectors, with a total for each range of values.
 template <class T, class Node>
 operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
   const stored_values of{expr::values_in(node), blocks_of(size)};
@@ -230,7 +230,7 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
 }  // namespace eval
 
 /// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
-/// or vector: in fixed pieces, added in double in a fixed order.
+/// or vector: fixed pieces are added in double in a fixed order.
 template <expression Expression> double total(context& ctx, Expression const& expression) {
   const auto node = expr::hold(expression);
   const expr::extent size = expr::extent_of(node);

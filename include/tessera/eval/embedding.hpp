@@ -19,13 +19,13 @@
 #include <tessera/tensor/panel_matrix.hpp>
 
 // Statements that move whole tokens: rows of a table to tokens and back, chosen tokens to a smaller
-// activation and back. Every result has one writer and a fixed order of sums. Indices are kept by reference:
-// they must live until the run is over.
+// activation and back. Every result has one writer and a fixed order of sums. Indices are held by reference
+// and must live until the end of the run.
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
-/// A row of a table in some of its block columns.
+/// The bytes of a row of a table in some of its block columns.
 template <class Value, class Block>
 touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
   const std::int64_t at =
@@ -92,10 +92,10 @@ template <class T, class Value, class Block> struct row_scattering_body {
   }
 };
 
-/// Where chosen tokens go.
+/// The direction in which chosen tokens move.
 enum class token_move : std::uint8_t {
-  gather,   // those at some positions become the tokens 0, 1, … of the result
-  scatter,  // the tokens 0, 1, … go to some positions of the result, where all others become zero
+  gather,   // tokens at some positions become the tokens 0, 1, … of the result
+  scatter,  // the tokens 0, 1, … go to some positions of the result; its other tokens become zero
 };
 
 /// Moves tokens. A tile is a panel of the result, or a range of its granules.
@@ -220,7 +220,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   using statement_tag = void;
   panel_matrix<T>* to;
   panel_matrix<T> const* from;
-  std::span<std::int32_t const> positions;  // in the one that has more tokens
+  std::span<std::int32_t const> positions;  // in the activation that has more tokens
   token_move move;
 
   /// Throws shape_error.
@@ -275,8 +275,8 @@ auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table
   return statement;
 }
 
-/// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. A row's tokens are added in their
-/// order, in the accumulator type, which the table has.
+/// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. The tokens of a row are added in
+/// ascending order, in the accumulator type, which is the element of the table.
 template <element T, element Value, class Block>
 auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
                   std::span<std::int32_t const> ids) {

@@ -18,13 +18,13 @@ namespace eval {
 
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
-/// Whether pairs of an element can be multiplied, along a depth that is a multiple of this.
+/// Whether pairs of an element can be multiplied along blocks of depth `Depth`.
 template <class E, int Depth>
 inline constexpr bool multiplies_pairs =
     kernels::has_engine<engine::pairs, E, simd::native> && Depth % element_traits<E>::features_a_lane == 0;
 
-/// Calls use(constant) with the engine for products of elements A and B: of those that are compiled in for
-/// both and for blocks of this depth, the one that a machine permits and is faster with.
+/// Calls use(constant) with the engine for products of elements A and B: the faster one on a machine, of the
+/// engines compiled in for A, B and blocks of this depth.
 template <class A, class B, int Depth, class Use> void with_engine(machine const& on, Use&& use) {
   if constexpr (std::is_same_v<A, B> && multiplies_pairs<A, Depth>)
     if (faster_engine(on.family, on.engines) == engine::pairs) return use(engine_constant<engine::pairs>());
@@ -33,8 +33,8 @@ template <class A, class B, int Depth, class Use> void with_engine(machine const
 
 }  // namespace eval
 
-/// What decides about the last bits of results, in words: instruction set, register block and, for elements
-/// of which there are products by pairs, the engine.
+/// The choices that decide about the last bits of results, in words: instruction set, register block and, for
+/// elements that are multiplied in pairs, the engine.
 template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);

@@ -33,10 +33,10 @@ inline bool stores_product(pattern const& a, pattern const& b, pattern const& c)
   return true;
 }
 
-/// How many it does not store.
+/// The number of blocks of a·b that `c` does not store.
 TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
   std::int64_t lost = 0;
-  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // the row that has or has lost the column
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
   for (int i = 0; i < a.block_rows(); ++i) {
     for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
     for (const int k : a.row(i))

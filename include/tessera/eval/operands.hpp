@@ -12,19 +12,19 @@
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-// Tensors as operands of steps, and what a tile touches of them.
+// Tensors as operands of steps, and the bytes that a tile touches of them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
 
-/// A tensor of which a tile may look at all.
+/// A tensor that each tile may read or write everywhere.
 template <class Tensor> operand all_of(Tensor const& tensor) {
   return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
           reach::everything};
 }
-/// A tensor of which a tile looks at one panel, if it has tokens.
+/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
 template <class Tensor> operand by_panel(Tensor const& tensor) {
   using E = typename Tensor::value_type;
   operand o = all_of(tensor);
@@ -37,7 +37,7 @@ template <class Tensor> operand by_panel(Tensor const& tensor) {
   }
   return o;
 }
-/// A tensor of which a tile looks at a range of stored values.
+/// A tensor of which a tile touches its own range of stored values.
 template <class Tensor> operand by_values(Tensor const& tensor) {
   operand o = all_of(tensor);
   o.touches = reach::same_tile;
@@ -45,7 +45,7 @@ template <class Tensor> operand by_values(Tensor const& tensor) {
   return o;
 }
 
-/// Which blocks a matrix stores, row by row, or column by column as its transpose does.
+/// A pattern as kernels see it, row by row, or column by column for the transpose.
 inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
   using kernels::block_index;
   const int rows = p.block_rows(), cols = p.block_cols();
@@ -56,12 +56,12 @@ inline kernels::block_index index_of(pattern const& p, bool transposed = false) 
                     : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
 }
 
-/// Tokens of a panel.
+/// The number of tokens of a panel.
 inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
   return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
 }
 
-/// Where a step over panels writes: `features` of each, or a number for each token.
+/// The destination of a step over panels: `features` features, or a number for each token.
 template <element E> struct panels_to {
   operand at;
   std::int64_t features, tokens;
@@ -73,8 +73,8 @@ template <element E> struct tokens_to {
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
 };
 
-/// Features of a panel in the worker's memory beyond the last one are zero, as those of a tensor are; those
-/// that share its lane were written with it.
+/// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
+/// in the lane of the last feature was written with it.
 template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
   if (to.owner != memory::worker) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
@@ -82,7 +82,8 @@ template <class T> void clear_padding(operand const& to, std::int64_t features, 
             T(0));
 }
 
-/// Some features and the first tokens of a panel that begins at `panel`; those that share a lane together.
+/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
+/// address `panel`.
 template <class E>
 TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
                                          std::int64_t last, int tokens) {
@@ -92,7 +93,7 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
-/// Where the tile's share of an operand begins, as touched_bytes has it.
+/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }

@@ -16,20 +16,20 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Steps in the order of the program, cut into phases: what may be carried together panel by panel is one
-/// chain, chains that do not touch each other's results stand side by side in one phase, and a barrier ends a
-/// phase. Lives on the stack of `run`.
+/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
+/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
+/// a barrier ends a phase. Lives on the stack of `run`.
 class plan {
  public:
   static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
-  /// Of panels that are divided freely: the last one is a thirtieth of what a worker does.
+  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
   static constexpr int tiles_a_worker = 32;
 
   explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
-  /// Adds a step that body.compute(tile) computes and body.describe(tile, description) describes.
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
   template <class Body> void add(step_in_the_making const& made, Body const& body) {
     static_assert(sizeof(Body) <= step::body_bytes,
                   "this statement has too many operands: split it, or name a part of it with local(…)");
@@ -43,22 +43,22 @@ class plan {
     }
   }
 
-  /// Room for as long as a task: of the worker alone.
+  /// Memory of one worker for the length of one task.
   operand worker_memory(std::size_t bytes) {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, reach::same_tile};
   }
-  /// Room that all workers share to the end of the run: everything for each tile, or `stride` bytes of its
-  /// own.
+  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
+  /// its own `stride` bytes.
   operand run_memory(std::size_t bytes, std::size_t stride = 0) {
     return {take(run_bytes_, bytes), stride, bytes, memory::run,
             stride > 0 ? reach::same_tile : reach::everything};
   }
-  /// Where such room begins, once the run is over and until the context is used again.
+  /// The address of run_memory after the run, valid until the context is used again.
   template <class T> T const* result(operand const& of) const {
     return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
   }
 
-  /// Where a local value was put, by its address; null if it has not been computed.
+  /// The place of a local value, by its address; null if it has not been computed.
   operand const* find_local(void const* address) const {
     for (int i = 0; i < locals_; ++i)
       if (local_[i].address == address) return &local_[i].value;
@@ -75,7 +75,7 @@ class plan {
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
-  /// Cuts the steps into tiles and phases. Throws if they cannot stand in one run.
+  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
   TESSERA_COLD void schedule() {
     leave_out_empty();
     split_panels();
@@ -87,7 +87,7 @@ class plan {
     }
   }
 
-  /// Computes everything. Throws before anything is computed, or not at all.
+  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
   TESSERA_COLD void run(context& ctx) {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
@@ -128,12 +128,12 @@ class plan {
     int tiles;
   };
 
-  /// A task of a phase is the same tile of all steps of a chain.
+  /// A task of a phase is one tile index of all steps of a chain.
   struct running_phase {
     static constexpr std::size_t most_hooks = 4;
     plan const& of;
     phase const& now;
-    exec::part_hook hook[most_hooks];  // each once
+    exec::part_hook hook[most_hooks];  // without duplicates
     std::size_t hook_count = 0;
 
     running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
@@ -185,7 +185,7 @@ class plan {
     return s;
   }
 
-  /// Brings the last step right behind the last one that touches what it touches: it does not come between
+  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
   TESSERA_COLD void move_early() {
     int at = steps_ - 1;
@@ -199,7 +199,7 @@ class plan {
     return offset;
   }
 
-  /// Steps without tiles compute nothing, and chains are contiguous: they would stand within one.
+  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
   TESSERA_COLD void leave_out_empty() {
     int kept = 0;
     for (int i = 0; i < steps_; ++i) {
@@ -210,8 +210,9 @@ class plan {
     steps_ = kept;
   }
 
-  /// When panels are few, or divide badly among the workers, a panel's features are several tiles. Where that
-  /// costs nothing they are so too, until there are enough tiles to even out workers of unequal speed.
+  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
+  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
+  /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
     for (int a = 0; a < accesses_; ++a)
@@ -221,7 +222,7 @@ class plan {
       if (s.by != cut::panels || s.divides == division::never) continue;
       int most = 2 * machine_.workers;
       const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
-      if (busiest * 8 <= s.tiles * 9) {  // at most an eighth of the time is lost
+      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
         if (s.divides != division::freely || may_be_carried(i)) continue;
         most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
       }
@@ -230,7 +231,7 @@ class plan {
     }
   }
 
-  /// Whether another step makes or uses the same panels: the two may be carried together, panel by panel.
+  /// Whether a step may be carried together with another one, which makes or uses its panels.
   bool may_be_carried(int at) const {
     for (int i = 0; i < steps_; ++i)
       if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
@@ -238,8 +239,8 @@ class plan {
     return false;
   }
 
-  /// Brings late steps before the next one that touches what they touch: they do not come between statements
-  /// that can be carried together, and several stand behind one barrier.
+  /// Moves late steps back, right before the next step that depends on them, so that they do not split
+  /// statements that can be carried together, and several late steps share one barrier.
   TESSERA_COLD void delay_late_steps() {
     for (int at = steps_ - 1; at >= 0; --at) {
       if (step_[at].when != timing::late) continue;
@@ -262,7 +263,7 @@ class plan {
     step_[to] = moved;
   }
 
-  /// The strictest relation of two steps: none, at the same tile, or anywhere.
+  /// Where two steps touch shared memory that one of them writes: nowhere, at equal tiles only, or anywhere.
   enum class relation { none, same_tile, anywhere };
   TESSERA_COLD relation relate(step const& a, step const& b) const {
     relation all = relation::none;
@@ -277,8 +278,8 @@ class plan {
 
   access_list accesses_of(step const& s) const { return {access_ + s.first_access, s.accesses}; }
 
-  /// Steps that compute in the worker's memory alone, and the step that they do it for, go together: the end
-  /// of those that begin at `first`.
+  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
+  /// and the step that reads it.
   int carried_until(int first) const {
     int last = first;
     while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
@@ -300,7 +301,7 @@ class plan {
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
     step const& s = step_[first];
-    // What makes operands for others ends before statements that may be carried together begin.
+    // A barrier separates early steps, which prepare operands, from the other steps.
     const auto is_early = [](step const& of) { return of.when == timing::early; };
     const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
     bool side_by_side = !alone, carried = false;
@@ -327,7 +328,7 @@ class plan {
     require_worker_memory_of_own_chain(first, last);
   }
 
-  /// What a step reads in the worker's memory must have been computed by its own chain.
+  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
   TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
     for (int i = first; i < last; ++i)
       for (access const& read : accesses_of(step_[i])) {
@@ -353,7 +354,7 @@ class plan {
   int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t worker_bytes_ = 0, run_bytes_ = 0;
   std::uintptr_t run_base_ = 0;
-  // Uninitialised up to what is used: a plan is built for every run.
+  // Unused elements stay uninitialised, because a plan is built for every run.
   union {
     step step_[most_steps];
   };

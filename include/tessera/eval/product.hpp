@@ -20,9 +20,9 @@
 #include <tessera/kernels/transposition.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
-// activation = an expression that contains W·x or Wᵀ·x. The first product ends in the kernel's accumulators,
-// and what is done to it is done there. Wᵀ, and matrices of single elements, are brought into the order of
-// their product by a step before it.
+// activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
+// and the rest of the expression is applied there. An earlier step brings Wᵀ, and matrices of single
+// elements, into the order in which the product reads them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -86,14 +86,14 @@ template <class T, class W> struct nonzeros_body {
 
 // ---- the product ----
 
-/// What products of all kinds have in common.
+/// The operands and sizes that all products have.
 template <class Types, class Tree> struct product_operands {
   using T = typename Types::accumulator;
   operand to, x;
   kernels::block_index index;
   std::int64_t features, tokens;
   std::int64_t inner;  // features of x
-  operand sums;  // while not all of a row is added up: the kernel's own memory, or where the result will be
+  operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
   int lines_together = 1;
   bool shares_fetching = false;  // parts of a panel fetch the next one together
   Tree tree;
@@ -130,7 +130,7 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// For blocks of this shape, whose weights W stand in the order of the lines.
+  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
     constexpr std::int64_t weight_bytes = sizeof(W);
@@ -152,7 +152,7 @@ template <class Types, class Tree> struct product_operands {
 template <class Types, class Block, class Tree> struct product_body {
   using kernel = kernels::product_panel<simd::native, Types, Block, on_tile<Tree>>;
   product_operands<Types, Tree> of;
-  operand weights;  // blocks in the order of the lines: those of W, or of a copy of Wᵀ
+  operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
 
   void compute(tile const& t) const noexcept {
     auto a = of.arguments(t);
@@ -188,12 +188,12 @@ template <class Types, class Tree> struct ordered_product_body {
 
 // ---- lowering ----
 
-/// Panels of fewer weights than this take less than ten microseconds: they are not divided.
+/// A panel with fewer weights takes less than 10 µs and is not divided.
 inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
-/// Single elements are ordered for at least so many panels: fewer cost less than the copy.
+/// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
 
-/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, of which `index` is.
+/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
 /// Returns the copy.
 template <class W, class Block>
 operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
@@ -206,7 +206,7 @@ operand transposed_weights(plan& p, operand const& weights, kernels::block_index
   return to;
 }
 
-/// Adds a step before the product that orders single elements, and returns them.
+/// Adds a step before the product that orders single elements, and returns the ordered copy.
 template <class T, class W>
 operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
                         std::int64_t depth) {
@@ -221,7 +221,7 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
   return body.to;
 }
 
-/// Adds the step of a product with the weights of W, of which the order of weights is still to be chosen.
+/// Adds the step of a product with W, and chooses the order of the weights.
 template <class Types, class Block, bool Transposed, class Tree>
 TESSERA_COLD void add_product(plan& p, step_in_the_making& s, operand const& weights,
                               product_operands<Types, Tree> of) {

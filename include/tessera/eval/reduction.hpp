@@ -18,16 +18,16 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// token_vector = a reduction over the features, feature_vector = a sum over the tokens, and several of them
-// in one pass over the same panels. Of a sum over tokens each panel leaves a row, which a step behind all
-// panels adds up.
+// token_vector = a reduction over the features, feature_vector = a sum over the tokens, and several
+// reductions in one pass over their panels. In a sum over tokens each panel leaves a row of sums; a step
+// behind all panels adds the rows.
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
 // ---- one pass over a panel ----
 
-/// A reduction over the features of each token: of a tree to an operand of elements E.
+/// A reduction of a tree over the features of each token, into an operand of elements E.
 template <class E, class Op, class Tree> struct fold_of {
   static constexpr bool over_features = true;
   operand to;
@@ -55,7 +55,7 @@ template <class T, class Tree> struct row_of {
   }
 };
 
-/// Reductions of one panel, or of a range of its features if none of them needs them all.
+/// Reductions of one panel, or of a range of its features if no reduction needs all features.
 template <class T, class... Reduction> struct reductions_body {
   std::int64_t features, tokens;
   tree::operands<Reduction...> of;
@@ -91,11 +91,11 @@ template <class T, class... Reduction> struct reductions_body {
 
 // ---- the sum of rows ----
 
-/// Features of one tile that adds the rows of a sum over tokens.
+/// Features of a tile of row_sum_body.
 inline constexpr int features_a_tile = 16 * granule;
 
-/// A vector from the rows that its panels left, added in double in the order of the panels: of many panels a
-/// float would lose more than their own sums did.
+/// Adds the rows that the panels left, in double and in the order of the panels: over many panels a float
+/// would lose more than the sums within panels lost.
 template <class E> struct row_sum_body {
   using T = accumulator_t<E>;
   operand to, rows;
@@ -126,7 +126,7 @@ template <class E> struct row_sum_body {
   }
 };
 
-/// A late step that adds rows in memory of the run.
+/// Adds a late step that sums `count` rows in memory of the run.
 template <class E>
 void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t features, int count,
                  bool accumulates) {
@@ -141,7 +141,8 @@ void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t feature
 
 // ---- lowering ----
 
-/// What one reduction of a pass is made from: its argument, where its result goes, and what follows the pass.
+/// The sources of one reduction of a pass: its argument, the place of its result, and the steps that follow
+/// the pass.
 template <class E, class Op, class Argument> struct fold_to {
   using accumulator = accumulator_t<E>;
   static constexpr bool over_features = true;
@@ -156,7 +157,7 @@ template <class E, class Argument> struct token_sum_to {
   using accumulator = accumulator_t<E>;
   static constexpr bool over_features = false;
   Argument const& argument;
-  operand rows;  // a sum of each panel
+  operand rows;  // a row for each panel
   operand sum;
   std::int64_t features, tokens;
   bool accumulates;
@@ -190,7 +191,7 @@ void add_reductions(plan& p, step_in_the_making const& s, std::int64_t features,
   p.add(s, reductions_body<T, Each...>{features, tokens, all});
 }
 
-/// A step that computes reductions of so many tokens in one pass.
+/// Adds a step that computes reductions of `tokens` tokens in one pass.
 template <class First, class... Rest>
 TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
   using T = typename First::accumulator;
@@ -235,7 +236,7 @@ auto reduction_of(plan&,
                   expr::statement<token_vector<E>, expr::feature_reduction<Op, Argument>, false> const& s) {
   return fold_to<E, Op, Argument>{s.value.argument, by_panel(s.destination())};
 }
-/// … or one that has a name.
+/// … or a local reduction over features.
 template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
@@ -252,7 +253,7 @@ void lower(plan& p, expr::statement<feature_vector<T>, expr::token_sum<Argument>
 template <class T>
 concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
 
-/// Reductions that are computed together: statements, and references to locals.
+/// Reductions that are computed in one pass: statements, and references to locals.
 template <class... Reduction>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
   using statement_tag = void;
@@ -269,7 +270,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-/// In place of one that has been complained about.
+/// Stands in for a statement that failed a static_assert.
 struct no_statement {
   using statement_tag = void;
   void lower(plan&) const {}
@@ -277,9 +278,8 @@ struct no_statement {
 
 }  // namespace eval
 
-/// Reductions that read the same panels, computed in one pass over them: sums over tokens, reductions over
-/// features, and such reductions that have a name.
-/// `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
+/// Computes several reductions in one pass over their panels: sums over tokens, reductions over features, and
+/// local reductions over features. `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
 template <class... Reduction> auto in_one_pass(Reduction&&... reduction) {
   constexpr bool fits = sizeof...(Reduction) > 0 && (eval::reduction<std::remove_cvref_t<Reduction>> && ...);
   static_assert(fits,

@@ -22,13 +22,14 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i and
-/// 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns are.
+/// The cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i
+/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns
+/// are.
 template <element T> class rotary_positions {
  public:
-  /// None: nothing is rotated.
+  /// No positions: nothing is rotated.
   rotary_positions() = default;
-  /// Of the positions 0 … count - 1. Throws option_error.
+  /// A table for the positions 0 … count - 1. Throws option_error.
   TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000) {
     if (head_size < 2 || head_size % 2 != 0)
       throw option_error(message("[rotary] a head has ", head_size,
@@ -49,9 +50,9 @@ template <element T> class rotary_positions {
   explicit operator bool() const { return table_ != nullptr; }
   int head_size() const { return table_ ? table_->head_size : 0; }
   std::int64_t count() const { return table_ ? table_->count : 0; }
-  /// Zero if there are none.
+  /// The base, or 0 without positions.
   double base() const { return table_ ? table_->base : 0; }
-  /// Of features 2 pair and 2 pair + 1: (count).
+  /// For features 2 pair and 2 pair + 1: (count).
   T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
   T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
 
@@ -67,16 +68,16 @@ template <element T> class rotary_positions {
 
 namespace eval {
 
-/// Which way tokens are rotated.
+/// The direction of a rotation.
 enum class rotation { forward, backward };
 
-/// A tile is a panel, or a range of its heads of q and k.
+/// Rotates heads in place. A tile is a panel, or a range of its heads of q and k.
 template <class T> struct rotary_body {
   using angle = accumulator_t<T>;
   operand x;
   sequences const* layout;
   rotary_positions<angle> const* positions;
-  int heads;  // the first ones
+  int heads;  // of q and k together: the first ones of qkv
   rotation way;
 
   void compute(tile const& t) const noexcept {
@@ -104,7 +105,8 @@ template <class T> struct rotary_body {
   }
 
  private:
-  /// Calls visit(lane, count, position) for the tokens of a panel that one sequence has.
+  /// Calls visit(lane, count, position) for each sequence in a panel: `count` tokens from lane `lane` on, the
+  /// first at `position` in the sequence.
   template <class Visit> void for_each_piece(std::int64_t token, int live, Visit&& visit) const {
     std::int64_t sequence = layout->sequence_of(token);
     for (int lane = 0; lane < live; ++sequence) {
@@ -157,7 +159,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
 /// Rotates the heads of q and k, in place, by the positions of tokens in their sequences.
 ///   qkv   as `attention` takes it
-/// Throws shape_error. All are held by reference until run.
+/// Throws shape_error. All arguments are held by reference until run.
 template <element T>
 auto rotary(panel_matrix<T>& qkv, sequences const& layout, attention_heads heads,
             rotary_positions<accumulator_t<T>> const& positions) {
@@ -166,7 +168,8 @@ auto rotary(panel_matrix<T>& qkv, sequences const& layout, attention_heads heads
   return statement;
 }
 
-/// The gradient by what `rotary` made to that by what it was given, in place: rotates back.
+/// The backward of `rotary`, in place: turns the gradient by its output into the gradient by its input, by
+/// rotating back.
 template <element T>
 auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, attention_heads heads,
                      rotary_positions<accumulator_t<T>> const& positions) {

@@ -17,14 +17,14 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What `run` takes: `y = …`, `y += …`, or a statement of its own kind.
+/// A statement that `run` takes: `y = …`, `y += …`, or one of another kind, such as attention.
 template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
 namespace eval {
 
-/// Adds the steps of a statement to a plan. One that is no assignment, such as attention, lowers itself. Each
-/// kind of assignment has an overload of `lower` in its file, which may be a user's.
+/// Adds the steps of a statement to a plan. A statement that is no assignment has a member `lower`. Each kind
+/// of assignment has an overload of `lower` in its file, which may be a user's.
 template <class Statement> void lower_statement(plan& p, Statement const& s) {
   if constexpr (requires { s.lower(p); })
     s.lower(p);
@@ -39,7 +39,7 @@ template <class Statement> void lower_statement(plan& p, Statement const& s) {
 
 }  // namespace eval
 
-/// A statement, or none. It lives as long as this, so that a plan may refer to it.
+/// A statement, or none. Owns the statement, so that a plan may refer to it.
 template <class Statement>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
   using statement_tag = void;
@@ -49,7 +49,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-/// Statements in their order, as one: what a function gives that has several to add to a run.
+/// Several statements as one, in order: for functions that add more than one statement to a run.
 template <class... Statement>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
   using statement_tag = void;
@@ -62,7 +62,7 @@ template <runnable... Statement> statement_list<Statement...> statements(Stateme
   return {{std::move(each)...}};
 }
 
-/// The statement that make() gives, if the condition holds; otherwise nothing is computed, and `make` is not
+/// The statement that make() returns, if the condition holds; otherwise nothing is computed and `make` is not
 /// called: `run(ctx, when(dx, [&] { return *dx = transposed(w) * dy; }))`
 template <class Make>
   requires runnable<std::invoke_result_t<Make const&>>
@@ -71,15 +71,14 @@ optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make 
   return {make()};
 }
 
-/// The statement that make() gives if the condition holds, and otherwise that of otherwise().
+/// The statement that make() returns if the condition holds, else the statement that otherwise() returns.
 template <class Make, class Otherwise>
 auto when(bool condition, Make const& make, Otherwise const& otherwise) {
   return statements(when(condition, make), when(!condition, otherwise));
 }
 
 /// Runs the statements as if one after another. Statements over the same panels are carried together, panel
-/// by panel. Throws shape_error before anything is computed. After the first run of the same statements
-/// nothing is allocated.
+/// by panel. Throws shape_error before anything is computed. Repeating a run allocates nothing.
 template <class... Statement> void run(context& ctx, Statement const&... statement) {
   static_assert(
       (runnable<Statement> && ...),

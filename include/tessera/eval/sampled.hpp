@@ -24,15 +24,15 @@
 #include <tessera/tensor/panel_matrix.hpp>
 
 // matrix = a·bᵀ of activations, at the blocks that the matrix stores (SDDMM). The kernel makes a regrouped
-// copy of its second operand. If that is much the larger one, the product is computed transposed, b·aᵀ, in
-// memory of its own, and brought back tile by tile.
+// copy of its second operand. If the second operand is much the larger one, the product is computed
+// transposed, b·aᵀ, in memory of the run, and transposed back tile by tile.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// c = a·bᵀ at the blocks of `result`, or, if c is stored transposed, the blocks of `transposed_to` in memory
-/// of the run, from which each tile brings its own back to `to`. Tiles are ranges of block rows times ranges
-/// of block columns. Each regroups its columns of b for itself: what another core has just written is slower
-/// to come by.
+/// c = a·bᵀ at the blocks of `result`. If `to` is cᵀ, c is computed in `transposed_to`, in memory of the run,
+/// and each tile transposes its blocks back to `to`. Tiles are ranges of block rows times ranges of block
+/// columns. Each tile regroups its own columns of b, because data that another core has just written is slow
+/// to read.
 template <class Types, class Block> struct sampled_body {
   using A = typename Types::left;
   using B = typename Types::right;
@@ -46,7 +46,7 @@ template <class Types, class Block> struct sampled_body {
   std::int64_t tokens;
   operand scratch;
   int line_ranges, column_ranges, columns_together;
-  bool accumulates, transposes;  // to += …; to is cᵀ
+  bool accumulates, transposes;  // whether to += …; whether to is cᵀ
 
   range lines(tile const& t) const {
     return result.index.lines_of_part(int(t.index) / column_ranges, line_ranges);
@@ -84,7 +84,7 @@ template <class Types, class Block> struct sampled_body {
     kernel::run(now);
     finish(t, now);
   }
-  /// What follows the kernel.
+  /// Clears overhang and transposes back, after the kernel.
   void finish(tile const& t, kernels::sampled_arguments<Types> const& now) const noexcept {
     result.clear_overhang(now.values, lines(t), columns(t));
     if (transposes)
@@ -149,7 +149,8 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
   kernels::block_index const& index = of.result.index;
   if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
 
-  // A tile for each worker: of lines, which regroup all of b, and of columns where few lines would be left.
+  // A tile for each worker. Ranges of lines each regroup all of b; columns are cut too where ranges of lines
+  // would become short.
   const std::int64_t rows = a.padded_features(), cols = b.padded_features();
   const int column_groups = ceil_div(index.width(), of.columns_together);
   const int most = std::min(kernel::most_column_ranges(cols), column_groups);
@@ -183,7 +184,8 @@ TESSERA_COLD void lower(
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
   auto const& a = s.value.a.tensor();
   auto const& b = s.value.b.tensor();
-  // The second operand is regrouped: better the smaller one, if that saves more than it costs to transpose.
+  // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
+  // transposition costs.
   const bool first_is_smaller = (b.features() - a.features()) * a.tokens() > 4 * to.size();
   with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
     using types = kernels::sampled_types<left, right, By>;

@@ -13,13 +13,13 @@
 #include <tessera/kernels/tree.hpp>
 
 // The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
-// tile)` is what a kernel gets.
+// tile)` makes the tree for a kernel.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 namespace tree = kernels::tree;
 
-/// A leaf of a tree before its address is known: Leaf is what it becomes.
+/// A leaf of a tree before its address is known; `on` turns it into a Leaf.
 template <class Leaf> struct source : tree::nameless {
   static constexpr bool costly = false;
   operand from;
@@ -33,7 +33,7 @@ template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile c
 template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
 template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
 
-/// The tree that a kernel gets.
+/// The tree of a kernel: leaves hold addresses.
 template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
 
 template <class First, class... Rest>
@@ -61,7 +61,7 @@ template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t
   return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
 }
 
-/// Calls visit(part) for a tree and all its parts, operands before the op.
+/// Calls visit(part) for a tree and all its parts, operands before their op.
 template <class Tree, class Visit> void for_each_part(Tree const& part, Visit& visit) {
   if constexpr (requires { part.rest; }) {
     for_each_part(part.first, visit);
@@ -72,7 +72,7 @@ template <class Tree, class Visit> void for_each_part(Tree const& part, Visit& v
   }
 }
 
-/// Describes what parts of a tree read of a tile.
+/// Describes the reads of a tree's leaves in a tile.
 struct describe_parts {
   tile const& of;
   std::int64_t first, last;
@@ -93,7 +93,8 @@ struct describe_parts {
       read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
   }
 };
-/// Describes what a tree reads at features [first, last) and so many tokens of a panel, or at so many values.
+/// Describes the reads of a tree at features [first, last) and `tokens` tokens of a panel, or at values
+/// [first, last).
 template <class Tree>
 void describe_reads(Tree const& of, tile const& t, std::int64_t first, std::int64_t last, int tokens,
                     task_description& d) {
@@ -139,7 +140,7 @@ template <class... Named> struct first_of_names<tree::name_list<Named...>> : fir
                   "place, a place of its own with local(…)"));
   }
 };
-/// Throws error unless all values of one name, in these trees, are the same.
+/// Throws error unless each name in these trees stands for one value.
 template <class... Tree> void require_same_names(Tree const&... of) {
   using names = typename tree::names_of_all<tree::name_list<>, Tree...>::type;
   if constexpr (!std::is_same_v<names, tree::name_list<>>) {

@@ -9,8 +9,8 @@
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what it reads and writes, and a
-// body of a type of its own that computes a tile and describes it.
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -18,19 +18,19 @@ using exec::memory;
 using exec::task_description;
 using exec::touched_bytes;
 
-/// What a tile of a step is. Only steps that are cut alike can be carried together.
+/// The kind of tile of a step. Only steps that are cut alike can be carried together.
 enum class cut : std::uint8_t {
   panels,  // a panel of tokens, or a range of its features when panels are few
-  lines,   // a range of block rows, or of features, that looks at all tokens
+  lines,   // a range of block rows, or of features, for all tokens
   values,  // a range of stored values
 };
 
-/// Where in an operand a tile looks.
+/// The part of an operand that a tile may touch.
 enum class reach : std::uint8_t { same_tile, everything };
 
 /// Memory that a step reads or writes.
 struct operand {
-  std::uintptr_t at;  // an address, or the offset in memory that is not the user's
+  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
   std::size_t
       stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
   std::size_t bytes;  // of the whole operand
@@ -40,18 +40,18 @@ struct operand {
   friend bool operator==(operand const&, operand const&) = default;
 };
 
-/// True if the two share memory.
+/// True if two operands share memory.
 inline bool overlap(operand const& a, operand const& b) {
   return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
 }
 
-/// Which part of a step is to be computed, and where its memory is.
+/// The part of a step to compute, and the addresses of its memory.
 struct tile {
   std::int64_t index;       // of the panel, or of the range of lines or values
   int part = 0, parts = 1;  // of the features of a panel
   std::uintptr_t worker_memory = 0, run_memory = 0;
 
-  /// Where the tile's share of an operand begins.
+  /// The address of the tile's part of an operand.
   template <class T> T* address(operand const& of) const { return address<T>(of, index); }
   template <class T> T* address(operand const& of, std::int64_t position) const {
     const std::uintptr_t base = of.owner == memory::user     ? 0
@@ -64,34 +64,34 @@ struct tile {
 /// Whether the features of a panel may be several tiles.
 enum class division : std::uint8_t {
   never,
-  if_uneven,  // where threads would else have unequal shares
-  freely      // costs nothing: also to even out threads of unequal speed
+  if_uneven,  // only if threads would otherwise have unequal shares
+  freely      // at no cost, so also to even out threads of unequal speed
 };
 
-/// When a step is computed among others that it does not depend on.
+/// The position of a step among steps that it does not depend on.
 enum class timing : std::uint8_t {
   in_order,
-  early,  // it makes an operand for others: before statements that can be carried together begin
-  late,   // it waits for the next step that touches what it touches
+  early,  // prepares an operand: before statements that can be carried together begin
+  late,   // as late as possible: right before the next step that depends on it
 };
 
-/// How a step is cut, and when it is computed.
+/// The cut and the timing of a step.
 struct step_form {
   char const* kind;  // for accounts
   cut by;
   timing when = timing::in_order;
   division divides = division::if_uneven;
   int tiles = 0;
-  int most_parts = 1;                       // into which a panel can be divided
-  exec::part_hook const* around = nullptr;  // what its engine needs of a thread
+  int most_parts = 1;                       // parts into which a panel can be divided
+  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
 };
 
-/// What scheduling knows of a step, and a body that knows all else: of a type of its own for each kind.
+/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
 struct step : step_form {
   static constexpr std::size_t body_bytes = 640;
 
-  int parts = 1;                       // into which a panel is divided
-  int first_access = 0, accesses = 0;  // of the plan's
+  int parts = 1;                       // parts into which a panel is divided
+  int first_access = 0, accesses = 0;  // in the plan's list
   void (*compute)(void const* body, tile const&) noexcept = nullptr;
   void (*describe)(void const* body, tile const&, task_description&) = nullptr;
   alignas(16) std::byte body[body_bytes];
@@ -99,12 +99,12 @@ struct step : step_form {
   explicit step(step_form const& form) : step_form(form) {}
 };
 
-/// An operand, and what a step does with it.
+/// An operand that a step reads or writes.
 struct access : operand {
   bool writes;
 };
 
-/// Some of them. A std::span takes longer to compile, in every file that runs a statement.
+/// Some accesses. Not a std::span, which takes longer to compile in every file that runs a statement.
 struct access_list {
   access const* first;
   int count;
