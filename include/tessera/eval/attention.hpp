@@ -28,7 +28,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace eval {
 
-/// A tile is one head of a panel of queries.
+/// Computes attention. A tile is one head of a panel of queries.
 template <class T, engine By, class Score> struct attention_body {
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -41,7 +41,7 @@ template <class T, engine By, class Score> struct attention_body {
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
     const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
-    // What is needed first after the panels that are in use.
+    // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
         {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
@@ -96,8 +96,8 @@ struct [[nodiscard(
   }
 };
 
-/// A tile is a head of keys and its heads of queries, of a group of panels: panels outside share no sequence
-/// with it, so nobody else adds to its gradients.
+/// Computes the gradients of attention. A tile is one head of keys, with its heads of queries, of a group of
+/// panels: panels outside the group share no sequence with it, so no other tile adds to its gradients.
 template <class T, engine By, class Score> struct attention_backward_body {
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -106,7 +106,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
   panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
   operand scratch;
-  operand dparameters;  // a row for each group of panels, head by head; none if nobody wants it
+  operand dparameters;  // a row for each group of panels, head by head; stride 0 if not wanted
 
   std::int64_t panel_group(tile const& t) const { return t.index / shape.heads.keys; }
   panel_range panels_of(tile const& t) const {
@@ -140,8 +140,8 @@ template <class T, engine By, class Score> struct attention_backward_body {
     };
     for (int head = heads.first; head < heads.last && dparameters.stride > 0; ++head)
       std::fill_n(dparameters_of(head), shape.parameters(), sum(0));
-    // Panels before `complete` are seen by no later query and are stored; from there to `begun` they have
-    // sums.
+    // No later query sees panels before `complete`: their gradients are stored. Panels complete … begun - 1
+    // have sums.
     std::int64_t begun = panels.first, complete = panels.first;
     const auto complete_until = [&](std::int64_t panel) {
       for (; complete < panel; ++complete)
@@ -157,7 +157,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
         for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
       for (int head = heads.first; head < heads.last; ++head) {
-        // For the next head, if that does not push out of the cache what is still needed for this one.
+        // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
         if (head + 1 < shape.heads.queries && panels.last - panels.first <= most_panels_ahead)
           soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
@@ -204,7 +204,7 @@ struct [[nodiscard(
   panel_matrix<sum> const* log_sums;
   panel_matrix<T> const* dy;
   panel_matrix<T>* dqkv;
-  feature_vector<sum>* dparameters;  // null if nobody wants it
+  feature_vector<sum>* dparameters;  // null if not wanted
 
   /// Throws shape_error.
   void check() const {
@@ -229,7 +229,7 @@ struct [[nodiscard(
     s.writes(all_of(*dqkv));
     for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
     s.reads(all_of(*log_sums));
-    // Gradients of keys and values that are summed beside dqkv: 1 MiB for head size 64 and 2048 tokens.
+    // Wide sums of the gradients of keys and values: 1 MiB for head size 64 and 2048 tokens.
     const std::int64_t wide =
         2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
     const operand scratch = p.worker_memory(
@@ -255,12 +255,12 @@ struct [[nodiscard(
 ///                             h d … (h + 1) d - 1 with d = hidden / heads. Of fewer heads of keys and values
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
-///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; there -infinity
+///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
 ///   score                     changes the scores before the softmax
-/// Scores and sums are in the accumulator type. Where an instruction multiplies pairs of T, probabilities,
-/// and backwards the gradients of scores, are rounded for the sums over tokens: each product has a relative
-/// error of unit_roundoff<T>, log_sums none of it. Throws shape_error, also if heads would share lanes. All
-/// are held by reference until run.
+/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
+/// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
+/// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
+/// arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, mask seen,
                panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,

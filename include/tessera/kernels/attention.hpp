@@ -21,37 +21,38 @@
 #include <tessera/simd/simd.hpp>
 
 // Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
-// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of the same form: elements
-// of the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
-// 2022). Where an instruction multiplies pairs of elements, sums over features take them as they are stored;
-// for sums over tokens, two tokens of a feature are brought together, a block of keys at a time, and what is
-// made of scores is rounded, as flash attention on GPUs does; the sums of e^score are those before rounding,
-// so that log sums are as in float. For other narrow elements operands are widened, a block of keys at a
-// time, and only results are rounded.
+// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of one form: elements of
+// the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
+// 2022). If the engine multiplies pairs of elements, sums over features read elements as they are stored. For
+// sums over tokens, two tokens of a feature are packed side by side, a block of keys at a time, and
+// probabilities and gradients of scores are rounded, as flash attention on GPUs does; e^score is summed
+// before rounding, so that log sums are as in float. For other narrow elements operands are widened, a block
+// of keys at a time, and only results are rounded.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What the rows of a product are, of a panel on its left: its features, which stand one by one, summing over
-/// its tokens, or its tokens, summing over its features.
+/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
+/// stored one by one), or its tokens (a sum over its features).
 enum class rows_are { features, tokens };
 
-/// How the right operand (depth, 64) stands: as a panel, or as the columns of one register after those of the
-/// other, which is what simd::regroup makes of a panel's transpose.
+/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
+/// register of columns, as simd::regroup makes from the transpose.
 enum class columns { panel, regrouped };
 
-/// What a product is added to: nothing, what the result holds, or that times a factor for each column.
+/// The term that a product is added to: none, the present result, or the present result times a factor for
+/// each column.
 enum class onto { nothing, result, scaled_result };
 
-/// The rows of panels that are used soon, all of the same length, asked for in equal shares while others are
-/// multiplied: one after the other they would wait for the memory each time.
+/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
+/// products; without prefetches each row would wait for memory.
 struct rows_ahead {
   static constexpr int most = 8;
   std::byte const* at[most] = {};
   int count = 0;
-  std::size_t bytes = 0, share = 0;  // left of each, and at a time
+  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
 
   void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// All of it in so many shares.
+  /// Cuts the rows into `shares` equal shares.
   void cut(int shares) {
     share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
   }
@@ -73,23 +74,23 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
-  /// Elements in a lane, all of which stand along the depth.
+  /// Elements in a lane, side by side along the depth.
   static constexpr int group = element_traits<E>::features_a_lane;
   static constexpr int row_step = scores ? group : panel_tokens;
   static constexpr int depth_step = scores ? group * panel_tokens : group;
   static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
   static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
 
-  /// In how many pieces so many rows are computed.
+  /// The number of register blocks of `row_count` rows.
   static constexpr int pieces(int row_count) {
     return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
   }
 
-  /// soon      asks for one share with each piece
-  /// diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of the
-  ///           first key (a row of scores, or summed over) or the first query summed over: registers of what
-  ///           no query sees are neither read nor computed
-  /// factor    64 numbers, for onto::scaled_result only
+  ///   soon      prefetches one share with each register block
+  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
+  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
+  ///             with hidden scores only are neither read nor computed
+  ///   factor    64 numbers, for onto::scaled_result only
   [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
                                     rows_ahead& soon, int diagonal, T const* factor = nullptr) noexcept {
     for (int column = 0; column < panel_tokens; column += registers * lanes) {
@@ -113,11 +114,11 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
   }
 
  private:
-  /// R rows of a register block, from its register First on.
+  /// Computes R rows of a register block, registers First … registers - 1.
   template <int R, int First>
   TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
                                   int diagonal, T const* factor) {
-    reg acc[R][registers];
+    reg acc[R][registers];  // (rows of a, registers of columns)
     const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
       unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
         unroll<registers - First>(
@@ -141,7 +142,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
         unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R, First, registers>(acc, a, b); });
       for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
     } else {
-      // Keys, or queries, that meet the same registers.
+      // A range of keys, or queries, for each set of registers that see them.
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
         if constexpr (Right == columns::panel) {
@@ -176,12 +177,12 @@ template <class E, class Score = plain_scores> struct attention_operands {
   int head_size;
   T scale;
   lane_keys const* keys;
-  // What a score functor is asked for.
+  // The arguments of a score functor.
   Score const* score = nullptr;
   int head = 0;
   std::int64_t panel = 0;  // of the queries
 
-  /// By what scores are multiplied that stand in memory: those that a functor has changed are scaled.
+  /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
   T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
   /// The terms of a block of scores.
   template <class Terms> void compute_terms([[maybe_unused]] Terms& terms, std::int64_t key_panel) const {
@@ -191,11 +192,11 @@ template <class E, class Score = plain_scores> struct attention_operands {
   }
 };
 
-/// Numbers of a panel of a head in the accumulator; none if it is stored so.
+/// Numbers of a head's panel widened to accumulators; 0 if elements are accumulators.
 template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
   return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
 }
-/// An operand as what is multiplied: where it stands, or else widened, in `room`.
+/// The factors of an operand: the panel itself, or a copy in `room` that is widened.
 template <class Arch, class P, class E>
 TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P* room) {
   if constexpr (std::is_same_v<P, E>)
@@ -203,7 +204,7 @@ TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P
   else
     return simd::one_by_one<Arch>(panel, features, room);
 }
-/// Where sums that are stored at `to` in the end are kept: there, or else in `room`.
+/// The memory for sums that are finally stored at `to`: `to` itself, or `room` if `to` is narrow.
 template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
   if constexpr (std::is_same_v<E, accumulator_t<E>>)
     return to;
@@ -285,8 +286,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     }
   };
 
-  /// Turns scores into e^(scale (score - maximum so far)), which are stored over them: powers of two, whose
-  /// scale is that of e times log2 e. A functor changes them first.
+  /// Replaces scores by e^(scale (score - maximum so far)), computed as powers of two with scale · log2 e. A
+  /// functor changes the scores first.
   template <bool Masked>
   [[gnu::noinline]] static void soften(attention_arguments<E, Score> const& a, key_block const& keys,
                                        state& now) {

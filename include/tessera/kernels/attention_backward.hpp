@@ -26,19 +26,19 @@ struct attention_backward_arguments : attention_operands<E, Score> {
   E const *y, *dy;     // (head size, 64)
   T const* log_sums;   // 64
   E* dq;               // the panel of the queries
-  key_sums<T> dk, dv;  // this panel's share is added
+  key_sums<T> dk, dv;  // this panel of queries adds to them
   T* scratch;          // attention_backward_scratch(head size) numbers
   rows_ahead soon;
-  T* dparameters = nullptr;  // of a learned score functor: this panel's share is added; null if unwanted
+  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
 };
-/// Three blocks of scores, three operands without what is hidden, then dq, q, dy and a block of K or V if
-/// they are not stored as T.
+/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
+/// these are not stored as T.
 template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
   return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
 }
 
-/// What one head of a panel of queries gives to the gradients (Dao et al. 2022, algorithm 4): with P the
-/// softmax, recomputed from its log sums, and D = Σ dy∘y over the features of the head,
+/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
+/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
 ///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
 /// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
 template <class Arch, class E, engine By, score_functor Score = plain_scores>
@@ -122,8 +122,7 @@ struct attention_backward_panel {
   }
 
  private:
-  /// The lanes from the first to the last that sees a key of a panel, and those multiplied together with
-  /// them.
+  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
   static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
     const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
     const auto sees = [&](int lane) {
@@ -144,8 +143,8 @@ struct attention_backward_panel {
     }
   }
 
-  /// Turns scores into probabilities and products, Vᵀ dY, into the gradient of the scores, both where they
-  /// were or in the first half of it.
+  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
+  /// take the first half of their place.
   template <bool Masked>
   [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
                                               key_block const& keys, T const* d, T* scores, T* products) {
@@ -175,7 +174,7 @@ struct attention_backward_panel {
             batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
             if constexpr (Masked) x = limits.apply(x, key + i, column);
             p[i] = simd::exp2(x);
-            // What is hidden may be infinite: zero times that would be not-a-number.
+            // A hidden value may be infinite: zero times infinity would be not-a-number.
             const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
               if constexpr (Masked)
                 return select(limits.see(key + i, column), value, batch(T(0)));
@@ -200,7 +199,8 @@ struct attention_backward_panel {
         });
   }
 
-  /// (keys, queries) to (queries, keys), in the form of columns::regrouped; keys not looked at become zero.
+  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
+  /// become zero.
   [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
     std::fill_n(from, keys.first * panel_tokens, P(0));
     std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));

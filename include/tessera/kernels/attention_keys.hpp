@@ -8,14 +8,14 @@
 #include <tessera/core/config.hpp>
 #include <tessera/simd/simd.hpp>
 
-// Which keys the queries of a panel see.
+// The keys that the queries of a panel see.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// panel_product::run's diagonal where all of a block is computed.
+/// The diagonal of panel_product::run for a block that is computed completely.
 inline constexpr int whole_block = -1;
 
-/// The keys of one panel that are looked at: rows first … last - 1 of a block of scores.
+/// The visited keys of one panel: rows first … last - 1 of a block of scores.
 struct key_block {
   std::int64_t panel;
   int first, last;  // multiples of the rows of a register block
@@ -24,13 +24,13 @@ struct key_block {
 
   /// The diagonal of a product whose first key or query has this number.
   int diagonal(int number) const { return causal ? number : whole_block; }
-  /// How many of the registers from `lane` on, of so many lanes, see nothing of a key.
+  /// The number of registers of `lanes` lanes, from `lane` on, that do not see a key.
   int blind_registers(int key, int lane, int lanes) const {
     return causal ? std::max(0, key - lane) / lanes : 0;
   }
 };
 
-/// Which keys the queries in the 64 lanes of a panel see.
+/// The keys that the queries in the 64 lanes of a panel see.
 struct lane_keys {
   std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
@@ -60,7 +60,7 @@ struct lane_keys {
   }
 };
 
-/// The same, counted from the first key of one panel, as numbers to compare with.
+/// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
 template <class Arch, class T> struct lane_limits {
   using batch = simd::batch<T, Arch>;
   alignas(64) T low[panel_tokens], high[panel_tokens];

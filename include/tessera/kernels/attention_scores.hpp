@@ -9,21 +9,21 @@
 #include <tessera/simd/simd.hpp>
 
 // A score functor changes the scores of attention before the softmax: s, the scaled product of a query and a
-// key, becomes f(s, w), where w is a number of the head and of the distance of the two, which is the position
-// of the query minus that of the key. All pairs of a block on one diagonal have one distance: w is a function
-// of integers, called once for each diagonal, and f an op of registers.
+// key, becomes f(s, w), where w depends on the head and on the distance, which is the position of the query
+// minus the position of the key. All pairs of a block on one diagonal have one distance: w is a function of
+// integers, called once for each diagonal, and f an op of registers.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Scores as they are.
+/// Leaves scores unchanged.
 struct plain_scores {};
 
 template <class Score> inline constexpr bool changes_scores = !std::is_same_v<Score, plain_scores>;
 
 /// For a score s and w = f.term(head, distance), all of them finite:
-///   f(s, w)              what the softmax is of
+///   f(s, w)              the argument of the softmax
 ///   f.derivative(s, w)   ∂f/∂s
-/// Both take registers too, as ops do. The term is also asked for at distances that no query sees.
+/// Both take registers too, as ops do. The term is also computed for distances that no query sees.
 template <class F>
 concept score_functor = !changes_scores<F> || requires(F const& f, double s, std::int64_t distance) {
   { f.term(0, distance) } -> std::convertible_to<double>;
@@ -31,8 +31,8 @@ concept score_functor = !changes_scores<F> || requires(F const& f, double s, std
   { f.derivative(s, s) } -> std::same_as<double>;
 };
 
-/// A score functor whose terms have parameters, so many for each head.
-///   f.parameters()                               their number
+/// A score functor whose terms have parameters, equally many for each head.
+///   f.parameters()                               number of parameters for each head
 ///   f.term_derivative(s, w)                      ∂f/∂w
 ///   f.add_gradient(head, distance, dw, to)       adds dw ∂w/∂(parameter) of each parameter of the head
 template <class F>
@@ -48,12 +48,12 @@ template <class Arch, class T> class block_diagonals {
  public:
   using batch = simd::batch<T, Arch>;
 
-  /// Calls visit(distance, number) for each.
-  ///   panels   those from the keys' to the queries'
+  /// Calls visit(distance, number) for each diagonal.
+  ///   panels   panel of the queries minus panel of the keys
   template <class Visit> void for_each(std::int64_t panels, Visit&& visit) {
     for (int i = 0; i < count; ++i) visit(panels * panel_tokens + i - first_key, number_[i]);
   }
-  /// Those of a key with the queries of a register.
+  /// The numbers of a key with the queries of a register.
   TESSERA_INLINE batch load(int key, int lane) const {
     return batch::load_unaligned(number_ + first_key + lane - key);
   }
@@ -67,13 +67,13 @@ template <class Arch, class T> class block_diagonals {
   alignas(64) T number_[count];
 };
 
-/// In place of the diagonals that nobody asks for.
+/// Replaces block_diagonals that are not needed.
 struct no_diagonals {};
 
-/// What a functor needs for a block of scores: its terms, none for plain scores.
+/// The terms of a functor for a block of scores; none for plain scores.
 template <class Arch, class T, class Score>
 using score_terms = std::conditional_t<changes_scores<Score>, block_diagonals<Arch, T>, no_diagonals>;
-/// And sums of gradients by them.
+/// The sums of gradients by these terms; none without parameters.
 template <class Arch, class T, class Score>
 using score_term_sums =
     std::conditional_t<learned_score_functor<Score>, block_diagonals<Arch, T>, no_diagonals>;
