@@ -18,9 +18,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax; a learned one has its parameters in a vector `table`
-/// Tokens see those of their own sequence that are no padding, and if causal, none that follow. Where there
-/// are rotary positions, Q and K are rotated by them.
+///   Score   changes the scores before the softmax. A learned one has its parameters in the vector `table`,
+///           and is its own kind of gradients.
+/// A token sees the tokens of its own sequence except padding, and if causal, no later ones. Rotary
+/// positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
   linear<T, Block> qkv, out;
   attention_heads heads = 1;
@@ -29,7 +30,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   rotary_positions<accumulator_t<T>> positions = {};
 
   struct saved {
-    panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the heads' results
+    panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
   };
   using gradients = multi_head_attention<accumulator_t<T>, Block, Score>;

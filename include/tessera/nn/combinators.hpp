@@ -51,7 +51,7 @@ template <element T, class... Layer> struct sequence {
 
   struct saved {
     std::tuple<typename Layer::saved...> layers;
-    std::array<panel_matrix<T>, count - 1> between;  // what layer i gives to layer i + 1
+    std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
   };
   using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
 
@@ -95,8 +95,8 @@ template <element T, class... Layer> struct sequence {
   }
 };
 
-/// Computes again what a layer saves for its backward. A layer that says what must be prepared computes no
-/// result.
+/// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
+/// `prepare`.
 template <element T, class Layer>
 void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
   if constexpr (requires { layer.recompute(x, s, p); }) {
@@ -110,8 +110,8 @@ void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::sav
   }
 }
 
-/// A layer that keeps nothing but its input, from which backward computes the rest again, in memory that it
-/// borrows (Chen et al. 2016). Results and gradients have the bits of the layer.
+/// A layer that saves only its input, from which backward computes all other saved values again in borrowed
+/// memory (Chen et al. 2016). Results and gradients have the bits of `layer` alone.
 template <element T, class Layer> struct recomputed {
   Layer layer;
 
@@ -140,13 +140,13 @@ template <element T, class Layer> struct recomputed {
   }
 };
 
-/// Layers that stand elsewhere, one after the other. As many features go in as come out.
+/// Consecutive layers, held by reference. Input and output have equally many features.
 template <element T, class Layer> struct layer_range {
   std::span<Layer const> layers;
 
   struct saved {
     std::vector<typename Layer::saved> layers;
-    std::vector<panel_matrix<T>> between;  // what layer i gives to layer i + 1
+    std::vector<panel_matrix<T>> between;  // result of layer i, input of layer i + 1
   };
   using gradients = std::span<typename Layer::gradients>;
 
@@ -186,20 +186,20 @@ template <element T, class Layer> struct layer_range {
   }
 };
 
-/// The same kind of layer a number of times, each with its own parameters: `0.weight`, `1.weight`, … As many
-/// features go in as come out.
+/// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
+/// equally many features.
 template <element T, class Layer> struct stack {
   std::vector<Layer> layers;
-  int segments = 0;  // of layers, each of which keeps its input alone, see `recomputed`; 0: all is kept
+  int segments = 0;  // runs of layers that save only their input, see `recomputed`; 0: layers save everything
 
   struct saved {
     typename layer_range<T, Layer>::saved kept;
-    std::vector<panel_matrix<T>> inputs;  // of the segments but the first
+    std::vector<panel_matrix<T>> inputs;  // of all segments but the first
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
   static void parts(auto& each, auto&... of) { each("", of.layers...); }
-  /// So many layers of one size, with that many features between them.
+  /// The size of `layers` equal layers, with `features` features between them.
   static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
                          std::int64_t segments = 0) {
     model_size size = model_size::of<T>();
@@ -210,8 +210,8 @@ template <element T, class Layer> struct stack {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// Throws option_error for a stack without layers, as there is nothing that would write y, and for more
-  /// segments than layers.
+  /// Throws option_error for a stack without layers, which would never write y, and for more segments than
+  /// layers.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     require_layers();
     if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
