@@ -6,7 +6,7 @@
 
 #include <support/allocations.hpp>
 
-// Every test program is linked with this file: its operators replace those of the standard library.
+// Every test program is linked with this file: its operators replace the operators of the standard library.
 
 namespace {
 std::atomic<long> count{0};

@@ -22,7 +22,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Which keys of its sequence a query sees: all, or those up to its own position.
+/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
 enum class mask { bidirectional, causal };
 
 using kernels::learned_score_functor;

@@ -47,8 +47,8 @@ inline bool overlap(operand const& a, operand const& b) {
 
 /// The part of a step to compute, and the addresses of its memory.
 struct tile {
-  std::int64_t index;       // of the panel, or of the range of lines or values
-  int part = 0, parts = 1;  // of the features of a panel
+  std::int64_t index;       // number of the panel, or of the range of lines or values
+  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
   std::uintptr_t worker_memory = 0, run_memory = 0;
 
   /// The address of the tile's part of an operand.
@@ -112,7 +112,7 @@ struct access_list {
   access const* end() const { return first + count; }
 };
 
-/// A step while it is made.
+/// A step under construction.
 struct step_in_the_making : step_form {
   static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
   int accesses = 0;

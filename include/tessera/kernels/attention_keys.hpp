@@ -19,10 +19,10 @@ inline constexpr int whole_block = -1;
 struct key_block {
   std::int64_t panel;
   int first, last;  // multiples of the rows of a register block
-  bool masked;      // some lane does not see all of them
+  bool masked;      // some lane does not see all of these keys
   bool causal;      // no lane sees a later key than its own number in the panel
 
-  /// The diagonal of a product whose first key or query has this number.
+  /// The argument `diagonal` of a product whose first key or query has number `number`.
   int diagonal(int number) const { return causal ? number : whole_block; }
   /// The number of registers of `lanes` lanes, from `lane` on, that do not see a key.
   int blind_registers(int key, int lane, int lanes) const {
@@ -35,7 +35,7 @@ struct lane_keys {
   std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
   std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
-  std::int64_t reach = 0;  // no lane sees the key of its own number plus this, or a later one
+  std::int64_t reach = 0;  // lane i sees no key from i + reach on
 
   void set(int lane, std::int64_t from, std::int64_t to) {
     low[lane] = from;

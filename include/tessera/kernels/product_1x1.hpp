@@ -39,7 +39,7 @@ template <class T> struct nonzeros {
     int lines;
   };
 
-  int lines, chunk, chunks;  // a chunk is this many features
+  int lines, chunk, chunks;  // lines, features of a chunk, chunks
   std::int64_t stored;
   std::int32_t* starts = nullptr;  // first nonzero of each window (groups, chunks)
   piece* pieces = nullptr;

@@ -83,7 +83,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
   /// number if that is 0.
-  ///   ids, targets (tokens): those of the batch of p
+  ///   ids, targets (tokens): of the batch of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
                  pass<T> const& p, double count = 0) const {
     require_tokens(ids, p);
@@ -96,7 +96,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
                                       p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
-  /// Adds the gradients of what forward returned; forward must have been in training.
+  /// Adds the gradients of the loss that forward returned. The pass of forward must have been a training
+  /// pass.
   void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
     panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
     const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);

@@ -33,19 +33,19 @@
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
 //   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
-//   the float master of a narrow parameter. A vector is (size), a dense matrix (rows, cols), row by row. A
-//                        sparse matrix is (stored blocks, rows of a block, columns of a block), with its
-//                        pattern (BSR) in NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols
-//                        (stored blocks), numbers of 32 bits. The metadata hold a checksum of each tensor and
-//                        of the header, and the size of each sparse matrix, which no other entry shows.
-//   state.json           everything else. Its hash is in the metadata of the tensors, so that the files of
-//   two
+//                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
+//                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
+//                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
+//                        NAME.pattern.cols (stored blocks), numbers of 32 bits. The metadata hold a checksum
+//                        of each tensor and of the header, and the size of each sparse matrix.
+//   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
-/// 1 had no checksums and no sizes of sparse matrices, 2 no checksum of the header and no architecture.
+/// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
+/// architecture.
 inline constexpr int checkpoint_version = 3;
 
 namespace detail {

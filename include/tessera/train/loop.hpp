@@ -20,9 +20,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// It may hide any function below by its own. Steps count from 0; the data of a step must depend on its
 /// number alone, or a resumed run will differ.
 struct program {
-  /// After every step.
+  /// Called after every step.
   void stepped(step_report const&) {}
-  /// After every evaluation, with the mean; t.so_far is up to date.
+  /// Called after every evaluation, with the mean loss; t.so_far is up to date.
   void evaluated(double /*loss*/) {}
   /// Writes a checkpoint.
   void save() {}

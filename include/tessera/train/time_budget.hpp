@@ -32,8 +32,8 @@ struct planned_run {
 /// activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut below
 /// 2/3). Updates of the pattern are timed apart: t.policy makes one as of step 0.
 ///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
-///   alone. Throws the errors of train_step; the training is then left half trained. accumulate   as for
-///   train_step, with the data of any one step
+///   alone. Throws the errors of train_step; the training is then left half trained.
+///   accumulate   as for train_step, with the data of any one step
 template <class Model, class Optimizer, class Policy, class Accumulate, class Clock = steady_clock>
 std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer, Policy>& t,
                           planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {

@@ -47,7 +47,7 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   count(stored, done)  number of blocks to replace in a matrix of this pattern
 ///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
 ///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
-/// All are functions of their arguments and the policy alone, so that a resumed run has the same bits.
+/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
                                    detail::some_matrix_at_update const& at) {
