@@ -54,7 +54,7 @@ struct lesson : train::program {
     const double loss = student.model.forward({text.data(), count}, {text.data() + 1, count}, saved,
                                               {ctx, windows, room, nn::purpose::evaluation}, 1);
     const train::token_loss all{loss, windows.tokens()};
-    std::printf("step %3lld  loss %.3f\n", static_cast<long long>(student.so_far.step), all.mean());
+    std::printf("step %3lld  loss %.3f\n", static_cast<long long>(student.progress.step), all.mean());
     return all;
   }
 };

@@ -47,14 +47,14 @@ struct program : train::program {
   }
   void stepped(train::step_report const& report) { steps.push_back(report); }
   void evaluated(double loss) {
-    evaluations.push_back(t.so_far.step);
+    evaluations.push_back(t.progress.step);
     losses.push_back(loss);
   }
   void save() {
-    saves.push_back(t.so_far.step);
-    if (!folder.empty()) train::save(t, train::checkpoint_folder(folder, t.so_far.step), {});
+    saves.push_back(t.progress.step);
+    if (!folder.empty()) train::save(t, train::checkpoint_folder(folder, t.progress.step), {});
   }
-  bool interrupted() const { return t.so_far.step == interrupt_at; }
+  bool interrupted() const { return t.progress.step == interrupt_at; }
 
   stop_reason run(loop_settings const& settings) {
     return train::run_training(ctx, t, settings, rates, *this);
@@ -77,9 +77,9 @@ TEST_CASE("loop: steps, rates, evaluations and checkpoints come when they are du
   REQUIRE(p.losses[0] > p.losses[1]);
   REQUIRE(p.losses[1] > p.losses[2]);
   CHECK(p.saves == numbers{4, 5, 8, 10, 12});
-  CHECK(p.t.so_far.best_step == 12);
-  CHECK(p.t.so_far.best_loss == p.losses[2]);
-  CHECK(p.t.so_far.tokens == 12 * 80);
+  CHECK(p.t.progress.best_step == 12);
+  CHECK(p.t.progress.best_loss == p.losses[2]);
+  CHECK(p.t.progress.tokens == 12 * 80);
   CHECK(p.run({.steps = 12}) == stop_reason::steps);
   CHECK(p.steps.size() == 12);
 }
@@ -87,7 +87,7 @@ TEST_CASE("loop: steps, rates, evaluations and checkpoints come when they are du
 TEST_CASE("loop: it ends at so many tokens and at a loss") {
   program by_tokens;
   CHECK(by_tokens.run({.steps = 12, .tokens = 190}) == stop_reason::tokens);
-  CHECK(by_tokens.t.so_far.step == 5);
+  CHECK(by_tokens.t.progress.step == 5);
   CHECK(by_tokens.evaluations == numbers{5});
   CHECK(by_tokens.saves == numbers{5});
 
@@ -95,7 +95,7 @@ TEST_CASE("loop: it ends at so many tokens and at a loss") {
   first.run({.steps = 12, .evaluate_every = 2});
   program by_loss;
   CHECK(by_loss.run({.steps = 12, .loss = first.losses[2], .evaluate_every = 2}) == stop_reason::loss);
-  CHECK(by_loss.t.so_far.step == 6);
+  CHECK(by_loss.t.progress.step == 6);
   CHECK(by_loss.saves.back() == 6);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("loop: an interrupted run ends with a checkpoint and goes on with the 
     train::resume(resumed.t, train::checkpoint(train::checkpoint_folder(begun.folder, at)));
     CHECK(resumed.run(settings) == stop_reason::steps);
     CHECK(toy::same_bits(resumed.t, whole.t));
-    CHECK(resumed.t.so_far.best_loss == whole.t.so_far.best_loss);
+    CHECK(resumed.t.progress.best_loss == whole.t.progress.best_loss);
   }
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("loop: a signal ends it after the step it is in") {
     }
   } p;
   CHECK(train::run_training(p.ctx, p.t, {.steps = 12}, rates, p) == stop_reason::interrupted);
-  CHECK(p.t.so_far.step == 4);
+  CHECK(p.t.progress.step == 4);
   CHECK(p.saves == numbers{4});
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("loop: only the time spent in steps is counted") {
     double now() { return time += 1; }
   } p;
   train::run_training(p.ctx, p.t, {.steps = 5, .evaluate_every = 1}, rates, p);
-  CHECK(p.t.so_far.seconds == 5);
+  CHECK(p.t.progress.seconds == 5);
 }
 
 TEST_CASE("loop: a program of two functions is enough, and trains with the same bits") {
@@ -173,7 +173,7 @@ TEST_CASE("loop: a program of two functions is enough, and trains with the same 
   } p;
   CHECK(train::run_training(p.ctx, p.t, {.steps = 5, .clip = 1}, rates, p) == stop_reason::steps);
   CHECK(p.evaluations == 1);
-  CHECK(p.t.so_far.seconds > 0);
+  CHECK(p.t.progress.seconds > 0);
   CHECK(toy::same_bits(p.t, full.t));
 }
 

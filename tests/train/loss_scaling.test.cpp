@@ -22,7 +22,7 @@ template <class T> using training = train::training<toy::model<T>, train::adamw>
 template <class T> train::step_report step(context& ctx, training<T>& t, bool spoiled = false) {
   return train::train_step(ctx, t, {0.01, 1}, [&](int) {
     const auto loss =
-        toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.so_far.step), 40, t.scaling.scale);
+        toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.progress.step), 40, t.scaling.scale);
     if (spoiled) t.gradients.bias[1] = std::numeric_limits<float>::infinity();
     return loss;
   });
@@ -55,7 +55,7 @@ TEST_CASE(
   CHECK(toy::same_bits(t.model, before));
   for (std::size_t i = 0; i < kept.size(); ++i) CHECK(toy::same_bits(t.state.kept[i], kept[i]));
   CHECK(t.state.updates == 1);
-  CHECK(t.so_far.step == 2);
+  CHECK(t.progress.step == 2);
   CHECK(t.scaling.scale == 32);
   for (int i = 0; i < 2; ++i) step(ctx, t);
   CHECK(t.scaling.scale == 32);  // the step before the skipped one does not count
@@ -85,9 +85,9 @@ TEST_CASE("loss scaling: gradients that were multiplied by another scale are an 
         std::string::npos);
   CHECK(toy::same_bits(m, before));
   CHECK(t.state.updates == 0);
-  CHECK(t.so_far.step == 0);
+  CHECK(t.progress.step == 0);
   CHECK(with(256, 256).empty());
-  CHECK(t.so_far.step == 1);
+  CHECK(t.progress.step == 1);
 }
 
 TEST_CASE("loss scaling: the pass of a training has its scale and the number of the next step") {
@@ -134,7 +134,7 @@ TEST_CASE("loss scaling: a resumed run has the bits of one that was not interrup
   training<float16> whole(m, {}), resumed(other, {});
   whole.scaling = train::loss_scaling::adaptive(64, 4);
   const auto go = [&](training<float16>& t) {
-    while (t.so_far.step < 15) step(ctx, t, t.so_far.step == 3 || t.so_far.step == 9);
+    while (t.progress.step < 15) step(ctx, t, t.progress.step == 3 || t.progress.step == 9);
   };
   for (int i = 0; i < 6; ++i) step(ctx, whole, i == 3);
   train::save(whole, scratch / "six", {});

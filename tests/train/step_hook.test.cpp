@@ -28,7 +28,7 @@ void add(context& ctx, model& sum, model const& more) {
 
 /// The part of a step's data that one of two processes computes.
 token_loss part(context& ctx, training& t, model& gradients, std::uint64_t process) {
-  return toy::accumulate(ctx, t.model, gradients, 2 * std::uint64_t(t.so_far.step) + process, tokens,
+  return toy::accumulate(ctx, t.model, gradients, 2 * std::uint64_t(t.progress.step) + process, tokens,
                          t.scaling.scale);
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("step_hook: gradients summed over two processes train both as one that
     CHECK(first.loss == expected.loss);
     CHECK(first.gradient_norm == expected.gradient_norm);
   }
-  CHECK(whole.so_far.tokens == 12 * 2 * tokens);
+  CHECK(whole.progress.tokens == 12 * 2 * tokens);
   CHECK(whole.scaling.scale == 256);
   CHECK(toy::same_bits(zero, whole));
   CHECK(toy::same_bits(one, whole));

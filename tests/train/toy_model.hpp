@@ -68,7 +68,7 @@ template <class Model, class Optimizer, class Policy>
 bool same_bits(train::training<Model, Optimizer, Policy> const& a,
                train::training<Model, Optimizer, Policy> const& b) {
   bool same = same_bits(a.model, b.model) && a.state.updates == b.state.updates && a.explored == b.explored &&
-              a.so_far.step == b.so_far.step && a.so_far.tokens == b.so_far.tokens;
+              a.progress.step == b.progress.step && a.progress.tokens == b.progress.tokens;
   for (std::size_t i = 0; i < a.state.kept.size(); ++i)
     same = same && same_bits(a.state.kept[i], b.state.kept[i]);
   return same;

@@ -23,7 +23,7 @@ const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4,
 
 template <class Model>
 train::step_report step(context& ctx, training_of<Model>& t, int micro_batches = 1, double clip = 1) {
-  const auto key = std::uint64_t(t.so_far.step);
+  const auto key = std::uint64_t(t.progress.step);
   return train::train_step(ctx, t, {0.01, clip, micro_batches}, [&](int i) {
     return toy::accumulate(ctx, t.model, t.gradients, 8 * key + std::uint64_t(i), 70 + 20 * i);
   });
@@ -44,8 +44,8 @@ TEST_CASE_TEMPLATE("training: the loss falls and counters count", T, float, bflo
   CHECK(last.loss < 0.7 * first);
   CHECK(last.step == 29);
   CHECK(replaced > 0);
-  CHECK(t.so_far.step == 30);
-  CHECK(t.so_far.tokens == 30 * (70 + 90));
+  CHECK(t.progress.step == 30);
+  CHECK(t.progress.tokens == 30 * (70 + 90));
   CHECK(t.state.updates == 30);
 }
 
@@ -100,8 +100,8 @@ TEST_CASE_TEMPLATE("training: a resumed run has the bits of one that was not int
     const train::checkpoint from(scratch / std::to_string(i));
     CHECK(train::program_state(from).at("i").as_integer() == i);
     train::resume(resumed, from);
-    CHECK(resumed.so_far.step == i);
-    while (resumed.so_far.step < 20) step(three, resumed);
+    CHECK(resumed.progress.step == i);
+    while (resumed.progress.step < 20) step(three, resumed);
     CHECK(toy::same_bits(resumed, whole));
   }
 }
@@ -155,7 +155,7 @@ TEST_CASE("training: a checkpoint without its own members changes nothing") {
   CHECK(error_of<io_error>([&] { train::resume(target, train::checkpoint(scratch / "c")); }).find("tokens") !=
         std::string::npos);
   CHECK(toy::same_bits(other, before));
-  CHECK(target.so_far.step == 0);
+  CHECK(target.progress.step == 0);
 }
 
 TEST_CASE("training: what is not finite ends the run by name and leaves the model as it was") {
@@ -176,7 +176,7 @@ TEST_CASE("training: what is not finite ends the run by name and leaves the mode
   CHECK(with(1, std::numeric_limits<float>::infinity(), 10).find("bias") != std::string::npos);
   CHECK(with(1, 1, 0).find("0 tokens") != std::string::npos);
   CHECK(toy::same_bits(m, before));
-  CHECK(t.so_far.step == 1);
+  CHECK(t.progress.step == 1);
 }
 
 }  // namespace training_test

@@ -68,7 +68,7 @@ template <class Element, class Block> class model_of final : public model {
     train::save(*training_, folder, std::move(program));
   }
   void resume(train::checkpoint const& from) override { train::resume(*training_, from); }
-  train::progress const& so_far() const override { return training_->so_far; }
+  train::progress const& progress() const override { return training_->progress; }
   double explored() const override { return training_->explored.share(); }
 
  private:

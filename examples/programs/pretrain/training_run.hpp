@@ -67,7 +67,7 @@ class training_run final : public training_program {
     how.rates = rates();
     if (evolves()) how.patterns = patterns(steps);
     const train::stop_reason why = model_->train(how, *this);
-    record_.reached = model_->so_far();
+    record_.reached = model_->progress();
     // Ended, by what was asked for only now, where it had been interrupted.
     const bool evaluated_here = !record_.points.empty() && record_.points.back().step == record_.reached.step;
     if (why != train::stop_reason::interrupted && !evaluated_here) evaluated(evaluate().mean());
@@ -103,21 +103,21 @@ class training_run final : public training_program {
 
   void stepped(train::step_report const& report) override {
     record_.recent += {report.loss * static_cast<double>(windows_.tokens()), windows_.tokens()};
-    train::progress const& now = model_->so_far();
+    train::progress const& now = model_->progress();
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
                     static_cast<double>(now.tokens), seconds(now.seconds), report.loss,
                     report.learning_rate});
   }
 
   void evaluated(double loss) override {
-    train::progress const& now = model_->so_far();
+    train::progress const& now = model_->progress();
     record_.points.push_back({static_cast<int>(now.step), static_cast<double>(now.tokens),
                               seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1)});
     record_.recent = {};
   }
 
   void save() override {
-    train::progress const& now = model_->so_far();
+    train::progress const& now = model_->progress();
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
     record_.explored = model_->explored();

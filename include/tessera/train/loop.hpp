@@ -22,7 +22,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct program {
   /// Called after every step.
   void stepped(step_report const&) {}
-  /// Called after every evaluation, with the mean loss; t.so_far is up to date.
+  /// Called after every evaluation, with the mean loss; t.progress is up to date.
   void evaluated(double /*loss*/) {}
   /// Writes a checkpoint.
   void save() {}
@@ -69,7 +69,7 @@ template <class Model, class Optimizer, class Policy, schedule Schedule, class P
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
                          Schedule const& rates, Program& program, Hooks&&... hooks) {
   detail::require_program<Program>();
-  progress& p = t.so_far;
+  progress& p = t.progress;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };
   const auto reached_loss = [&] { return settings.loss > 0 && p.best_loss <= settings.loss; };
   const auto ended = [&] {

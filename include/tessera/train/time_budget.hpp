@@ -40,7 +40,7 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
   constexpr double share = 0.05;                    // part of the time
   const Model first(t.model);
-  const progress so_far = t.so_far;
+  const progress earlier = t.progress;
   const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
   for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
@@ -74,7 +74,7 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       first);
   t.gradients = nn::zeros_like(t.model);
   t.state = initial_state<Optimizer>(t.model);
-  t.so_far = so_far;
+  t.progress = earlier;
   t.scaling = scaling;
 
   const double updates = std::min(static_cast<double>(planned.updates) * update_time,

@@ -49,7 +49,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   explored_blocks explored;
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
-  progress so_far;
+  train::progress progress;
   machine trained_on = this_machine();  // the machine of the last step
 
   training(Model& trained, Optimizer by, Policy patterns = {})
@@ -64,7 +64,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   ///   seed   of random choices: dropout
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    const auto step = static_cast<std::uint64_t>(so_far.step);
+    const auto step = static_cast<std::uint64_t>(progress.step);
     return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale, weight_gradients()};
   }
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
@@ -99,7 +99,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   for (int i = 0; i < how.micro_batches; ++i) {
     const token_loss more = accumulate(i);
     if (more.loss_scale != t.scaling.scale)
-      throw option_error(message("[train] step ", t.so_far.step, ", micro-batch ", i,
+      throw option_error(message("[train] step ", t.progress.step, ", micro-batch ", i,
                                  ": its gradients were multiplied by ", more.loss_scale,
                                  ", but the loss scale is ", t.scaling.scale,
                                  ": let training::pass make the pass, and return {loss, tokens, "
@@ -108,16 +108,16 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   }
   (hooks.accumulated(ctx, t, loss), ...);
   if (loss.tokens <= 0)
-    throw error(message("[train] step ", t.so_far.step, ": the batch has ", loss.tokens,
+    throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients);
   gradient_size size = measure(ctx, t.gradients);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
-    t.scaling.overflowed(t.so_far.step);
+    t.scaling.overflowed(t.progress.step);
   } else {
-    require_finite(t.so_far.step, loss.mean(), size);
+    require_finite(t.progress.step, loss.mean(), size);
     size.norm /= divisor;
     const auto update = [&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
@@ -126,8 +126,8 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
     detail::update_inside(ctx, t, update, hooks...);
     t.scaling.succeeded();
   }
-  t.so_far.tokens += loss.tokens;
-  return {t.so_far.step++, loss.mean(), size.norm, how.rate, {}, skips};
+  t.progress.tokens += loss.tokens;
+  return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
@@ -140,25 +140,26 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                        Accumulate&& accumulate, Hooks&&... hooks) {
-  const bool evolves = t.policy.due(t.so_far.step + 1);
-  if (evolves) require_possible(t.policy, t.so_far.step + 1, t.model);
+  const bool evolves = t.policy.due(t.progress.step + 1);
+  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
     if (evolves && i + 1 == how.micro_batches)
-      t.candidates.watch(t.policy, t.so_far.step + 1, t.model, t.gradients);
+      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients);
     return accumulate(i);
   };
   step_report report = gradient_step(ctx, t, how, watched, hooks...);
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
-    report.changed = evolve(t.policy, t.so_far.step, t.explored, t.model, t.gradients, t.state, t.candidates);
+    report.changed =
+        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates);
   return report;
 }
 
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Model, class Optimizer, class Policy>
 void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
-  progress const& p = t.so_far;
+  progress const& p = t.progress;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},
                                     {"seconds", p.seconds},
@@ -201,7 +202,7 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
   from.load(t.model, t.state, t.gradients);
   t.explored = std::move(explored);
   t.scaling = scaling;
-  t.so_far = p;
+  t.progress = p;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -63,7 +63,7 @@ TEST_CASE("evolve: a count beyond what is stored or absent is refused before any
                                             " blocks of up, but ", stored, " are stored and ", 30 - stored,
                                             " absent; 0 … ", most, " can be replaced"));
       CHECK(batches == 0);
-      CHECK(t.so_far.step == 0);
+      CHECK(t.progress.step == 0);
       CHECK(toy::same_bits(m, before));
     }
     training t(m, {}, {.blocks = most});

@@ -131,9 +131,9 @@ TEST_CASE("rigl: the bits are the same for 1, 2 and 8 threads, and after a resum
   const auto go_on = [](training& t, int threads, auto&& before_step) {
     context ctx(threads, oversubscribe::allowed);
     std::int64_t replaced = 0;
-    while (t.so_far.step < 20) {
+    while (t.progress.step < 20) {
       before_step();
-      const auto key = std::uint64_t(2 * t.so_far.step);
+      const auto key = std::uint64_t(2 * t.progress.step);
       replaced += step<float, block>(ctx, t, 0.01, {key, key + 1}).changed.replaced;
     }
     return replaced;
@@ -143,7 +143,7 @@ TEST_CASE("rigl: the bits are the same for 1, 2 and 8 threads, and after a resum
   training whole(m, {}, policy);
   const std::int64_t replaced = go_on(whole, 1, [&] {
     for (const int i : {5, 6})  // before an update and right after it
-      if (whole.so_far.step == i) train::save(whole, scratch / std::to_string(i), io::json());
+      if (whole.progress.step == i) train::save(whole, scratch / std::to_string(i), io::json());
   });
   CHECK(replaced > 0);
   for (const int threads : {2, 8}) {
@@ -172,7 +172,7 @@ TEST_CASE("rigl: a backward without the observer is an error that leaves the mod
   CHECK(error_of<error>([&] { train::train_step(ctx, t, {.rate = 0.01}, blind); }) ==
         "[evolve] the policy grows blocks by their gradients, but that of up.weight was not seen; give the "
         "pass of a step's last backward its observer, pass.weight_gradients = training.weight_gradients()");
-  CHECK(t.so_far.step == 1);
+  CHECK(t.progress.step == 1);
   CHECK(std::equal(m.up.weight.begin(), m.up.weight.end(), before.up.weight.begin()));
 
   // In a loop of one's own there is no step to go back to.
