@@ -30,7 +30,8 @@ template <class T, class Block, class Optimizer>
 train::step_report step(context& ctx, train::training<small_mlp::model<T, Block>, Optimizer, rigl>& t,
                         double rate, std::vector<std::uint64_t> const& keys) {
   return train::train_step(ctx, t, {.rate = rate, .micro_batches = int(keys.size())}, [&](int i) {
-    return small_mlp::accumulate(ctx, t.model, t.gradients, t.weight_gradients(), keys[std::size_t(i)]);
+    return small_mlp::accumulate(ctx, t.model, t.gradients, t.weight_gradients(), keys[std::size_t(i)], 90,
+                                 t.scaling.scale);
   });
 }
 
@@ -188,7 +189,8 @@ TEST_CASE("rigl: nothing grows in a step whose gradients are not finite") {
   t.scaling = train::loss_scaling::adaptive();
   const auto before = m;
   const train::step_report report = train::train_step(ctx, t, {.rate = 0}, [&](int) {
-    const auto loss = small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), 1);
+    const auto loss =
+        small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), 1, 90, t.scaling.scale);
     t.gradients.up.bias[0] = std::numeric_limits<float>::infinity();
     return loss;
   });

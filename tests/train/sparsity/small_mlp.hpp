@@ -35,12 +35,13 @@ template <class T, class Block> model<T, Block> make(std::uint64_t seed, double 
   return m;
 }
 
-/// Half the squared distance from random targets, at random inputs that depend on `key` alone.
+/// Half the squared distance from random targets, at random inputs that depend on `key` alone. Its gradients
+/// are multiplied by `loss_scale`.
 template <class T, class Block>
 train::token_loss accumulate(context& ctx, model<T, Block> const& m,
                              typename model<T, Block>::gradients& gradients,
                              std::type_identity_t<nn::gradient_observer<T>> observer, std::uint64_t key,
-                             std::int64_t tokens = 90) {
+                             std::int64_t tokens = 90, double loss_scale = 1) {
   const sequences batch = sequences::of_equal_length(1, tokens);
   nn::workspace<T> room;
   nn::pass<T> pass{ctx, batch, room};
@@ -52,8 +53,9 @@ train::token_loss accumulate(context& ctx, model<T, Block> const& m,
   m.forward(x, y, saved, pass);
   run(ctx, y = y - target);
   const double loss = total(ctx, square(y)) / 2;
+  run(ctx, y = y * loss_scale);
   m.backward(x, saved, y, nullptr, gradients, pass);
-  return {loss, tokens};
+  return {loss, tokens, loss_scale};
 }
 
 /// The whole gradients of both weights, `up` and `down`, in double.
