@@ -46,7 +46,7 @@ TEST_CASE("replacement: a block with a not-a-number is among the largest") {
 
 TEST_CASE("replacement: the least norms are chosen and ties go to the lower slot") {
   const std::vector<float> norms{3, 1, 2, 1, 5, 1, 2};
-  const auto chosen = [&](std::int64_t count) { return train::least(std::span(norms), count); };
+  const auto chosen = [&](std::int64_t count) { return train::weakest(std::span(norms), count); };
   CHECK(chosen(0) == std::vector<char>{0, 0, 0, 0, 0, 0, 0});
   CHECK(chosen(2) == std::vector<char>{0, 1, 0, 1, 0, 0, 0});
   CHECK(chosen(4) == std::vector<char>{0, 1, 1, 1, 0, 1, 0});
@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("replacement: the least of norms of any size are those that s
       const auto count = std::size_t(share * double(norms.size()));
       std::vector<char> expected(norms.size(), 0);
       for (std::size_t i = 0; i < count; ++i) expected[order[i]] = 1;
-      REQUIRE(train::least(std::span(norms), std::int64_t(count)) == expected);
+      REQUIRE(train::weakest(std::span(norms), std::int64_t(count)) == expected);
     }
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("replacement: the new pattern is the old one without the pruned and wi
     const auto count = std::int64_t(random.below(3, std::uint64_t(std::min(old.blocks(), absent)) + 1));
     std::vector<float> norms(std::size_t(old.blocks()));
     for (std::size_t i = 0; i < norms.size(); ++i) norms[i] = float(random.below(10 + i, 5));
-    const auto pruned = train::least(std::span<float const>(norms), count);
+    const auto pruned = train::weakest(std::span<float const>(norms), count);
     const auto grown = train::random_choice(absent, count, random_stream(seed, random_purpose::test, 2));
 
     std::vector<cell> absent_cells;

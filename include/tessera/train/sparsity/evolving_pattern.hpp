@@ -35,7 +35,7 @@ struct evolving_pattern {
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight);
-    return least(std::span(norms), count);
+    return weakest(std::span(norms), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / interval);

@@ -59,7 +59,7 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
 /// not negative, count ≤ slots.
 ///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
 ///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
-template <class T> std::vector<char> least(std::span<T const> norms, std::int64_t count) {
+template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
   std::vector<char> chosen(norms.size());
   if (count == 0) return chosen;
   using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;

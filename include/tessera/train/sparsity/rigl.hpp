@@ -34,7 +34,7 @@ struct rigl {
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight);
-    return least(std::span(norms), count);
+    return weakest(std::span(norms), count);
   }
   template <class T> T growth_score(std::span<T const> gradient) const { return l1_norm(gradient); }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {

@@ -45,13 +45,13 @@ struct sparse_evolutionary_training {
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
     // Marks the blocks of least norm among the blocks of one sign.
-    const auto least_of = [&](char sign, std::int64_t how_many) {
+    const auto weakest_of = [&](char sign, std::int64_t how_many) {
       std::vector<sum> some;
       for (std::size_t slot = 0; slot < norms.size(); ++slot)
         if (negative[slot] == sign) some.push_back(norms[slot]);
-      return least(std::span<sum const>(some), how_many);
+      return weakest(std::span<sum const>(some), how_many);
     };
-    const std::vector<char> chosen[] = {least_of(0, count - of_negative), least_of(1, of_negative)};
+    const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
     std::vector<char> pruned(norms.size());
     std::size_t next[] = {0, 0};
     for (std::size_t slot = 0; slot < norms.size(); ++slot) {
