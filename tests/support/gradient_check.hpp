@@ -89,8 +89,8 @@ struct trial {
   nn::workspace<double> room;
   explicit trial(std::vector<std::int64_t> offsets = {0, 70, 70, 83}, std::vector<std::int64_t> valid = {})
       : batch(std::move(offsets), std::move(valid)) {}
-  nn::pass<double> pass(nn::purpose what_for = nn::purpose::training) {
-    return {ctx, batch, room, what_for, 5, 3};
+  nn::pass<double> pass(nn::purpose purpose = nn::purpose::training) {
+    return {ctx, batch, room, purpose, 5, 3};
   }
 };
 

@@ -100,7 +100,7 @@ TEST_CASE("loss scaling: the pass of a training has its scale and the number of 
   step(ctx, t);
   const nn::pass<float> pass = t.pass(ctx, batch, room, 7);
   CHECK(&pass.batch == &batch);
-  CHECK(pass.what_for == nn::purpose::training);
+  CHECK(pass.purpose == nn::purpose::training);
   CHECK(pass.seed == 7);
   CHECK(pass.step == 1);
   CHECK(pass.loss_scale == 128);

@@ -34,7 +34,7 @@ template <element T> struct dropout {
     each.hyperparameter(of.layer...);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
-  bool drops(pass<T> const& p) const { return rate > 0 && p.what_for == purpose::training; }
+  bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
 
   /// The expression x ∘ m / (1 - rate), for use in a statement.
   template <class X> auto masked(X const& x, pass<T> const& p) const {

@@ -163,7 +163,7 @@ struct encoder {
     head.forward(token_embedding.table, top, s.logits, s.head, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(),
                                       count > 0 ? count : static_cast<double>(s.targets.count()),
-                                      p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
   /// Computes s.top (hidden, tokens), the encoder's result for each token.

@@ -93,7 +93,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(),
                                       count > 0 ? count : static_cast<double>(s.targets.count()),
-                                      p.what_for == purpose::training ? &s.logits : nullptr, s.loss, p);
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
   /// Adds the gradients of the loss that forward returned. The pass of forward must have been a training

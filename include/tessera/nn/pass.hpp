@@ -125,7 +125,7 @@ template <element T> struct pass {
   context& ctx;
   sequences const& batch;
   workspace<T>& room;
-  purpose what_for = purpose::training;
+  nn::purpose purpose = nn::purpose::training;
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
