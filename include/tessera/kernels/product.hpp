@@ -49,8 +49,8 @@ template <class Types, class Tree> struct product_arguments {
 /// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
 /// lanes beyond the last token become zero.
 template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE Batch finished(product_arguments<Types, Tree> const& a, Batch sum, std::int64_t feature,
-                              int token) {
+TESSERA_INLINE Batch result_of(product_arguments<Types, Tree> const& a, Batch sum, std::int64_t feature,
+                               int token) {
   Batch value = tree::evaluate(a.tree, {feature, token, a.first_token}, sum);
   if constexpr (Partial)
     if (token + int(Batch::size) > a.tokens) value = simd::first_lanes(value, a.tokens - token);
@@ -60,22 +60,22 @@ TESSERA_INLINE Batch finished(product_arguments<Types, Tree> const& a, Batch sum
 /// Applies the tree to the features that share a lane and stores them at `to`. `sums` are a register for each
 /// feature; the last feature of y may be `alone` in its lane.
 template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
-                                std::int64_t feature, int token, typename Types::result* to, bool alone) {
+TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                 std::int64_t feature, int token, typename Types::result* to, bool alone) {
   constexpr int share = element_traits<typename Types::result>::features_a_lane;
   Batch values[share];
   unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
-    values[i] = i == 0 || !alone ? finished<Partial>(a, sums[i], feature + i, token) : Batch(0);
+    values[i] = i == 0 || !alone ? result_of<Partial>(a, sums[i], feature + i, token) : Batch(0);
   });
   store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
 }
 
-/// finish_lane at the address of (feature, token) in y.
+/// store_result at the address of (feature, token) in y.
 template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE void finish_lane(product_arguments<Types, Tree> const& a, Batch const* sums,
-                                std::int64_t feature, int token) {
-  finish_lane<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
-                       feature + 1 == a.rows);
+TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                 std::int64_t feature, int token) {
+  store_result<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
+                        feature + 1 == a.rows);
 }
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
@@ -192,7 +192,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     }
     if constexpr (shares_lanes)
       for (int token = 0; token < a.tokens; token += lanes)
-        finish_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
+        store_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
   }
 
  private:
@@ -275,7 +275,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       last = compute_tile<C>(a, line, row, token, now, sums, next);
     if constexpr (!shares_lanes)
       if (now.ends && (sums_in_memory || overhangs(a, line)))
-        finish_rows<C>(a, sums, line * line_rows, line_rows, token);
+        store_rows<C>(a, sums, line * line_rows, line_rows, token);
     return last;
   }
 
@@ -318,8 +318,8 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       unroll<rows / stored_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int r = i / C * stored_at_once, c = i % C;
         const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
-        finish_lane<C == 1>(a, sum, feature + r, token + c * lanes,
-                            to + r * panel_tokens + c * lanes * stored_at_once, false);
+        store_result<C == 1>(a, sum, feature + r, token + c * lanes,
+                             to + r * panel_tokens + c * lanes * stored_at_once, false);
       });
     }
     return column;
@@ -354,14 +354,14 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   /// Applies the tree to sums that are still in the L1: a costly op in the register loop would spill
   /// accumulators.
   template <int C>
-  [[gnu::noinline]] static void finish_rows(arguments const& a, T const* sums, std::int64_t first, int count,
-                                            int token) {
+  [[gnu::noinline]] static void store_rows(arguments const& a, T const* sums, std::int64_t first, int count,
+                                           int token) {
     for (int row = 0; row < count && first + row < a.rows; row += stored_together)
       for (int c = 0; c < C; ++c) {
         T const* from = sums + row * panel_tokens + token + c * lanes;
         const batch sum[2] = {batch::load_unaligned(from),
                               row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
-        finish_lane<C == 1>(a, sum, first + row, token + c * lanes);
+        store_result<C == 1>(a, sum, first + row, token + c * lanes);
       }
   }
 };

@@ -184,11 +184,11 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   static constexpr int registers = 4;
   static constexpr int share = element_traits<X>::features_a_lane;
 
-  /// Adds the chunk's products to the sums of all lines and calls finish(sums, line, register, total) for
+  /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
   /// each.
-  template <bool First, class Finish>
+  template <bool First, class Store>
   TESSERA_INLINE static void walk(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
-                                  int token, Finish const& finish) {
+                                  int token, Store const& store_sums) {
     const std::int64_t first = std::int64_t(c) * w.chunk;
     T const* x;
     if constexpr (std::is_same_v<X, T>)
@@ -202,7 +202,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
     next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
     for (int line = a.first_line; line < a.last_line; line += w.group)
       walk_window<First>(w.at(line, c), x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
-                         finish);
+                         store_sums);
   }
 
   template <bool First>
@@ -232,9 +232,9 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
     return room + (first - begin) * panel_tokens + token;
   }
 
-  template <bool First, class Finish>
+  template <bool First, class Store>
   TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, T const* x, T* sums,
-                                         int first_line, ahead& next, Finish const& finish) {
+                                         int first_line, ahead& next, Store const& store_sums) {
     std::size_t n = 0;
     for (int i = 0; i < w.lines; ++i) {
       const auto piece = w.pieces[i];
@@ -250,7 +250,8 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
       });
       n = add(w.values, w.features, n, piece.count, x, acc);
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        finish(sum + r * lanes, first_line + piece.line, int(r), batch(acc[0][0][r]) + batch(acc[1][0][r]));
+        store_sums(sum + r * lanes, first_line + piece.line, int(r),
+                   batch(acc[0][0][r]) + batch(acc[1][0][r]));
       });
     }
   }
@@ -302,37 +303,37 @@ template <class Arch, class Types, class Tree> struct ordered_product {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
       for (int c = 1; c + 1 < w.chunks; ++c) chunk::template store<false>(a, w, c, token);
-      const auto finish = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
+      const auto store_sums = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
         if constexpr (stored_together > 1) {
           total.store_unaligned(sum);
         } else if constexpr (Tree::costly) {
           total.store_unaligned(sum);
-          if (r + 1 == chunk::registers) finish_line(a, sum - r * lanes, line, token);
+          if (r + 1 == chunk::registers) store_line(a, sum - r * lanes, line, token);
         } else {
-          finish_lane<true>(a, &total, line, token + r * lanes);
+          store_result<true>(a, &total, line, token + r * lanes);
         }
       };
       if (w.chunks > 1)
-        chunk::template walk<false>(a, w, w.chunks - 1, token, finish);
+        chunk::template walk<false>(a, w, w.chunks - 1, token, store_sums);
       else
-        chunk::template walk<true>(a, w, 0, token, finish);
+        chunk::template walk<true>(a, w, 0, token, store_sums);
       if constexpr (stored_together > 1)
         for (int line = a.first_line; line < a.last_line; line += stored_together)
-          finish_lanes(a, line, token);
+          store_lines(a, line, token);
     }
   }
 
  private:
-  [[gnu::noinline]] static void finish_line(product_arguments<Types, Tree> const& a, T const* sums, int line,
-                                            int token) {
+  [[gnu::noinline]] static void store_line(product_arguments<Types, Tree> const& a, T const* sums, int line,
+                                           int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       const batch total = batch::load_unaligned(sums + r * lanes);
-      finish_lane<true>(a, &total, line, token + r * lanes);
+      store_result<true>(a, &total, line, token + r * lanes);
     }
   }
 
   /// Stores line … line + stored_together - 1, which share lanes of y.
-  [[gnu::noinline]] static void finish_lanes(product_arguments<Types, Tree> const& a, int line, int token) {
+  [[gnu::noinline]] static void store_lines(product_arguments<Types, Tree> const& a, int line, int token) {
     for (int r = 0; r < chunk::registers; ++r) {
       batch sums[stored_together];
       for (int i = 0; i < stored_together; ++i)
@@ -340,7 +341,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
             line + i < a.last_line
                 ? batch::load_unaligned(a.sums + std::int64_t(line + i) * panel_tokens + token + r * lanes)
                 : batch(T(0));
-      finish_lane<true>(a, sums, line, token + r * lanes);
+      store_result<true>(a, sums, line, token + r * lanes);
     }
   }
 };
