@@ -100,12 +100,14 @@ struct transformer_block {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     resize(s, x.tokens());
+    panel_matrix<T>& to = *y.to();
     if constexpr (is_pre)
       run(p.ctx, prepare(x, s, p),
           mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                              [&](auto const& branch) { return y = s.h + branch; }));
+                              [&](auto const& branch) { return to = s.h + branch; }));
     else
-      run(p.ctx, prepare(x, s, p), y = norm2.value(s.v, s.norm2));
+      run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
+    y.add_term(p);
   }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
