@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <string>
+
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
 
@@ -45,6 +47,35 @@ TEST_CASE("attention: gradients of the layer are right where heads of queries sh
   l.positions = rotary_positions<double>(4, 117);
   support::randomise(l);
   support::check_layer(l, 20, t.pass());
+}
+
+/// An aggregate whose first member is a number, which heads must not be taken for.
+struct capped {
+  double cap = 50;
+  double term(int, std::int64_t) const { return 0; }
+  template <class V> V operator()(V score, V) const { return score; }
+  template <class V> V derivative(V, V) const { return V(1); }
+};
+
+TEST_CASE("attention: a random layer leaves a functor that is an aggregate as it is") {
+  nn::transformer_config of;
+  of.hidden = 16;
+  of.heads = 4;
+  using capped_layer = nn::multi_head_attention<double, block_shape<4>, capped>;
+  CHECK(capped_layer::random(of, mask::causal, 1, 0).score.cap == 50);
+}
+
+TEST_CASE("attention: heads whose features would share lanes are refused with what is right") {
+  nn::transformer_config of;
+  of.hidden = 36;
+  of.heads = 12;
+  std::string said;
+  try {
+    static_cast<void>(nn::multi_head_attention<bfloat16, block_shape<4>>::size(of));
+  } catch (option_error const& e) {
+    said = e.what();
+  }
+  CHECK(said == "[transformer] heads have 3 features, of which 2 share a lane: make hidden 48");
 }
 
 TEST_CASE("attention: a causal token does not depend on later ones, nor on other sequences") {

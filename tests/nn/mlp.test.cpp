@@ -36,4 +36,21 @@ TEST_CASE("gated_mlp: gradients are right with SiLU") {
   support::check_layer(layer, 21, t.pass());
 }
 
+TEST_CASE("mlp: a gradient that would overwrite what backward still reads is refused") {
+  trial t;
+  const nn::mlp<double, block> m{{8, 8}, {8, 8}};
+  const nn::gated_mlp<double, block> gated{{8, 8}, {8, 8}, {8, 8}};
+  const nn::linear<double, block> l{8, 8};
+  panel_matrix<double> x(8, 83), dy(8, 83);
+  const auto refused = [&](auto const& layer) {
+    typename std::remove_cvref_t<decltype(layer)>::saved saved;
+    auto gradients = nn::zeros_like(layer);
+    CHECK_THROWS_AS(layer.backward(x, saved, dy, x, gradients, t.pass()), shape_error);
+    CHECK_THROWS_AS(layer.backward(x, saved, dy, dy, gradients, t.pass()), shape_error);
+  };
+  refused(m);
+  refused(gated);
+  refused(l);
+}
+
 }  // namespace mlp_test

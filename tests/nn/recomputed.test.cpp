@@ -99,6 +99,7 @@ TEST_CASE("recomputed: more segments than layers, or fewer than none, are refuse
       said = e.what();
     }
     CHECK(said == message("[stack] ", segments, " segments of 2 layers: 0 … 2 are possible"));
+    CHECK_THROWS_AS(model::size(config(2), segments), option_error);
   }
 }
 

@@ -56,6 +56,8 @@ TEST_CASE("checkpoint folders: the last ones and the best are kept") {
   CHECK(checkpoint_steps(run) == steps{5, 6});
   keep_checkpoints(run, 10, -1);
   CHECK(checkpoint_steps(run) == steps{5, 6});
+  CHECK_THROWS_AS(keep_checkpoints(run, -1, -1), tessera::option_error);
+  CHECK(checkpoint_steps(run) == steps{5, 6});
   CHECK(std::filesystem::exists(run + "/notes"));
 }
 

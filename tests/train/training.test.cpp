@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
@@ -10,6 +11,7 @@
 
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/schedules.hpp>
 #include <tessera/train/training.hpp>
 
 namespace training_test {
@@ -177,6 +179,39 @@ TEST_CASE("training: what is not finite ends the run by name and leaves the mode
   CHECK(with(1, 1, 0).find("0 tokens") != std::string::npos);
   CHECK(toy::same_bits(m, before));
   CHECK(t.progress.step == 1);
+}
+
+TEST_CASE("training: micro-batches of a step draw different random numbers, the first those of the step") {
+  context ctx(1);
+  model m;
+  training t(m, {}, evolving);
+  const sequences batch({0, 4});
+  nn::workspace<float> room;
+  std::vector<std::uint64_t> seeds;
+  train::train_step(ctx, t, {.rate = 0.01, .micro_batches = 3}, [&](int i) {
+    seeds.push_back(t.pass(ctx, batch, room, 7).seed);
+    return toy::accumulate(ctx, m, t.gradients, std::uint64_t(i), 10);
+  });
+  seeds.push_back(t.pass(ctx, batch, room, 7).seed);
+  CHECK(seeds[0] == 7);
+  CHECK(seeds[3] == 7);
+  CHECK(seeds[1] != seeds[0]);
+  CHECK(seeds[2] != seeds[1]);
+}
+
+TEST_CASE("training: a learning rate that is no number is refused before anything is computed") {
+  context ctx(1);
+  model m;
+  training t(m, {}, evolving);
+  const train::cosine no_steps{1e-3, 1e-4, 0};
+  int batches = 0;
+  CHECK(error_of<option_error>([&] {
+          train::train_step(ctx, t, {no_steps.rate(0)}, [&](int) {
+            ++batches;
+            return train::token_loss{1, 1};
+          });
+        }).find("the learning rate is") != std::string::npos);
+  CHECK(batches == 0);
 }
 
 }  // namespace training_test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/attention.hpp>
@@ -48,7 +49,11 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     each.hyperparameter(first.positions, others.positions...);
   }
   static model_size size(transformer_config const& of) {
-    const std::int64_t features = of.hidden, qkv = of.qkv_features();
+    const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
+    if (constexpr int shared = element_traits<T>::features_a_lane; head % shared != 0)
+      throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
+                                 " share a lane: make hidden ",
+                                 of.heads * round_up<std::int64_t>(head, shared)));
     model_size size = model_size::of<T>()
                           .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
                           .part(linear<T, Block>::size(features, features, of.density, of.bias))
@@ -106,9 +111,11 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
 
  private:
   static Score score_of(int heads, mask seen) {
-    if constexpr (requires { Score(heads, seen); })
+    if constexpr (std::is_aggregate_v<Score>)  // heads would be taken for its first member
+      return {};
+    else if constexpr (std::is_constructible_v<Score, int, mask>)
       return Score(heads, seen);
-    else if constexpr (requires { Score(heads); })
+    else if constexpr (std::is_constructible_v<Score, int>)
       return Score(heads);
     else
       return {};

@@ -202,6 +202,7 @@ template <element T, class Layer> struct stack {
   /// The size of `layers` equal layers, with `features` features between them.
   static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
                          std::int64_t segments = 0) {
+    require_segments(segments, layers);
     model_size size = model_size::of<T>();
     if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
     return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
@@ -240,9 +241,12 @@ template <element T, class Layer> struct stack {
  private:
   void require_layers() const {
     if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
-    if (segments < 0 || segments > std::ssize(layers))
-      throw option_error(message("[stack] ", segments, " segments of ", layers.size(), " layers: 0 … ",
-                                 layers.size(), " are possible"));
+    require_segments(segments, std::ssize(layers));
+  }
+  static void require_segments(std::int64_t segments, std::int64_t layers) {
+    if (segments < 0 || segments > layers)
+      throw option_error(
+          message("[stack] ", segments, " segments of ", layers, " layers: 0 … ", layers, " are possible"));
   }
   layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
     return {std::span(layers).subspan(first, last - first)};

@@ -3,6 +3,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -25,6 +26,15 @@ template <element T> class destination {
   template <expression Value> auto operator=(Value const& value) const {
     return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
                       when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
+  }
+
+  /// Throws shape_error if the result would overwrite an activation that is still read after it is written.
+  void require_apart(char const* layer, panel_matrix<T> const& x, panel_matrix<T> const& dy) const {
+    if (to_ && (to_ == &x || to_ == &dy))
+      throw shape_error(message("[", layer, "] the gradient by the input would overwrite ",
+                                to_ == &x ? "x" : "dy",
+                                ", which the weight gradient reads: give it a panel_matrix "
+                                "of its own"));
   }
 
   /// This destination with `other` as its second term; add_term adds the earlier term afterwards.

@@ -64,6 +64,7 @@ template <element T, class Block> struct linear {
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    dx.require_apart("linear", x, dy);
     run(p.ctx, bias_gradient(dy, g), dx = transposed(weight) * dy);
     add_weight_gradient(dy, x, g, p);
   }

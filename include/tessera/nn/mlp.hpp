@@ -59,6 +59,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    dx.require_apart("mlp", x, dy);
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
@@ -122,6 +123,7 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    dx.require_apart("gated_mlp", x, dy);
     const std::int64_t hidden = up.weight.rows();
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());

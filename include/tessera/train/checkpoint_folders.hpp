@@ -45,8 +45,10 @@ inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
 }
 
 /// Removes all checkpoints of a run but the `last` newest and the one of step `best`. Call it when the newest
-/// checkpoint is complete.
+/// checkpoint is complete. Throws option_error if `last` is negative.
 inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::int64_t best) {
+  if (last < 0)
+    throw option_error(message("[checkpoints] ", last, " to be kept of ", run, ": it must be at least 0"));
   std::vector<std::int64_t> gone = checkpoint_steps(run);
   gone.resize(gone.size() - static_cast<std::size_t>(std::min(last, std::ssize(gone))));
   std::erase(gone, best);

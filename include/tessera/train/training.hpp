@@ -51,6 +51,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   loss_scaling scaling;
   train::progress progress;
   machine trained_on = this_machine();  // the machine of the last step
+  int micro_batch = 0;                  // the one that train_step accumulates now
 
   training(Model& trained, Optimizer by, Policy patterns = {})
       : model(trained),
@@ -60,13 +61,17 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained)) {}
 
-  /// A pass for the next step.
-  ///   seed   of random choices: dropout
+  /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
+  ///   seed   of random choices: dropout, which differs between micro-batches
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
     const auto step = static_cast<std::uint64_t>(progress.step);
-    return {ctx, batch, room, nn::purpose::training, seed, step, scaling.scale, weight_gradients()};
+    const std::uint64_t key =
+        seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
+    return {ctx, batch, room, nn::purpose::training, key, step, scaling.scale, weight_gradients()};
   }
+  template <element T>
+  nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
   /// of this backward.
   growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
@@ -93,10 +98,14 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
                           Accumulate&& accumulate, Hooks&&... hooks) {
   static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
                 "a hook of the training step derives from train::step_hook");
+  if (!std::isfinite(how.rate))
+    throw option_error(message("[train] step ", t.progress.step, ": the learning rate is ", how.rate,
+                               ": it must be a number; a schedule needs at least one step"));
   t.trained_on = ctx.runs_on();
   nn::set_zero(t.gradients);
   token_loss loss{0, 0, t.scaling.scale};
   for (int i = 0; i < how.micro_batches; ++i) {
+    t.micro_batch = i;
     const token_loss more = accumulate(i);
     if (more.loss_scale != t.scaling.scale)
       throw option_error(message("[train] step ", t.progress.step, ", micro-batch ", i,
@@ -106,6 +115,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
                                  "pass.loss_scale}"));
     loss += more;
   }
+  t.micro_batch = 0;
   (hooks.accumulated(ctx, t, loss), ...);
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,

@@ -53,6 +53,13 @@ TEST_CASE("replacement: the least norms are chosen and ties go to the lower slot
   CHECK(chosen(7) == std::vector<char>{1, 1, 1, 1, 1, 1, 1});
 }
 
+TEST_CASE("replacement: not-a-number of either sign counts as the largest norm") {
+  const float none = std::nanf("");
+  const std::vector<float> some{none, 3, -none, 1}, all(5, none);
+  CHECK(train::weakest(std::span(some), 3) == std::vector<char>{1, 1, 0, 1});
+  CHECK(train::weakest(std::span(all), 2) == std::vector<char>{1, 1, 0, 0, 0});
+}
+
 TEST_CASE_TEMPLATE("replacement: the least of norms of any size are those that sorting puts first", T, float,
                    double) {
   const auto numbers = [](std::uint64_t seed, int kind) {

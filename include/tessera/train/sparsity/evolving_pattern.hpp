@@ -38,7 +38,7 @@ struct evolving_pattern {
     return weakest(std::span(norms), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
-    return random_absent_blocks(at, count, seed, at.done / interval);
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
 

@@ -80,8 +80,9 @@ inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
   return interval > 0 && done > 0 && static_cast<double>(done) < end && done % interval == 0;
 }
 
-/// Half a cosine, from 1 at the first step to 0 at `end`.
+/// Half a cosine, from 1 at the first step to 0 at `end`; 1 if there is no end.
 inline double cosine_decay(std::int64_t done, double end) {
+  if (!(end > 0)) return 1;
   return (1 + std::cos(std::numbers::pi * static_cast<double>(done) / end)) / 2;
 }
 
