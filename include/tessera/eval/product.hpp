@@ -106,20 +106,20 @@ template <class Types, class Tree> struct product_operands {
     const auto on_panel = on(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, lines_together);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
-        .weights = nullptr,
-        .index = index,
-        .x = t.address<X const>(x),
-        .y = t.address<Y>(to),
-        .first_line = lines.first,
-        .last_line = lines.last,
-        .rows = features,
-        .depth = depth(),
-        .tokens = tokens_of(t.index, tokens),
-        .next = nullptr,
-        .next_bytes = 0,
-        .tree = on_panel,
-        .first_token = t.index * panel_tokens,
-        .sums = t.address<T>(sums)};
+        {.weights = nullptr,
+         .index = index,
+         .x = t.address<X const>(x),
+         .y = t.address<Y>(to),
+         .first_line = lines.first,
+         .last_line = lines.last,
+         .rows = features,
+         .depth = depth(),
+         .tokens = tokens_of(t.index, tokens),
+         .next = nullptr,
+         .next_bytes = 0,
+         .first_token = t.index * panel_tokens,
+         .sums = t.address<T>(sums)},
+        on_panel};
     const bool has_next = (t.index + 1) * panel_tokens < tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
       const range fetched =

@@ -86,6 +86,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
     return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
   }
 
+  ///   start     scores begin with nothing
   ///   soon      prefetches one share with each register block
   ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
   ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
@@ -126,22 +127,21 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_produc
       });
     };
     c += column;
-    if (start == onto::nothing)
+    if (scores || start == onto::nothing)
       each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
-    else
+    else if constexpr (!scores)
       each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
         acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
       });
-    if (start == onto::scaled_result)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
-      });
+    if constexpr (!scores)
+      if (start == onto::scaled_result)
+        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
+        });
     int k = 0;
     if (scores || diagonal == whole_block) {
-      for (; k + 4 * group <= depth; k += 4 * group)
-        unroll<4>([&](auto) TESSERA_INLINE_LAMBDA { multiply<R, First, registers>(acc, a, b); });
       for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
-    } else {
+    } else if constexpr (!scores) {
       // A range of keys, or queries, for each set of registers that see them.
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
@@ -315,12 +315,9 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
         });
       }
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        const int at = lane + j * lanes;
-        const batch factor = simd::exp2((batch::load_unaligned(now.maximum + at) - maximum[j]) * scale);
-        factor.store_unaligned(now.factor + at);
-        maximum[j].store_unaligned(now.maximum + at);
+        raise(now, lane + j * lanes, maximum[j], scale);
         maximum[j] = maximum[j] * scale;
-        sum[j] = batch::load_unaligned(now.sum + at) * factor;
+        sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
       });
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
@@ -340,6 +337,14 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       unroll<registers>([&](auto j)
                             TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
     }
+  }
+
+  /// Raises the maximum of one register of queries, and scales their sum by the factor that follows.
+  [[gnu::noinline]] static void raise(state& now, int lane, batch maximum, batch scale) {
+    const batch factor = simd::exp2((batch::load_unaligned(now.maximum + lane) - maximum) * scale);
+    factor.store_unaligned(now.factor + lane);
+    maximum.store_unaligned(now.maximum + lane);
+    (batch::load_unaligned(now.sum + lane) * factor).store_unaligned(now.sum + lane);
   }
 
   static void finish(attention_arguments<E, Score> const& a, state const& now, T* sums) {

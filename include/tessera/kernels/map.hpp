@@ -29,10 +29,10 @@ template <class Arch, element E, class Tree> struct map {
   static void run_panel(Tree tree, E* y, std::int64_t first, std::int64_t last, int tokens,
                         std::int64_t first_token) noexcept {
     // A constant number of tokens unrolls the loop over registers; worthwhile if the tree is little code.
-    if (!Tree::costly && tokens == panel_tokens)
-      run_features(tree, y, first, last, std::integral_constant<int, panel_tokens>(), first_token);
-    else
-      run_features(tree, y, first, last, tokens, first_token);
+    if constexpr (!Tree::costly)
+      if (tokens == panel_tokens)
+        return run_features(tree, y, first, last, std::integral_constant<int, panel_tokens>(), first_token);
+    run_features(tree, y, first, last, tokens, first_token);
   }
 
   /// y = tree, for each token.

@@ -29,8 +29,8 @@ template <element W, element X, element Y, engine By = engine::fma> struct produ
   using accumulator = accumulator_t<W>;
 };
 
-/// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
-template <class Types, class Tree> struct product_arguments {
+/// The operands of one panel of W·x or Wᵀ·x.
+template <class Types> struct panel_operands {
   typename Types::weight const* weights;
   block_index index;
   typename Types::activation const* x;  // the panel of the operand
@@ -41,9 +41,13 @@ template <class Types, class Tree> struct product_arguments {
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // data of the next panel, to be prefetched, or null
   std::size_t next_bytes;
-  Tree tree;
   std::int64_t first_token;           // number of the panel's first token in the batch
   typename Types::accumulator* sums;  // scratch
+};
+
+/// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
+template <class Types, class Tree> struct product_arguments : panel_operands<Types> {
+  Tree tree;
 };
 
 /// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
@@ -274,8 +278,11 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
     if constexpr (!shares_lanes)
-      if (now.ends && (sums_in_memory || overhangs(a, line)))
-        store_rows<C>(a, sums, line * line_rows, line_rows, token);
+      if (now.ends && (sums_in_memory || overhangs(a, line))) {
+        constexpr int at_once = sums_in_memory ? C : 1;
+        for (int c = 0; c < C; c += at_once)
+          store_rows<at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
+      }
     return last;
   }
 
@@ -308,10 +315,15 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       multiply_block<C>(acc, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
     }
     next = fetching;
-    if (sums_in_memory || !now.ends || overhangs(a, line)) {
+    const auto carry = [&]() TESSERA_INLINE_LAMBDA {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
       });
+    };
+    if constexpr (sums_in_memory) {
+      carry();
+    } else if (!now.ends || overhangs(a, line)) {
+      carry();
     } else {
       const std::int64_t feature = std::int64_t(line) * line_rows + row;
       Y* const to = a.y + place_in_panel<Y>(feature, token);

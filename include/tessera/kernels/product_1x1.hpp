@@ -175,7 +175,8 @@ template <class T> struct nonzeros {
 };
 
 /// One chunk of features of the product of ordered nonzeros.
-template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
+template <class Arch, class Types> struct chunk_of_nonzeros {
+  using operands = panel_operands<Types>;
   using X = typename Types::activation;
   using T = typename Types::accumulator;
   using reg = simd::reg<T, Arch>;
@@ -186,9 +187,9 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
 
   /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
   /// each.
-  template <bool First, class Store>
-  TESSERA_INLINE static void walk(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
-                                  int token, Store const& store_sums) {
+  template <class Store>
+  TESSERA_INLINE static void walk(operands const& a, nonzeros<T> const& w, int c, int token,
+                                  Store const& store_sums) {
     const std::int64_t first = std::int64_t(c) * w.chunk;
     T const* x;
     if constexpr (std::is_same_v<X, T>)
@@ -201,15 +202,13 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
                nullptr};
     next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
     for (int line = a.first_line; line < a.last_line; line += w.group)
-      walk_window<First>(w.at(line, c), x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
-                         store_sums);
+      walk_window(w.at(line, c), c == 0, x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
+                  store_sums);
   }
 
-  template <bool First>
-  [[gnu::noinline]] static void store(product_arguments<Types, Tree> const& a, nonzeros<T> const& w, int c,
-                                      int token) {
-    walk<First>(a, w, c, token,
-                [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
+  [[gnu::noinline]] static void store(operands const& a, nonzeros<T> const& w, int c, int token) {
+    walk(a, w, c, token,
+         [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
   }
 
   /// Elements of product_arguments::sums behind the sums of the lines: the widened chunk of x, if x is
@@ -224,17 +223,17 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
   };
 
   /// The features of a chunk for some tokens, widened to the accumulator.
-  [[gnu::noinline]] static T const* widened(product_arguments<Types, Tree> const& a, nonzeros<T> const& w,
-                                            std::int64_t first, int token) {
+  [[gnu::noinline]] static T const* widened(operands const& a, nonzeros<T> const& w, std::int64_t first,
+                                            int token) {
     T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
     const std::int64_t begin = first / share * share, end = std::min(a.depth, first + w.chunk);
     simd::widen_features<Arch>(a.x, begin, end, token, token + registers * lanes, room);
     return room + (first - begin) * panel_tokens + token;
   }
 
-  template <bool First, class Store>
-  TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, T const* x, T* sums,
-                                         int first_line, ahead& next, Store const& store_sums) {
+  template <class Store>
+  TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, bool begins, T const* x,
+                                         T* sums, int first_line, ahead& next, Store const& store_sums) {
     std::size_t n = 0;
     for (int i = 0; i < w.lines; ++i) {
       const auto piece = w.pieces[i];
@@ -245,7 +244,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
       reg acc[2][1][registers];  // (sets, one row, registers of tokens)
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-        acc[0][0][r] = First ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
+        acc[0][0][r] = begins ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
         acc[1][0][r] = simd::zero<Arch, T>();
       });
       n = add(w.values, w.features, n, piece.count, x, acc);
@@ -285,7 +284,7 @@ template <class Arch, class Types, class Tree> struct chunk_of_nonzeros {
 /// limit the speed: features and values are loaded four at a time. A narrow x is widened once for each chunk,
 /// and results that share a lane are rounded after the last sum.
 template <class Arch, class Types, class Tree> struct ordered_product {
-  using chunk = chunk_of_nonzeros<Arch, Types, Tree>;
+  using chunk = chunk_of_nonzeros<Arch, Types>;
   using T = typename Types::accumulator;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
@@ -301,8 +300,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
   /// does not read y.
   static void run(product_arguments<Types, Tree> const& a, nonzeros<T> const& w) noexcept {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
-      if (w.chunks > 1) chunk::template store<true>(a, w, 0, token);
-      for (int c = 1; c + 1 < w.chunks; ++c) chunk::template store<false>(a, w, c, token);
+      for (int c = 0; c + 1 < w.chunks; ++c) chunk::store(a, w, c, token);
       const auto store_sums = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
         if constexpr (stored_together > 1) {
           total.store_unaligned(sum);
@@ -313,10 +311,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
           store_result<true>(a, &total, line, token + r * lanes);
         }
       };
-      if (w.chunks > 1)
-        chunk::template walk<false>(a, w, w.chunks - 1, token, store_sums);
-      else
-        chunk::template walk<true>(a, w, 0, token, store_sums);
+      chunk::walk(a, w, w.chunks - 1, token, store_sums);
       if constexpr (stored_together > 1)
         for (int line = a.first_line; line < a.last_line; line += stored_together)
           store_lines(a, line, token);

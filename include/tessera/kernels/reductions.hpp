@@ -32,6 +32,16 @@ template <class T, class Tree> struct token_sum {
   T* to;
 };
 
+/// Stores the sum over the lanes of each of `height` registers, or adds it to what is stored; zero behind
+/// them.
+template <class Arch, class T, class Register>
+[[gnu::noinline]] void store_token_sums(Register* registers, int height, T* to, bool adds) {
+  constexpr int lanes = simd::lanes<T, Arch>;
+  for (int i = height; i < lanes; ++i) registers[i] = simd::zero<Arch, T>();
+  const simd::batch<T, Arch> sum(simd::sum_groups<lanes, T, Arch>(registers));
+  simd::store<Arch>(to, adds ? (simd::batch<T, Arch>::load_unaligned(to) + sum).data : sum.data);
+}
+
 /// Several reductions in one pass over a panel: named values are computed once for all reductions.
 template <class Arch, class T, class... Reduction> struct reductions {
   using all_reductions = tree::operands<Reduction...>;
@@ -100,26 +110,20 @@ template <class Arch, class T, class... Reduction> struct reductions {
                              if constexpr (!Each::over_features) sums[r][i] = sum[r].data;
                            });
       };
-      if constexpr ((tree::reads_pairs<decltype(Reduction::tree)> || ...)) {
-        int i = 0;
-        for (; i + 2 <= height; i += 2) {  // features that share a lane are loaded once
+      if constexpr (R > 1 && (tree::reads_pairs<decltype(Reduction::tree)> || ...)) {
+        for (int i = 0; i < height; i += 2) {  // features that share a lane are loaded once
           const std::int64_t even = (f + i) & ~std::int64_t(1);
           add_feature(even, i);
-          add_feature(even + 1, i + 1);
+          if (i + 1 < height) add_feature(even + 1, i + 1);
         }
-        if (i < height) add_feature((f + i) & ~std::int64_t(1), i);
       } else {
         for (int i = 0; i < height; ++i) add_feature(f + i, i);
       }
-      for_each_reduction(
-          of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
-            if constexpr (!Each::over_features) {
-              for (int i = height; i < lanes; ++i) sums[r][i] = simd::zero<Arch, T>();
-              T* const to = each.to + f;
-              const batch sum = simd::sum_groups<lanes, T, Arch>(sums[r]);
-              simd::store<Arch>(to, token == 0 ? sum.data : (batch::load_unaligned(to) + sum).data);
-            }
-          });
+      for_each_reduction(of,
+                         [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                           if constexpr (!Each::over_features)
+                             store_token_sums<Arch>(sums[r], height, each.to + f, token > 0);
+                         });
     }
     for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (Each::over_features)
