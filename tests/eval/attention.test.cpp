@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     CHECK(worst <= 1);
   }
 }
-TEST_CASE_TEMPLATE_APPLY(narrow_gradient, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(narrow_gradient, support::few_narrow);
 
 TEST_CASE("attention: a query that sees no key gives zero and the log of zero") {
   context ctx(1);

@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE_DEFINE("embedding: gathered rows are the table's, and rows ca
       for (std::int64_t f = 0; f < 37; ++f) REQUIRE(y(f, t) == 2 * table(ids[std::size_t(t)], f));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(gather, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(gather, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("embedding: scattered tokens are summed into their rows in order", Types, scatter) {
   using T = typename Types::element;
@@ -58,7 +58,7 @@ TEST_CASE_TEMPLATE_DEFINE("embedding: scattered tokens are summed into their row
       REQUIRE(table(row, f) == sum);
     }
 }
-TEST_CASE_TEMPLATE_APPLY(scatter, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(scatter, support::few);
 
 template <class E, class Value, class Block> void check_narrow_rows(std::int64_t tokens, context& ctx) {
   const auto table = support::filled(block_sparse_matrix<Value, Block>(45, 37), 1);

@@ -6,25 +6,15 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <tuple>
 
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
 #include <tessera/tessera.hpp>
 
-// What the tests of run share. Compile time is dear: each body runs over few types that together cover both
-// elements, square, single and odd blocks.
+// What the tests of run share.
 
 namespace support {
-
-using fewer = std::tuple<types<float, block_shape<8>>, types<double, block_shape<1>>>;
-#ifdef TESSERA_REDUCED_TYPES
-using few = fewer;
-#else
-using few = std::tuple<types<float, block_shape<16>>, types<double, block_shape<4>>,
-                       types<float, block_shape<1>>, types<double, block_shape<10, 6>>>;
-#endif
 
 /// True if what is stored beyond the last feature, token, row or column is zero.
 template <class T> bool padding_is_zero(panel_matrix<T> const& x) {

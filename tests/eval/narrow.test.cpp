@@ -90,7 +90,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: elementwise statements equal the float one, r
       }
   }
 }
-TEST_CASE_TEMPLATE_APPLY(elementwise, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(elementwise, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: a destination may be an operand", E, in_place) {
   context ctx(1);
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: a destination may be an operand", E, in_place
   run(ctx, y = y * y - y, exact = wide(before) * wide(before) - wide(before));
   CHECK(rounded(y, exact));
 }
-TEST_CASE_TEMPLATE_APPLY(in_place, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(in_place, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: converted tensors go from float and back", E, conversions) {
   context ctx(1);
@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: converted tensors go from float and back", E,
   run(ctx, w = converted(m));
   CHECK(rounded(w, m));
 }
-TEST_CASE_TEMPLATE_APPLY(conversions, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(conversions, support::few_narrow);
 
 TEST_CASE("narrow: infinity and not-a-number pass through, too large results become infinite") {
   context ctx(1);
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: reductions sum in float, in the order of the 
       CHECK(total(ctx, x * x) == total(ctx, wx * wx));
     }
 }
-TEST_CASE_TEMPLATE_APPLY(reductions, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(reductions, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: a local value keeps its float", E, locals) {
   context ctx(1);
@@ -184,7 +184,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: a local value keeps its float", E, locals) {
     CHECK(rounded(z, exact_z));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(locals, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(locals, support::few_narrow);
 
 template <class E, class Block> void check_values() {
   context ctx(2, oversubscribe::allowed);
@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: statements on the values of matrices", E, val
   check_values<E, block_shape<10, 6>>();
   check_values<E, block_shape<1>>();
 }
-TEST_CASE_TEMPLATE_APPLY(values, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(values, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: statements on vectors", E, vectors) {
   context ctx(2, oversubscribe::allowed);
@@ -223,7 +223,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: statements on vectors", E, vectors) {
   run(ctx, r += r * r, exact_r += exact_r * exact_r);
   CHECK(rounded(r, exact_r));
 }
-TEST_CASE_TEMPLATE_APPLY(vectors, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(vectors, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE("narrow: a product in float reads its bias and its residual of narrow elements", E,
                           bias) {
@@ -237,7 +237,7 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: a product in float reads its bias and its res
     CHECK(same_bits(y, exact));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(bias, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(bias, support::few_narrow);
 
 /// y = W·x + b and x = Wᵀ·y against the triple loop in double, sums of at most `terms` products in float and
 /// one rounding where the result is stored.
@@ -285,13 +285,13 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: products of narrow elements equal the triple 
   check_products<E, E, E, block_shape<1>>();
   check_products<E, E, E, block_shape<5, 3>>();
 }
-TEST_CASE_TEMPLATE_APPLY(products, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(products, support::few_narrow);
 TEST_CASE_TEMPLATE_DEFINE("narrow: weights, activation and result may differ in type", E, mixed) {
   check_products<E, E, float, block_shape<4>>();
   check_products<E, float, E, block_shape<8>>();
   check_products<float, E, float, block_shape<16>>();
 }
-TEST_CASE_TEMPLATE_APPLY(mixed, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(mixed, support::few_narrow);
 
 TEST_CASE_TEMPLATE_DEFINE(
     "stochastic: results are one of two neighbours, their mean is the exact one, the key decides", E,
@@ -329,7 +329,7 @@ TEST_CASE_TEMPLATE_DEFINE(
   CHECK(moved > features * tokens / 8);               // a quarter on average
   CHECK(different > features * tokens / 8);           // a third
 }
-TEST_CASE_TEMPLATE_APPLY(neighbours, support::narrow_elements);
+TEST_CASE_TEMPLATE_APPLY(neighbours, support::few_narrow);
 
 TEST_CASE("stochastic: a product is rounded as its stored value would be") {
   context ctx(2, oversubscribe::allowed);

@@ -60,7 +60,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: W * x equals the triple loop", Types, forwar
     CHECK(padding_is_zero(y));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(forward, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(forward, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("product: a deep activation, walked in chunks, ends in a costly epilogue too",
                           Types, deep) {
@@ -93,7 +93,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: transposed(W) * y equals the triple loop", T
     CHECK(padding_is_zero(x));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(backward, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(backward, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("product: sampled(a * transposed(b)) equals the triple loop at stored blocks",
                           Types, sampled_) {
@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: sampled(a * transposed(b)) equals the triple
     for (std::int64_t n = 0; n < g.size(); ++n) CHECK(std::isfinite(double(g.data()[n])));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(sampled_, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(sampled_, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("product: a wide weight gradient has the bits of a tall one", Types, wide) {
   using T = typename Types::element;
@@ -164,7 +164,7 @@ TEST_CASE_TEMPLATE_DEFINE("product: overhanging parts of a weight gradient stay 
   for (T v : g) inside += v != 0;
   CHECK(inside <= 33 * 50);
 }
-TEST_CASE_TEMPLATE_APPLY(overhang, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(overhang, support::few);
 
 TEST_CASE_TEMPLATE_DEFINE("product: a sparse matrix times a sparse matrix equals the triple loop", Types,
                           sparse_sparse) {
@@ -179,6 +179,6 @@ TEST_CASE_TEMPLATE_DEFINE("product: a sparse matrix times a sparse matrix equals
   const reference ra = to_reference(a), rb = to_reference(b);
   CHECK(excess<T>(to_reference(c), multiply(ra, rb), multiply(magnitudes(ra), magnitudes(rb)), 75) <= 1);
 }
-TEST_CASE_TEMPLATE_APPLY(sparse_sparse, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(sparse_sparse, support::few);
 
 }  // namespace product_test

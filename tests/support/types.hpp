@@ -7,9 +7,11 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 
-// The types of typed tests: every element and every block shape. TESSERA_ALL_TYPES, set by the preset `slow`,
-// combines every element with every block shape. TESSERA_REDUCED_TYPES, set by sanitizer builds, keeps one of
-// each kind.
+// The types of typed tests. Kernels are tested with every element and every block shape; statements and
+// layers with few that together cover both accumulators, pairs of elements in a lane, and square, single and
+// odd blocks: compile time is dear. TESSERA_ALL_TYPES, set by the preset `slow`, combines every element with
+// every block shape, and takes all of them everywhere. TESSERA_REDUCED_TYPES, set by sanitizer builds, keeps
+// one of each kind.
 
 namespace support {
 
@@ -50,13 +52,32 @@ using narrow_elements =
     std::tuple<tessera::bfloat16, tessera::float16>;
 #endif
 
+/// For statements and layers.
+using fewer = std::tuple<types<float, tessera::block_shape<8>>, types<double, tessera::block_shape<1>>>;
+#ifdef TESSERA_REDUCED_TYPES
+using few = fewer;
+#elif defined(TESSERA_ALL_TYPES)
+using few = element_and_block;
+#else
+using few = std::tuple<types<float, tessera::block_shape<16>>, types<float, tessera::block_shape<1>>,
+                       types<double, tessera::block_shape<10, 6>>>;
+#endif
+#ifdef TESSERA_ALL_TYPES
+using few_narrow = narrow_elements;
+#else
+using few_narrow = std::tuple<tessera::bfloat16>;
+#endif
+
 }  // namespace support
 
-/// For TEST_CASE_TEMPLATE: all elements, or one wide and one narrow one.
-#ifdef TESSERA_REDUCED_TYPES
+/// The same for TEST_CASE_TEMPLATE: elements of statements and layers, and one wide and one narrow one.
+#ifdef TESSERA_ALL_TYPES
+#define SUPPORT_ELEMENTS float, double, tessera::bfloat16, tessera::float16
+#else
 #define SUPPORT_ELEMENTS float, tessera::bfloat16
+#endif
+#ifdef TESSERA_REDUCED_TYPES
 #define SUPPORT_ONE_ELEMENT float
 #else
-#define SUPPORT_ELEMENTS float, double, tessera::bfloat16, tessera::float16
 #define SUPPORT_ONE_ELEMENT float, tessera::bfloat16
 #endif

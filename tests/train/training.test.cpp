@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/types.hpp>
 #include <train/toy_model.hpp>
 
 #include <tessera/train/optimizers/adamw.hpp>
@@ -31,7 +32,7 @@ train::step_report step(context& ctx, training_of<Model>& t, int micro_batches =
   });
 }
 
-TEST_CASE_TEMPLATE("training: the loss falls and counters count", T, float, bfloat16, float16) {
+TEST_CASE_TEMPLATE("training: the loss falls and counters count", T, SUPPORT_ELEMENTS) {
   context ctx(1);
   toy::model<T> m;
   training_of<toy::model<T>> t(m, {}, evolving);
@@ -84,8 +85,8 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   CHECK(c.state.kept[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
 
-TEST_CASE_TEMPLATE("training: a resumed run has the bits of one that was not interrupted", T, float, bfloat16,
-                   float16) {
+TEST_CASE_TEMPLATE("training: a resumed run has the bits of one that was not interrupted", T,
+                   SUPPORT_ELEMENTS) {
   const scratch_folder scratch;
   context one(1), three(3, oversubscribe::allowed);
   toy::model<T> m;

@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE_DEFINE("replacement: block norms are sums of absolute values"
           support::bound<T>(Types::block::elements, exact));
   }
 }
-TEST_CASE_TEMPLATE_APPLY(norms, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(norms, support::few);
 
 TEST_CASE("replacement: a block with a not-a-number is among the largest") {
   auto w = support::random_matrix<float, block_shape<4>>(16, 16, 1, 1);
