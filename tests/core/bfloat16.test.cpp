@@ -11,11 +11,11 @@
 #include <tessera/core/bfloat16.hpp>
 #include <tessera/core/random.hpp>
 
+namespace bfloat16_test {
+
 // Every one of the 65 536 codes, and what lies between neighbours.
 
 using namespace tessera;
-
-namespace {
 
 constexpr std::uint32_t codes = 0x10000;
 bfloat16 of_code(std::uint32_t code) { return std::bit_cast<bfloat16>(std::uint16_t(code)); }
@@ -23,8 +23,6 @@ std::uint32_t code_of(bfloat16 x) { return std::bit_cast<std::uint16_t>(x); }
 float of_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-}  // namespace
 
 TEST_CASE("bfloat16: is two bytes that may be copied as bytes, and rounds only when told to") {
   CHECK(sizeof(bfloat16) == 2);
@@ -151,3 +149,5 @@ TEST_CASE("bfloat16: stochastic rounding does not move what is exact or infinite
     if (!std::isnan(float(of_code(code))))
       REQUIRE(code_of(round_stochastically<bfloat16>(of_code(code), ~0u)) == code);
 }
+
+}  // namespace bfloat16_test

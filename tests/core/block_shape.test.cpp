@@ -5,6 +5,8 @@
 
 #include <tessera/core/block_shape.hpp>
 
+namespace block_shape_test {
+
 using namespace tessera;
 
 TEST_CASE("block_shape: one number makes a square") {
@@ -18,3 +20,5 @@ TEST_CASE("block_shape: elements are rows times columns") {
   CHECK(block_shape<2, 5>::cols == 5);
   CHECK(block_shape<2, 5>::elements == 10);
 }
+
+}  // namespace block_shape_test

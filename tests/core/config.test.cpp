@@ -5,6 +5,8 @@
 
 #include <tessera/core/config.hpp>
 
+namespace config_test {
+
 using namespace tessera;
 
 TEST_CASE("round_up: gives the smallest multiple that is not smaller") {
@@ -26,3 +28,5 @@ TEST_CASE("ceil_div: gives the number of pieces that cover the whole") {
 }
 
 TEST_CASE("panel: holds a whole number of granules") { CHECK(panel_tokens % granule == 0); }
+
+}  // namespace config_test

@@ -5,6 +5,8 @@
 
 #include <tessera/core/cpu.hpp>
 
+namespace cpu_test {
+
 using namespace tessera;
 
 // That an instruction set is refused cannot be seen where the tests run at all: what they were compiled for
@@ -25,3 +27,5 @@ TEST_CASE("instruction set: its name says which registers the compiler may use")
   CHECK(std::string_view(TESSERA_ISA_NAME) == "baseline");
 #endif
 }
+
+}  // namespace cpu_test

@@ -8,6 +8,8 @@
 
 #include <tessera/core/element.hpp>
 
+namespace element_test {
+
 using namespace tessera;
 
 TEST_CASE_TEMPLATE("element: a lane holds four bytes or one double", Element, float, double, bfloat16,
@@ -56,3 +58,5 @@ TEST_CASE("element: a type without traits is not one") {
   CHECK_FALSE(element<long>);
   CHECK_FALSE(element<float*>);
 }
+
+}  // namespace element_test

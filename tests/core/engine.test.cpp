@@ -3,6 +3,8 @@
 
 #include <tessera/core/engine.hpp>
 
+namespace engine_test {
+
 using namespace tessera;
 
 TEST_CASE("engine: pairs are taken where they are faster and allowed") {
@@ -21,3 +23,5 @@ TEST_CASE("engine: multiplying one number at a time cannot be forbidden") {
   CHECK(some.allows(engine::fma));
   CHECK(some.allows(engine::pairs));
 }
+
+}  // namespace engine_test

@@ -6,6 +6,8 @@
 
 #include <tessera/core/error.hpp>
 
+namespace error_test {
+
 using namespace tessera;
 
 TEST_CASE("message: joins strings and numbers") {
@@ -20,3 +22,5 @@ TEST_CASE_TEMPLATE("error: every kind is a tessera::error and a std::runtime_err
   CHECK_THROWS_AS(throw Kind("what happened"), error);
   CHECK_THROWS_WITH_AS(throw Kind("what happened"), "what happened", std::runtime_error);
 }
+
+}  // namespace error_test

@@ -10,11 +10,11 @@
 #include <tessera/core/float16.hpp>
 #include <tessera/core/random.hpp>
 
+namespace float16_test {
+
 // Every one of the 65 536 codes, and what lies between neighbours.
 
 using namespace tessera;
-
-namespace {
 
 constexpr std::uint32_t codes = 0x10000, infinite = 0x7c00;
 float16 of_code(std::uint32_t code) { return std::bit_cast<float16>(std::uint16_t(code)); }
@@ -34,8 +34,6 @@ template <class Visit> void for_each_pair(Visit&& visit) {
   for (std::uint32_t code = 0; code < codes; ++code)
     if ((code & 0x7fff) < infinite) visit(code, value_of(code), value_of(code + 1));
 }
-
-}  // namespace
 
 TEST_CASE("float16: is two bytes that may be copied as bytes, and rounds only when told to") {
   CHECK(sizeof(float16) == 2);
@@ -167,3 +165,5 @@ TEST_CASE("float16: stochastic rounding does not move what is exact or infinite"
       REQUIRE(code_of(round_stochastically<float16>(of_code(code), ~0u)) == code);
   CHECK(float(round_stochastically<float16>(1e30f, 0)) == infinity);
 }
+
+}  // namespace float16_test

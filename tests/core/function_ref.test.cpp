@@ -6,6 +6,8 @@
 
 #include <tessera/core/function_ref.hpp>
 
+namespace function_ref_test {
+
 using namespace tessera;
 
 TEST_CASE("function_ref: it calls the function it was made from and not a copy") {
@@ -27,3 +29,5 @@ TEST_CASE("function_ref: arguments arrive as they were given and the result come
 
 static_assert(!std::is_constructible_v<function_ref<void(int)>, int>);
 static_assert(!std::is_constructible_v<function_ref<void(int)>, void (*)(std::string)>);
+
+}  // namespace function_ref_test

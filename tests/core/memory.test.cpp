@@ -8,6 +8,8 @@
 
 #include <tessera/core/memory.hpp>
 
+namespace memory_test {
+
 using namespace tessera;
 
 TEST_CASE("aligned_array: values begin as zero at an address that is a multiple of 64") {
@@ -85,3 +87,5 @@ TEST_CASE("aligned_array: an absurd size is refused before anything is allocated
   CHECK_THROWS_AS(aligned_array<double>(std::numeric_limits<std::size_t>::max() / 2), shape_error);
   CHECK(tensor_memory::live() == before);
 }
+
+}  // namespace memory_test

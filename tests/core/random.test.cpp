@@ -9,13 +9,11 @@
 
 #include <tessera/core/random.hpp>
 
+namespace random_test {
+
 using namespace tessera;
 
-namespace {
-
 constexpr std::uint64_t count = 100'000;
-
-}  // namespace
 
 TEST_CASE("random_stream: a number depends on the key and its position alone") {
   constexpr random_stream stream(1, random_purpose::test, 2, 3);
@@ -94,3 +92,5 @@ TEST_CASE("random_stream: normal numbers have mean 0 and variance 1 and the righ
   const double share = std::erfc(std::sqrt(2.0));  // P(|x| > 2)
   CHECK(std::abs(beyond_two - share * count) < 5 * std::sqrt(share * (1 - share) * count));
 }
+
+}  // namespace random_test

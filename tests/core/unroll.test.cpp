@@ -5,6 +5,8 @@
 
 #include <tessera/core/unroll.hpp>
 
+namespace unroll_test {
+
 using namespace tessera;
 
 TEST_CASE("unroll: calls the body in order with compile-time integers") {
@@ -21,3 +23,5 @@ TEST_CASE("unroll: a count of zero calls nothing") {
   unroll<0>([&](auto) { ++calls; });
   CHECK(calls == 0);
 }
+
+}  // namespace unroll_test

@@ -9,6 +9,8 @@
 #include <pretrain/ngram.hpp>
 #include <pretrain/text.hpp>
 
+namespace pretrain_ngram_test {
+
 using namespace pretrain;
 using doctest::Approx;
 
@@ -45,12 +47,10 @@ TEST_CASE("ngram: floors fall with the order on a text that repeats") {
   CHECK(floors.back().name == "4-gram");
 }
 
-namespace {
 std::string shakespeare() {
   const char* data = std::getenv("TESSERA_DATA");
   return (data ? std::string(data) : std::string(TESSERA_SOURCE_DIR) + "/data") + "/tinyshakespeare.txt";
 }
-}  // namespace
 
 TEST_CASE("ngram: the floors of tinyshakespeare are the known ones" *
           doctest::skip(!std::filesystem::exists(shakespeare()))) {
@@ -65,3 +65,5 @@ TEST_CASE("ngram: the floors of tinyshakespeare are the known ones" *
   for (std::size_t i = 0; i < known.size(); ++i) CHECK(std::abs(floors[i].loss - known[i]) < 5e-5);
   CHECK(std::abs(ngram_model(text.training, 2, 65).loss(text.training, 0) - 2.4519) < 5e-5);
 }
+
+}  // namespace pretrain_ngram_test

@@ -9,15 +9,13 @@
 
 #include "../io/scratch_folder.hpp"
 
-using namespace pretrain;
+namespace pretrain_options_test {
 
-namespace {
+using namespace pretrain;
 
 std::string refusal_of(string_list const& arguments) {
   return error_of<tessera::option_error>([&] { check(new_settings(arguments), 2); });
 }
-
-}  // namespace
 
 TEST_CASE("options: both ways of writing an option mean the same") {
   const settings s = new_settings({"--layers", "3", "--density=0.25", "--static", "--time", "1h2m3s",
@@ -237,3 +235,5 @@ TEST_CASE("options: mistakes of use end in code 2 and failures in 1") {
   CHECK(code([](string_list const&) -> int { throw tessera::io_error("[read] gone"); }) == 1);
   CHECK(code([](string_list const&) -> int { throw std::bad_alloc(); }) == 1);
 }
+
+}  // namespace pretrain_options_test

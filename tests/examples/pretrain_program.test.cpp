@@ -16,10 +16,10 @@
 
 #include "../io/scratch_folder.hpp"
 
+namespace pretrain_program_test {
+
 // The built programs, run as a user runs them.
 #if defined(PRETRAIN) && defined(GENERATE)
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -107,8 +107,6 @@ bool same_tensors(std::string const& a, std::string const& b) {
   }
   return !x.tensors().empty();
 }
-
-}  // namespace
 
 TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples") {
   const workplace here;
@@ -337,3 +335,5 @@ TEST_CASE("pretrain: a run that is killed again and again ends with the same bit
 TEST_SUITE_END();
 
 #endif
+
+}  // namespace pretrain_program_test

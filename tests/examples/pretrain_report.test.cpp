@@ -15,9 +15,9 @@
 
 #include "../io/scratch_folder.hpp"
 
-using namespace pretrain;
+namespace pretrain_report_test {
 
-namespace {
+using namespace pretrain;
 
 std::size_t count(std::string const& text, std::string const& part) {
   std::size_t found = 0;
@@ -35,8 +35,6 @@ template <class Body> std::string written_by(Body body) {
   CHECK(std::fread(text.data(), 1, text.size(), file.get()) == text.size());
   return text;
 }
-
-}  // namespace
 
 TEST_CASE("format: numbers are short and the same everywhere") {
   CHECK(fixed(2.45191, 4) == "2.4519");
@@ -215,3 +213,5 @@ TEST_CASE("run folder: a name is one folder and must be possible to make") {
     CHECK(error_of<tessera::io_error>([&] { (void)make_run_folder(s); }).find("[make " + s.out) == 0);
   }
 }
+
+}  // namespace pretrain_report_test

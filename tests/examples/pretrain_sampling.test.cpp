@@ -6,9 +6,9 @@
 #include <doctest/doctest.h>
 #include <pretrain/sampling.hpp>
 
-using namespace pretrain;
+namespace pretrain_sampling_test {
 
-namespace {
+using namespace pretrain;
 
 /// How often each token is chosen.
 std::vector<int> counts(std::vector<float> const& logits, sampling_rule rule, int draws) {
@@ -16,8 +16,6 @@ std::vector<int> counts(std::vector<float> const& logits, sampling_rule rule, in
   for (int i = 0; i < draws; ++i) ++count[std::size_t(choose_token(logits, rule, (i + 0.5) / draws))];
   return count;
 }
-
-}  // namespace
 
 TEST_CASE("sampling: tokens come as often as their probabilities say") {
   const float third = std::log(3.0f);  // probabilities of 1/5, 3/5, 1/5
@@ -35,3 +33,5 @@ TEST_CASE("sampling: no token beyond the likeliest is chosen") {
 TEST_CASE("sampling: large logits do not overflow") {
   CHECK(counts({1e30f, -1e30f, 0}, {0.01, 0}, 10) == std::vector<int>{10, 0, 0});
 }
+
+}  // namespace pretrain_sampling_test

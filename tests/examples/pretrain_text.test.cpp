@@ -11,6 +11,8 @@
 
 #include "../io/scratch_folder.hpp"
 
+namespace pretrain_text_test {
+
 using namespace pretrain;
 using tessera::io_error;
 using tessera::option_error;
@@ -205,3 +207,5 @@ TEST_CASE("windows: those of the validation part predict every token but the fir
     CHECK(targets == std::vector<token>(text.begin() + 1, text.end()));
   }
 }
+
+}  // namespace pretrain_text_test

@@ -6,7 +6,7 @@
 
 #include <tessera/exec/context.hpp>
 
-namespace {
+namespace allocation_test {
 
 TEST_CASE("context: a run allocates nothing once scratch is reserved" *
           doctest::skip(!support::counts_allocations)) {
@@ -26,4 +26,4 @@ TEST_CASE("context: a run allocates nothing once scratch is reserved" *
   }
 }
 
-}  // namespace
+}  // namespace allocation_test

@@ -9,9 +9,9 @@
 
 #include <tessera/exec/available_threads.hpp>
 
-using namespace tessera::exec;
+namespace available_threads_test {
 
-namespace {
+using namespace tessera::exec;
 
 /// A folder tree as control groups have it, removed at the end.
 struct control_groups {
@@ -28,8 +28,6 @@ std::string group_of(std::string const& line) {
   char const* const path = detail::group_path(line.c_str());
   return path ? path : "none";
 }
-
-}  // namespace
 
 TEST_CASE("available_threads: at least one and no more than there are cores") {
   CHECK(available_threads() >= 1);
@@ -85,3 +83,5 @@ TEST_CASE("available_threads: the tightest quota on the way up counts") {
   groups.put("a/b/cpu.max", "100000 100000\n");
   CHECK(detail::quota_cores_up_to(root, "/a/b") == 1);
 }
+
+}  // namespace available_threads_test

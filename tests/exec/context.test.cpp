@@ -12,11 +12,11 @@
 
 #include <tessera/exec/context.hpp>
 
+namespace context_test {
+
 using tessera::context;
 using tessera::oversubscribe;
 namespace exec = tessera::exec;
-
-namespace {
 
 /// A scheduler as a user may have one: backwards, a thread for each body, and not a template.
 struct thread_per_body {
@@ -139,12 +139,10 @@ TEST_CASE("context: denormals are zero inside bodies on any executor") {
   check(on_users);
 }
 
-namespace {
 thread_local int inside = 0;
 std::atomic<int> enters{0}, leaves{0};
 constexpr exec::part_hook hooks[] = {{[] { ++inside, ++enters; }, [] { --inside, ++leaves; }},
                                      {[] { inside *= 10; }, [] { inside /= 10; }}};
-}  // namespace
 
 TEST_CASE("context: hooks stand around each part that a thread takes on any executor, and in nested runs") {
   thread_per_body mine;
@@ -243,4 +241,4 @@ TEST_CASE("context: fewer threads than one are refused") {
                        tessera::option_error);
 }
 
-}  // namespace
+}  // namespace context_test

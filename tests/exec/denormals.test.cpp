@@ -3,7 +3,7 @@
 
 #include <tessera/exec/denormals.hpp>
 
-namespace {
+namespace denormals_test {
 
 // Volatile, so that the compiler neither folds the arithmetic nor moves it out of the guard's life.
 volatile float denormal = 1e-40f, small = 1e-30f, one = 1.0f;
@@ -22,4 +22,4 @@ TEST_CASE("flush_denormals: denormal operands and results are zero while it live
   CHECK(small * (small * 1e20f) > 0.0f);
 }
 
-}  // namespace
+}  // namespace denormals_test

@@ -9,9 +9,9 @@
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
-namespace exec = tessera::exec;
+namespace executor_test {
 
-namespace {
+namespace exec = tessera::exec;
 
 template <int Threads> struct pool_of : exec::thread_pool {
   pool_of() : thread_pool(Threads) {}
@@ -90,4 +90,4 @@ TEST_CASE_TEMPLATE("executor: denormals are zero inside bodies and as before aft
   CHECK(denormal * 1.0f > 0.0f);
 }
 
-}  // namespace
+}  // namespace executor_test

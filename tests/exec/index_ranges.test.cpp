@@ -9,10 +9,10 @@
 
 #include <tessera/exec/index_ranges.hpp>
 
+namespace index_ranges_test {
+
 using tessera::ceil_div;
 using tessera::exec::index_ranges;
-
-namespace {
 
 std::vector<int> drained(index_ranges& ranges, int part) {
   std::vector<int> order;
@@ -100,4 +100,4 @@ TEST_CASE("sole_entry: a place is occupied until the first entry ends") {
   CHECK(bool(tessera::exec::sole_entry(occupied)));
 }
 
-}  // namespace
+}  // namespace index_ranges_test

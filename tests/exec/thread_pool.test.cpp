@@ -9,9 +9,9 @@
 
 #include <tessera/exec/thread_pool.hpp>
 
-using tessera::exec::thread_pool;
+namespace thread_pool_test {
 
-namespace {
+using tessera::exec::thread_pool;
 
 /// Waits until the condition holds, but not for ever: a test that fails should say so.
 template <class Condition> bool comes_true(Condition condition) {
@@ -114,4 +114,4 @@ TEST_CASE("thread_pool: fewer threads than one are refused") {
   CHECK_THROWS_AS(thread_pool(-3), tessera::option_error);
 }
 
-}  // namespace
+}  // namespace thread_pool_test

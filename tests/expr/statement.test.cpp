@@ -10,11 +10,11 @@
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/vectors.hpp>
 
+namespace statement_test {
+
 // Shapes are checked while an expression is built; building one computes nothing.
 
 using namespace tessera;
-
-namespace {
 
 using matrix = block_sparse_matrix<float, block_shape<16>>;
 
@@ -22,8 +22,6 @@ const matrix w(64, 48);
 const panel_matrix<float> x(32, 70), y(48, 70), z(48, 71);
 const feature_vector<float> b(64);
 const token_vector<float> r(71);
-
-}  // namespace
 
 TEST_CASE("expression: a product of a matrix and an activation of other features is refused") {
   CHECK_THROWS_WITH_AS(w * x, "[W * x] W has 48 columns but x has 32 features", shape_error);
@@ -102,3 +100,5 @@ TEST_CASE("statement: a tensor assigned to a tensor is copied at once") {
   to = from;
   CHECK(to(3, 3) == 1);
 }
+
+}  // namespace statement_test

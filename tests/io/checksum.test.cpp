@@ -13,11 +13,11 @@
 #include <tessera/core/random.hpp>
 #include <tessera/io/checksum.hpp>
 
+namespace checksum_test {
+
 using tessera::random_purpose;
 using tessera::random_stream;
 using tessera::io::checksum;
-
-namespace {
 
 using bytes = std::vector<std::byte>;
 
@@ -54,8 +54,6 @@ std::uint64_t slowly(bytes all) {
   }
   return result;
 }
-
-}  // namespace
 
 TEST_CASE("checksum: it is the one defined, whatever the pieces") {
   for (const std::size_t size : std::initializer_list<std::size_t>{0, 1, 3, 4, 127, 128, 129, 1000, 4096}) {
@@ -111,3 +109,5 @@ TEST_CASE("checksum: two changed bits, exchanged words and other lengths are fou
       std::swap_ranges(&words[at], &words[at] + 4, &words[at + distance]);
     }
 }
+
+}  // namespace checksum_test

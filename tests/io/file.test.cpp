@@ -14,13 +14,13 @@
 
 #include "scratch_folder.hpp"
 
+namespace file_test {
+
 using tessera::io_error;
 using tessera::io::file_writer;
 using tessera::io::mapped_file;
 using tessera::io::read_file;
 using tessera::io::write_atomically;
-
-namespace {
 
 /// No file of this process may grow beyond so many bytes; the disk seems full.
 class file_size_limit {
@@ -41,8 +41,6 @@ class file_size_limit {
   void (*handler_)(int);
   rlimit before_{};
 };
-
-}  // namespace
 
 TEST_CASE("file: what is written is read again") {
   const scratch_folder folder;
@@ -166,3 +164,5 @@ TEST_CASE("file: a new file has the permissions the user's mask allows") {
   REQUIRE(::stat((folder / "a").c_str(), &about) == 0);
   CHECK((about.st_mode & 0777) == 0640);
 }
+
+}  // namespace file_test

@@ -11,13 +11,13 @@
 
 #include "scratch_folder.hpp"
 
+namespace folder_test {
+
 using tessera::io_error;
 using tessera::io::make_folder;
 using tessera::io::read_file;
 using tessera::io::write_atomically;
 using tessera::io::write_folder_atomically;
-
-namespace {
 
 /// A folder of two files, both with the text `text`.
 void write(std::string const& path, std::string const& text) {
@@ -26,8 +26,6 @@ void write(std::string const& path, std::string const& text) {
     write_atomically(partial + "/b", text);
   });
 }
-
-}  // namespace
 
 TEST_CASE("folder: its parents are made, and a later one replaces it as a whole") {
   const scratch_folder scratch;
@@ -117,3 +115,5 @@ TEST_CASE("folder: a new one is made once, with its parents") {
   CHECK(error_of<io_error>([&] { make_folder(scratch / "file/folder"); }) ==
         "[make " + scratch / "file/folder" + "] Not a directory");
 }
+
+}  // namespace folder_test

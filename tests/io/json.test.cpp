@@ -9,6 +9,8 @@
 
 #include "scratch_folder.hpp"
 
+namespace json_test {
+
 using tessera::io_error;
 using tessera::io::json;
 using tessera::io::json_place;
@@ -104,3 +106,5 @@ TEST_CASE("json: errors of typed access name the place and what would be right")
         "[settings.json] the document is an object but should be a string");
   CHECK(said([] { json(1).at("x"); }) == "[json] the document has no member \"x\", it is an integer");
 }
+
+}  // namespace json_test

@@ -11,14 +11,14 @@
 
 #include "scratch_folder.hpp"
 
+namespace json_parser_test {
+
 using tessera::io_error;
 using tessera::random_purpose;
 using tessera::random_stream;
 using tessera::io::json;
 using tessera::io::parse_json;
 using tessera::io::to_text;
-
-namespace {
 
 std::string said(std::string const& text) {
   return error_of<io_error>([&] { parse_json(text, "file.json"); });
@@ -59,8 +59,6 @@ json random_value(random_stream const& random, std::uint64_t& i, int depth) {
     }
   }
 }
-
-}  // namespace
 
 TEST_CASE("json parser: reading what was written gives an equal value") {
   const random_stream random(1, random_purpose::test);
@@ -167,3 +165,5 @@ TEST_CASE("json parser: any text gives a value or an io_error") {
   }
   CHECK(refused > 10000);
 }
+
+}  // namespace json_parser_test

@@ -16,13 +16,13 @@
 
 #include "scratch_folder.hpp"
 
+namespace safetensors_test {
+
 using namespace tessera::io;
 using tessera::io_error;
 using tessera::random_purpose;
 using tessera::random_stream;
 using tessera::shape_error;
-
-namespace {
 
 const std::vector<float> weights{1.5f, -2, 3.25f, 0, 1e-30f, 6};
 const std::vector<double> moments{0.1, -1e300};
@@ -53,8 +53,6 @@ void put_safetensors(std::string const& path, std::string const& header, std::si
 std::string opening_says(std::string const& path) {
   return error_of<io_error>([&] { safetensors_file{path}; });
 }
-
-}  // namespace
 
 TEST_CASE("safetensors: what is written is read again") {
   const scratch_folder folder;
@@ -416,3 +414,5 @@ save_file({"b": np.arange(3, dtype=np.uint8), "a": np.arange(6, dtype=np.float32
   CHECK(q[0] == -5);
   CHECK(file.at("e").bytes.empty());
 }
+
+}  // namespace safetensors_test

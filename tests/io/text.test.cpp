@@ -5,6 +5,8 @@
 
 #include <tessera/io/text.hpp>
 
+namespace text_test {
+
 using namespace tessera::io;
 
 TEST_CASE("text: only well-formed UTF-8 counts as a character") {
@@ -22,3 +24,5 @@ TEST_CASE("text: the hash is the published one, and goes on") {
   CHECK(content_hash("foobar") == 0x85944171f73967e8u);
   CHECK(content_hash("bar", content_hash("foo")) == content_hash("foobar"));
 }
+
+}  // namespace text_test

@@ -12,6 +12,8 @@
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
+namespace block_sparse_matrix_test {
+
 using namespace tessera;
 using block = block_shape<4, 8>;
 using matrix = block_sparse_matrix<float, block>;
@@ -129,3 +131,5 @@ TEST_CASE("block_sparse_matrix: negative and absurd sizes are refused") {
   CHECK_THROWS_AS(matrix(4, std::numeric_limits<std::int64_t>::max()), shape_error);
   CHECK_THROWS_AS(matrix(std::int64_t(1) << 32, std::int64_t(1) << 32), shape_error);
 }
+
+}  // namespace block_sparse_matrix_test

@@ -9,11 +9,11 @@
 
 #include <tessera/tensor/matrix_view.hpp>
 
+namespace matrix_view_test {
+
 // Memory of others, in every order of strides, to activations and matrices and back.
 
 using namespace tessera;
-
-namespace {
 
 constexpr std::int64_t rows = 21, cols = 70;
 
@@ -43,8 +43,6 @@ template <class T> std::vector<T> numbers_in(layout const& l) {
     for (std::int64_t j = 0; j < cols; ++j) view_of(memory, l)(i, j) = T(number(i, j));
   return memory;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("matrix_view: activations go in and out of memory of any strides", T, float, bfloat16,
                    float16) {
@@ -137,3 +135,5 @@ TEST_CASE("matrix_view: a view of another shape is refused") {
   CHECK_THROWS_AS(copy(row_major(memory.data(), 5, 5), w), shape_error);
   CHECK_THROWS_AS(copy(w, row_major(memory.data(), 4, 6)), shape_error);
 }
+
+}  // namespace matrix_view_test

@@ -9,9 +9,9 @@
 
 #include <tessera/tensor/panel_matrix.hpp>
 
-using namespace tessera;
+namespace panel_matrix_test {
 
-namespace {
+using namespace tessera;
 
 /// Stored values beyond the last feature and token that are not zero.
 template <class T> std::int64_t dirty_padding(panel_matrix<T> const& x) {
@@ -23,8 +23,6 @@ template <class T> std::int64_t dirty_padding(panel_matrix<T> const& x) {
           count += x.panel(p)[place_in_panel<T>(f, t)] != 0;
   return count;
 }
-
-}  // namespace
 
 TEST_CASE("panel_matrix: a panel holds 64 tokens, feature by feature") {
   panel_matrix<float> x(33, 130);
@@ -122,3 +120,5 @@ TEST_CASE("panel_matrix: negative and absurd sizes are refused") {
   CHECK(panel_matrix<float>(largest, 0).panel_stride() == largest * 64);
   CHECK_NOTHROW(panel_matrix<float>(0, 0));
 }
+
+}  // namespace panel_matrix_test

@@ -6,17 +6,17 @@
 
 #include "pattern_oracle.hpp"
 
+namespace pattern_test {
+
 using tessera::pattern;
 using tessera::shape_error;
 
-namespace {
 pattern_oracle full(int block_rows, int block_cols) {
   pattern_oracle all{block_rows, block_cols, {}};
   for (int i = 0; i < block_rows; ++i)
     for (int j = 0; j < block_cols; ++j) all.blocks.emplace(i, j);
   return all;
 }
-}  // namespace
 
 TEST_CASE("pattern: both indexes and every count agree with a set of blocks") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -138,3 +138,5 @@ TEST_CASE("pattern: rows that are no such index are refused with the position of
         "row");
   CHECK_THROWS_AS(pattern::from_rows(-1, 5, {}, {}), shape_error);
 }
+
+}  // namespace pattern_test

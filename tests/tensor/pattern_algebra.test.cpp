@@ -5,6 +5,8 @@
 
 #include "pattern_oracle.hpp"
 
+namespace pattern_algebra_test {
+
 using tessera::block_size;
 using tessera::pattern;
 using tessera::random_pattern;
@@ -138,3 +140,5 @@ TEST_CASE("pattern_algebra: the product's pattern holds exactly the blocks that 
   CHECK(product_pattern(pattern::dense(3, 2), pattern::dense(2, 4)).is_dense());
   CHECK_THROWS_AS(product_pattern(pattern::dense(3, 2), pattern::dense(3, 4)), shape_error);
 }
+
+}  // namespace pattern_algebra_test

@@ -7,9 +7,9 @@
 #include <tessera/tensor/pattern_moves.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-using namespace tessera;
+namespace pattern_moves_test {
 
-namespace {
+using namespace tessera;
 
 pattern any_pattern(int rows, int cols, std::uint64_t seed) {
   const random_stream random(seed, random_purpose::test);
@@ -25,8 +25,6 @@ std::vector<std::int64_t> labels(pattern const& p) {
   p.for_each([&](int i, int j, std::int64_t) { all.push_back(std::int64_t{i} * p.block_cols() + j); });
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("pattern_moves: within one array every block that stays arrives and every new place is named") {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
@@ -58,3 +56,5 @@ TEST_CASE("pattern_moves: patterns of two grids are refused") {
                        "they must be equal",
                        shape_error);
 }
+
+}  // namespace pattern_moves_test

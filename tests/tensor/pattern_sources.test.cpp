@@ -8,9 +8,9 @@
 
 #include "pattern_oracle.hpp"
 
-using namespace tessera;
+namespace pattern_sources_test {
 
-namespace {
+using namespace tessera;
 
 /// What went wrong, or "accepted".
 template <class Make> std::string fault(Make make) {
@@ -30,8 +30,6 @@ longs widened(ints const& numbers, std::int64_t factor = 1) {
   for (const auto n : numbers) result.push_back(n * factor);
   return result;
 }
-
-}  // namespace
 
 TEST_CASE("pattern sources: every format of one matrix gives the same pattern") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -247,3 +245,5 @@ TEST_CASE("pattern sources: a block-diagonal pattern stores equal groups along t
   CHECK_THROWS_AS((void)block_diagonal_pattern(6, 9, 0), shape_error);
   CHECK_THROWS_AS((void)block_diagonal_pattern(6, 9, -3), shape_error);
 }
+
+}  // namespace pattern_sources_test

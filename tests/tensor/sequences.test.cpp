@@ -9,12 +9,12 @@
 
 #include <tessera/tensor/sequences.hpp>
 
+namespace sequences_test {
+
 using namespace tessera;
 
-namespace {
 using numbers = std::vector<std::int64_t>;
 numbers groups(sequences const& s) { return {s.panel_groups().begin(), s.panel_groups().end()}; }
-}  // namespace
 
 TEST_CASE("sequences: lengths become offsets") {
   const sequences s = sequences::from_lengths(numbers{3, 0, 5});
@@ -119,3 +119,5 @@ TEST_CASE("sequences: what cannot be is refused with the numbers") {
   CHECK_THROWS_AS(sequences::from_lengths(numbers{-1}), shape_error);
   CHECK_THROWS_AS(sequences::of_equal_length(-1, 2), shape_error);
 }
+
+}  // namespace sequences_test

@@ -9,6 +9,8 @@
 
 #include <tessera/tensor/vectors.hpp>
 
+namespace vectors_test {
+
 using namespace tessera;
 
 TEST_CASE("vectors: features are stored in multiples of 16, tokens of 64") {
@@ -63,3 +65,5 @@ TEST_CASE("vectors: negative and absurd sizes are refused") {
   CHECK_THROWS_AS(feature_vector<float>{-1}, shape_error);
   CHECK_THROWS_AS(token_vector<float>{std::numeric_limits<std::int64_t>::max()}, shape_error);
 }
+
+}  // namespace vectors_test
