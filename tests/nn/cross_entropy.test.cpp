@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
+#include <support/types.hpp>
 
 #include <tessera/nn/cross_entropy.hpp>
 
@@ -59,6 +61,22 @@ TEST_CASE("cross_entropy: large logits do not overflow") {
   const std::vector<std::int32_t> targets{2, 0, 1};
   CHECK(nn::cross_entropy<double>().forward(logits, targets, 1, nullptr, saved, t.pass()) ==
         doctest::Approx(2 * std::log(5.0)));
+}
+
+TEST_CASE_TEMPLATE("cross_entropy: a class whose logit is -inf is left out", T, SUPPORT_ONE_ELEMENT) {
+  trial t({0, 2});
+  nn::workspace<T> room;
+  panel_matrix<T> logits(3, 2), gradient(3, 2);
+  const float out = -std::numeric_limits<float>::infinity();
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t f = 0; f < 3; ++f) logits(f, n) = T(f == 1 ? out : 2.0f);
+  typename nn::cross_entropy<T>::saved saved;
+  const std::vector<std::int32_t> targets{2, 0};
+  CHECK(nn::cross_entropy<T>().forward(logits, targets, 2, &gradient, saved, {t.ctx, t.batch, room}) ==
+        doctest::Approx(std::log(2.0)));
+  const float expected[2][3] = {{0.25f, 0, -0.25f}, {-0.25f, 0, 0.25f}};
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t f = 0; f < 3; ++f) CHECK(float(gradient(f, n)) == doctest::Approx(expected[n][f]));
 }
 
 TEST_CASE("cross_entropy: targets must be classes and as many as tokens") {

@@ -7,6 +7,7 @@
 
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/relative_bias.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 
@@ -42,6 +43,26 @@ TEST_CASE("architecture: the settings of all layers by name, none of a model wit
       R"("block.0.attention.rotary_base":0.0,"block.0.norm2.epsilon":1e-05,)"
       R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
   CHECK(train::architecture(toy::model<float>()) == io::json(io::json::object{}));
+}
+
+/// Scores that stay within ±cap.
+struct capped {
+  double cap = 50;
+  double term(int, std::int64_t) const { return cap; }
+  template <class V> V operator()(V score, V term) const { return min(max(score, -term), term); }
+  template <class V> V derivative(V, V) const { return V(1); }
+  static void parts(auto& each, auto&... of) { each.setting("cap", of.cap...); }
+};
+
+TEST_CASE("architecture: score functors of one type with different numbers differ") {
+  nn::multi_head_attention<float, block, capped> limited;
+  limited.score.cap = 30;
+  CHECK(io::to_text(train::architecture(limited)).find(R"("score":"capped","score.cap":30.0,)") !=
+        std::string::npos);
+  nn::multi_head_attention<float, block, nn::relative_bias<float>> biased;
+  biased.score = {2, mask::causal, 8, 20};
+  CHECK(io::to_text(train::architecture(biased)).find(R"("score":"relative_bias","score.farthest":20,)") !=
+        std::string::npos);
 }
 
 TEST_CASE("architecture: a model of other heads, norms or activation does not resume a checkpoint") {

@@ -177,6 +177,15 @@ TEST_CASE("loop: a program of two functions is enough, and trains with the same 
   CHECK(toy::same_bits(p.t, full.t));
 }
 
+TEST_CASE("loop: an update that will not be possible is refused before the first step") {
+  program p;
+  p.t.policy.share = 2;
+  const std::string what = error_of<option_error>([&] { p.run({.steps = 12}); });
+  CHECK(what.find("after step 3 the policy replaces") != what.npos);
+  CHECK(p.steps.empty());
+  CHECK(p.run({.steps = 2}) == stop_reason::steps);  // none is due
+}
+
 struct counter : train::step_hook {
   int accumulations = 0, updates = 0;
   template <class Training> void accumulated(context&, Training&, train::token_loss&) { ++accumulations; }

@@ -85,6 +85,14 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   CHECK(c.state.kept[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
 
+template <class Checkpoint>
+concept has_state = requires(Checkpoint&& from) {
+  train::program_state(std::forward<Checkpoint>(from));
+  std::forward<Checkpoint>(from).state();
+};
+static_assert(has_state<train::checkpoint&>);
+static_assert(!has_state<train::checkpoint>, "what it returns would outlive the document");
+
 TEST_CASE_TEMPLATE("training: a resumed run has the bits of one that was not interrupted", T,
                    SUPPORT_ELEMENTS) {
   const scratch_folder scratch;

@@ -25,7 +25,8 @@ std::string find_checkpoint(std::string const& folder) {
     const auto steps = train::checkpoint_steps(variant);
     if (steps.empty()) continue;
     const std::string newest = train::checkpoint_folder(variant, steps.back());
-    const auto best = train::checkpoint(newest).state().at("best_step").as_integer();
+    const train::checkpoint from(newest);
+    const auto best = from.state().at("best_step").as_integer();
     const std::string best_folder = train::checkpoint_folder(variant, best);
     return fs::exists(best_folder) ? best_folder : newest;
   }

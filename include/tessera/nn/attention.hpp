@@ -19,8 +19,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax. A learned one has its parameters in the vector `table`,
-///           and is its own kind of gradients.
+///   Score   changes the scores before the softmax. It may list parts, as a layer does: its numbers are
+///           settings. A learned one has its parameters in the vector `table`, and is its own kind of
+///           gradients.
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones. Rotary
 /// positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
@@ -44,7 +45,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     each.hyperparameter(first.heads, others.heads...);
     each.setting("seen", first.seen, others.seen...);
     each.setting("score", first.score, others.score...);
-    if constexpr (learned_score_functor<Score>) each("score", first.score, others.score...);
+    if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
     each.hyperparameter(first.positions, others.positions...);
   }

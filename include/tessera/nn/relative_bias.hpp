@@ -72,7 +72,10 @@ template <element T> struct relative_bias {
     to[bucket(distance)] += dterm;
   }
 
-  static void parts(auto& each, auto&... of) { each("bias", of.table...); }
+  static void parts(auto& each, auto&... of) {
+    each("bias", of.table...);
+    each.setting("farthest", of.farthest_...);
+  }
 
  private:
   int buckets_ = 0, farthest_ = 0;

@@ -191,8 +191,9 @@ class checkpoint {
     top.at("state");
   }
 
-  /// The `state` that the program gave to save_checkpoint.
-  io::json_place state() const { return place().at("state"); }
+  /// The `state` that the program gave to save_checkpoint; a part of this checkpoint.
+  io::json_place state() const& { return place().at("state"); }
+  void state() const&& = delete;
 
   /// Warnings for a run that resumes on this machine: differences that are no errors.
   std::vector<std::string> notes(machine const& on = this_machine()) const {

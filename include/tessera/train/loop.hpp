@@ -63,7 +63,8 @@ struct loop_settings {
 enum class stop_reason { steps, tokens, loss, interrupted };
 
 /// Trains from the present step of t until a setting or the program ends the run. The run ends with a
-/// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing.
+/// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing. Throws
+/// option_error before the first step if the next update of the patterns is impossible.
 ///   hooks   additions to the training step: train::step_hook
 template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
@@ -75,6 +76,11 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
   const auto ended = [&] {
     return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens) || reached_loss();
   };
+  for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
+    if (t.policy.due(done)) {
+      require_possible(t.policy, done, t.model);
+      break;
+    }
   while (!ended()) {
     const double start = program.now();
     const step_report report = train_step(

@@ -183,8 +183,9 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
 
-/// The data that the program gave to `save`.
+/// The data that the program gave to `save`; a part of the checkpoint.
 inline io::json_place program_state(checkpoint const& from) { return from.state().at("program"); }
+void program_state(checkpoint const&&) = delete;
 
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` unchanged, if the checkpoint is not of this model and optimizer.
