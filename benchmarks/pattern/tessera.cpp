@@ -28,7 +28,7 @@ template <class Block> struct weights {
 };
 
 template <class Block> struct evolving_weights {
-  train::evolving_pattern policy{.interval = 1, .steps = 1'000'000'000, .share = 0.3, .seed = 5};
+  train::evolving_pattern policy{.interval = 1, .steps = 1'000'000'000, .fraction = 0.3, .seed = 5};
   weights<Block> first, model, gradient;
   train::optimizer_state<train::adamw, weights<Block>> state;
   train::explored_blocks explored;
@@ -66,7 +66,8 @@ template <class Block> struct evolving_weights {
   checked_value element(std::int64_t i, std::int64_t j) const {
     const std::int64_t slot = first.w.pattern().find(int(i / Block::rows), int(j / Block::cols));
     double sum = 0;
-    for (auto const* of : {&model, &gradient, &state.kept[0], &state.kept[1]}) sum += double(of->w(i, j));
+    for (auto const* of : {&model, &gradient, &state.tensors[0], &state.tensors[1]})
+      sum += double(of->w(i, j));
     return {sum, slot >= 0 && stays[std::size_t(slot)] ? 4 * double(first.w(i, j)) : 0, 0};
   }
 };

@@ -128,12 +128,12 @@ template <element T, class Transformer> class transformer_parts {
   }
   void attend(std::size_t i) {
     auto const& a = layers_[i].attention;
-    run(ctx(), attention(saved_[i].attention.qkv, pass_.batch, a.heads, a.seen, y_, log_sums_));
+    run(ctx(), attention(saved_[i].attention.qkv, pass_.sequences, a.heads, a.seen, y_, log_sums_));
   }
   void attend_back(std::size_t i) {
     auto const& a = layers_[i].attention;
     auto const& s = saved_[i].attention;
-    run(ctx(), attention_backward(s.qkv, s.mixed, s.log_sums, x_, pass_.batch, a.heads, a.seen, qkv_));
+    run(ctx(), attention_backward(s.qkv, s.mixed, s.log_sums, x_, pass_.sequences, a.heads, a.seen, qkv_));
   }
   void measure(std::size_t i) {
     run(ctx(), layers_[i].norm1.prepare(x_, norm_, pass_));

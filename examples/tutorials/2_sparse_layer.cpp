@@ -50,7 +50,7 @@ int main() {
   const std::int64_t steps = train.count() / batch;
   train::training student(
       net, train::sgd{.momentum = 0.9},
-      train::evolving_pattern{.interval = steps / 8, .steps = steps, .share = 0.3, .seed = 1});
+      train::evolving_pattern{.interval = steps / 8, .steps = steps, .fraction = 0.3, .seed = 1});
 
   // All that a step needs is made once and used again: later steps allocate nothing.
   panel_matrix<float> x(digits::pixels, batch), y(classes, batch);
@@ -73,7 +73,7 @@ int main() {
     const train::step_report report = train::train_step(ctx, student, {.rate = 0.05}, accumulate);
     if (report.changed.replaced > 0)
       std::printf("step %4lld  loss %.3f  %2.0f %% of the blocks tried so far\n",
-                  static_cast<long long>(step + 1), report.loss, 100 * student.explored.share());
+                  static_cast<long long>(step + 1), report.loss, 100 * student.explored.fraction());
   }
 
   std::int64_t right = 0, seen = 0;

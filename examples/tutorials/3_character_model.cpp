@@ -79,7 +79,7 @@ int main() {
 
   context ctx;
   train::training student(gpt, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
-                          train::evolving_pattern{.interval = 40, .steps = 600, .share = 0.3, .seed = 1});
+                          train::evolving_pattern{.interval = 40, .steps = 600, .fraction = 0.3, .seed = 1});
   lesson course{{}, ctx, text, student};
   train::run_training(ctx, student, {.steps = 600, .clip = 1, .evaluate_every = 100},
                       train::warmed_up<train::cosine>{20, {4e-3, 4e-4, 580}}, course);

@@ -35,7 +35,7 @@ struct careless {
     }
   };
   void lower(eval::plan& p) const {
-    eval::step_in_the_making s("careless", eval::cut::panels);
+    eval::step_draft s("careless", eval::cut::panels);
     s.tiles = int(x->panels());
     const eval::operand of = s.writes(eval::by_panel(*x));
     p.add(s, body{of});

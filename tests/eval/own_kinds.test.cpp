@@ -42,7 +42,7 @@ struct [[nodiscard]] reversed {
     }
   };
   void lower(eval::plan& p) const {
-    eval::step_in_the_making s("reversal", eval::cut::panels);
+    eval::step_draft s("reversal", eval::cut::panels);
     s.divides = eval::division::never;
     s.tiles = int(x->panels());
     const eval::operand of = s.writes(eval::by_panel(*x));
@@ -82,7 +82,7 @@ struct prefix_sum_body {
   }
 };
 template <class X> void lower_to(eval::plan& p, eval::panels_to<float> const& to, prefix_sum<X> const& node) {
-  eval::step_in_the_making s("prefix sum", eval::cut::panels);
+  eval::step_draft s("prefix sum", eval::cut::panels);
   s.divides = eval::division::never;
   s.tiles = to.panels();
   s.writes(to.at);
@@ -117,7 +117,7 @@ struct token_body {
   }
 };
 void lower(eval::plan& p, expr::statement<feature_vector<float>, token_of, false> const& s) {
-  eval::step_in_the_making made("token", eval::cut::lines);
+  eval::step_draft made("token", eval::cut::lines);
   made.tiles = 1;
   const eval::operand to = made.writes(eval::all_of(s.destination()));
   eval::operand from = made.reads(eval::all_of(*s.value.x));

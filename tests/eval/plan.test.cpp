@@ -18,9 +18,9 @@
 
 using namespace tessera;
 using eval::cut;
+using eval::footprint;
 using eval::memory;
 using eval::operand;
-using eval::reach;
 
 namespace {
 
@@ -28,9 +28,11 @@ namespace {
 struct region {
   std::array<std::byte, 4096> bytes{};
   operand by_tile() {
-    return {std::uintptr_t(bytes.data()), 64, bytes.size(), memory::user, reach::same_tile};
+    return {std::uintptr_t(bytes.data()), 64, bytes.size(), memory::user, footprint::own_range};
   }
-  operand all() { return {std::uintptr_t(bytes.data()), 0, bytes.size(), memory::user, reach::everything}; }
+  operand all() {
+    return {std::uintptr_t(bytes.data()), 0, bytes.size(), memory::user, footprint::everything};
+  }
 };
 
 struct log_body {
@@ -56,7 +58,7 @@ struct made_up {
 };
 
 void add(eval::plan& p, std::vector<std::string>& log, made_up const& of) {
-  eval::step_in_the_making s("made up", of.by);
+  eval::step_draft s("made up", of.by);
   s.tiles = of.tiles;
   s.when = of.when;
   s.most_parts = of.most_parts;
@@ -158,7 +160,7 @@ TEST_CASE("plan: what an engine needs of a thread is done once around what the t
   std::vector<std::string> log;
   eval::plan p({1});
   for (const char name : {'f', 'g'}) {
-    eval::step_in_the_making s("made up", cut::panels);
+    eval::step_draft s("made up", cut::panels);
     s.tiles = 3;
     s.around = &counting;
     s.writes(name == 'f' ? a.by_tile() : b.by_tile());
@@ -187,6 +189,6 @@ TEST_CASE("plan: more steps, operands or locals than there is room for are refus
   const std::vector<operand> many(14, a.by_tile());
   CHECK_THROWS_WITH_AS(for (int i = 0; i < 40; ++i) add(q, log, {'f', 1, {}, many}),
                        "[run] more than 400 operands in one run: split it in two", error);
-  eval::step_in_the_making s("made up", cut::panels);
+  eval::step_draft s("made up", cut::panels);
   CHECK_THROWS_AS(for (int i = 0; i < 1000; ++i) s.reads(a.by_tile()), error);
 }

@@ -49,8 +49,8 @@ TEST_CASE("options: times are seconds or have units") {
 
 TEST_CASE("options: an unknown name is refused with the nearest one") {
   CHECK(refusal_of({"--densty=0.5"}) == "[--densty] there is no such option; did you mean --density?");
-  CHECK(refusal_of({"--pruneshare", "1"}) ==
-        "[--pruneshare] there is no such option; did you mean --prune-share?");
+  CHECK(refusal_of({"--prunefraction", "1"}) ==
+        "[--prunefraction] there is no such option; did you mean --prune-fraction?");
   CHECK(refusal_of({"--quantum"}) == "[--quantum] there is no such option; --help lists all");
   CHECK(refusal_of({"--"}) == "[--] there is no such option; --help lists all");
   CHECK(refusal_of({"corpus.txt"}) == "[corpus.txt] options begin with --; --help lists all");
@@ -106,9 +106,10 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
   }
   CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl");
   CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
-        "[--prune-share] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy rigl "
+        "[--prune-fraction] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy "
+        "rigl "
         "can replace at most 0.25");
-  CHECK(refusal_of({"--policy=set", "--density=0.8", "--prune-share=0.2"}) == "");
+  CHECK(refusal_of({"--policy=set", "--density=0.8", "--prune-fraction=0.2"}) == "");
   CHECK(refusal_of({"--policy=magnitude", "--density=0.8"}) == "");
 }
 

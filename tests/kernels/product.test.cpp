@@ -20,7 +20,7 @@ namespace {
 
 template <class Arch, class Types, class Block, bool Transposed, class Tree> void check_product() {
   using in_lines = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
-  using kernel = kernels::product_panel<Arch, Types, in_lines, Tree>;
+  using kernel = kernels::sparse_product<Arch, Types, in_lines, Tree>;
   using X = typename Types::activation;
   using Y = typename Types::result;
   using T = typename Types::accumulator;

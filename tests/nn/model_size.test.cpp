@@ -31,12 +31,12 @@ template <class Model> nn::model_size held_by(Model const& m) {
   nn::for_each_parameter(m, [&](nn::parameter_name const&, auto const& parameter) {
     if constexpr (requires { parameter.pattern(); }) {
       size.parameters += parameter.rows() * parameter.cols();
-      size.live += parameter.live();
+      size.live_parameters += parameter.live();
     } else {
       size.parameters += parameter.size();
-      size.live += parameter.size();
+      size.live_parameters += parameter.size();
     }
-    size.stored += std::int64_t(parameter.size_bytes() / sizeof(double));
+    size.stored_elements += std::int64_t(parameter.size_bytes() / sizeof(double));
   });
   return size;
 }
@@ -44,8 +44,8 @@ template <class Model> nn::model_size held_by(Model const& m) {
 template <class Model> void check_parameters(Model const& m, nn::model_size const& size) {
   const nn::model_size held = held_by(m);
   CHECK(size.parameters == held.parameters);
-  CHECK(size.live == held.live);
-  CHECK(size.stored == held.stored);
+  CHECK(size.live_parameters == held.live_parameters);
+  CHECK(size.stored_elements == held.stored_elements);
 }
 
 TEST_CASE("model_size: counts of a gpt are those of its containers") {

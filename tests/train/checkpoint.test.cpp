@@ -26,12 +26,12 @@ using model = toy::model<float>;
 struct everything {
   explicit everything(std::uint64_t seed) : parameters(seed), gradients(parameters) {
     nn::set_zero(gradients);
-    for (auto& moment : state.kept) {
+    for (auto& moment : state.tensors) {
       moment = parameters;
       for (auto* tensor : {&moment.up, &gradients.up}) support::fill(*tensor, seed + 10);
     }
-    support::fill(state.kept[1].down, seed + 20);
-    support::fill(state.kept[1].bias, seed + 30);
+    support::fill(state.tensors[1].down, seed + 20);
+    support::fill(state.tensors[1].bias, seed + 30);
     state.updates = std::int64_t(seed);
   }
   model parameters, gradients;
@@ -43,8 +43,9 @@ struct everything {
   void load(std::string const& folder) { checkpoint(folder).load(parameters, state, gradients); }
 
   friend bool operator==(everything const& a, everything const& b) {
-    return toy::same_bits(a.parameters, b.parameters) && toy::same_bits(a.state.kept[0], b.state.kept[0]) &&
-           toy::same_bits(a.state.kept[1], b.state.kept[1]) && a.state.updates == b.state.updates;
+    return toy::same_bits(a.parameters, b.parameters) &&
+           toy::same_bits(a.state.tensors[0], b.state.tensors[0]) &&
+           toy::same_bits(a.state.tensors[1], b.state.tensors[1]) && a.state.updates == b.state.updates;
   }
 };
 

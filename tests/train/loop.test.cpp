@@ -20,7 +20,7 @@ using train::loop_settings;
 using train::stop_reason;
 
 using model = toy::model<float>;
-const train::evolving_pattern evolving{.interval = 3, .steps = 12, .share = 0.4, .seed = 5};
+const train::evolving_pattern evolving{.interval = 3, .steps = 12, .fraction = 0.4, .seed = 5};
 const train::warmed_up<train::cosine> rates{2, {0.01, 0.001, 10}};
 
 /// A program that keeps a record of what the loop does.
@@ -179,7 +179,7 @@ TEST_CASE("loop: a program of two functions is enough, and trains with the same 
 
 TEST_CASE("loop: an update that will not be possible is refused before the first step") {
   program p;
-  p.t.policy.share = 2;
+  p.t.policy.fraction = 2;
   const std::string what = error_of<option_error>([&] { p.run({.steps = 12}); });
   CHECK(what.find("after step 3 the policy replaces") != what.npos);
   CHECK(p.steps.empty());

@@ -49,11 +49,11 @@ TEST_CASE(
   t.scaling = train::loss_scaling::adaptive(64, 3);
   CHECK(!step(ctx, t).skipped);
   const auto before = t.model;
-  const auto kept = t.state.kept;
+  const auto kept = t.state.tensors;
   const auto report = step(ctx, t, true);
   CHECK(report.skipped);
   CHECK(toy::same_bits(t.model, before));
-  for (std::size_t i = 0; i < kept.size(); ++i) CHECK(toy::same_bits(t.state.kept[i], kept[i]));
+  for (std::size_t i = 0; i < kept.size(); ++i) CHECK(toy::same_bits(t.state.tensors[i], kept[i]));
   CHECK(t.state.updates == 1);
   CHECK(t.progress.step == 2);
   CHECK(t.scaling.scale == 32);
@@ -99,7 +99,7 @@ TEST_CASE("loss scaling: the pass of a training has its scale and the number of 
   nn::workspace<float> room;
   step(ctx, t);
   const nn::pass<float> pass = t.pass(ctx, batch, room, 7);
-  CHECK(&pass.batch == &batch);
+  CHECK(&pass.sequences == &batch);
   CHECK(pass.purpose == nn::purpose::training);
   CHECK(pass.seed == 7);
   CHECK(pass.step == 1);

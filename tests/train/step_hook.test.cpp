@@ -18,7 +18,7 @@ using train::token_loss;
 
 using model = toy::model<float>;
 using training = train::training<model, train::adamw>;
-const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4, .seed = 5};
+const train::evolving_pattern evolving{.interval = 4, .steps = 30, .fraction = 0.4, .seed = 5};
 constexpr std::int64_t tokens = 40;
 
 void add(context& ctx, model& sum, model const& more) {
@@ -80,7 +80,7 @@ struct moving_average : train::step_hook {
     nn::for_each_parameter(
         mean,
         [&](nn::parameter_name const&, auto& average, auto const& parameter) {
-          if constexpr (train::is_matrix<decltype(average)>) average.set_pattern(parameter.pattern());
+          if constexpr (nn::is_matrix<decltype(average)>) average.set_pattern(parameter.pattern());
           run(ctx, average = average * 0.9 + parameter * 0.1);
         },
         t.model);

@@ -40,7 +40,7 @@ TEST_CASE("time budget: steps are the budget divided by the mean time of the lat
 TEST_CASE("time budget: updates of the pattern take their part of it") {
   context ctx(1);
   toy::model<float> m;
-  train::training<toy::model<float>, train::adamw> t(m, {}, {.interval = 1, .steps = 1, .share = 0.5});
+  train::training<toy::model<float>, train::adamw> t(m, {}, {.interval = 1, .steps = 1, .fraction = 0.5});
   // Asked before and after each step and each of two updates: here an update takes as long as a step.
   struct ticking {
     double* time;
@@ -81,7 +81,7 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
                    train::sgd) {
   context ctx(1);
   toy::model<float> m, untouched;
-  const train::evolving_pattern policy{.interval = 1, .steps = 1, .share = 0.5};
+  const train::evolving_pattern policy{.interval = 1, .steps = 1, .fraction = 0.5};
   train::training<toy::model<float>, Optimizer> t(m, Optimizer{.weight_decay = 0.1}, policy),
       fresh(untouched, Optimizer{.weight_decay = 0.1}, policy);
   t.scaling = train::loss_scaling::adaptive(64, 2);
@@ -95,7 +95,7 @@ TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Opt
   CHECK(toy::same_bits(t, fresh));
   CHECK(t.scaling.scale == 64);
   CHECK(t.scaling.good_steps == 0);
-  for (auto const* like : {&t.gradients, &t.state.kept[0]})
+  for (auto const* like : {&t.gradients, &t.state.tensors[0]})
     CHECK(like->up.pattern().serial() == t.model.up.pattern().serial());
   for (const float g : t.gradients.up) CHECK(g == 0);
 }

@@ -22,7 +22,7 @@ using namespace tessera;
 using model = toy::model<float>;
 template <class Model> using training_of = train::training<Model, train::adamw>;
 using training = training_of<model>;
-const train::evolving_pattern evolving{.interval = 4, .steps = 30, .share = 0.4, .seed = 5};
+const train::evolving_pattern evolving{.interval = 4, .steps = 30, .fraction = 0.4, .seed = 5};
 
 template <class Model>
 train::step_report step(context& ctx, training_of<Model>& t, int micro_batches = 1, double clip = 1) {
@@ -82,7 +82,7 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   train::train_step(ctx, c, {.rate = 0},
                     [&](int) { return toy::accumulate(ctx, moved, c.gradients, 1, 70); });
   CHECK(c.gradients.bias[3] / 70 == doctest::Approx(slope).epsilon(1e-6));
-  CHECK(c.state.kept[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
+  CHECK(c.state.tensors[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
 
 template <class Checkpoint>
@@ -127,14 +127,14 @@ TEST_CASE("training: a narrow model is its masters rounded, also after its patte
       m,
       [&](nn::parameter_name const& name, auto const& parameter, auto const& master) {
         INFO(name.text());
-        if constexpr (train::is_matrix<decltype(parameter)>) REQUIRE(parameter.pattern() == master.pattern());
+        if constexpr (nn::is_matrix<decltype(parameter)>) REQUIRE(parameter.pattern() == master.pattern());
         using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
         for (std::int64_t i = 0; i < parameter.size(); ++i) {
           REQUIRE(parameter.begin()[i] == T(master.begin()[i]));
           inexact += parameter.begin()[i] != master.begin()[i];
         }
       },
-      t.state.kept[0]);
+      t.state.tensors[0]);
   CHECK(inexact > 0);
 }
 

@@ -75,7 +75,7 @@ template <class Model> void load(recording const& from, std::string const& traje
     const std::string value_name = "initial." + name.text();
     loaded.insert(value_name);
     const auto values = from.values<float>(value_name);
-    if constexpr (train::is_matrix<decltype(parameter)>) {
+    if constexpr (nn::is_matrix<decltype(parameter)>) {
       using matrix = std::remove_cvref_t<decltype(parameter)>;
       const std::string index = "pattern." + trajectory + "." + name.text();
       if (pattern const dense = parameter.pattern(); from.tensors.contains(index + ".cols"))
@@ -123,14 +123,14 @@ template <class Model> void follow(std::string const& name, std::string const& t
   nn::for_each_parameter(
       model,
       [&](nn::parameter_name const&, auto& parameter, auto const& exact) {
-        if constexpr (train::is_matrix<decltype(parameter)>) parameter.set_pattern(exact.pattern());
+        if constexpr (nn::is_matrix<decltype(parameter)>) parameter.set_pattern(exact.pattern());
         run(ctx, parameter = converted(exact));
       },
       initial);
   train::training t(
       model, train::adamw{optimizer.at("beta1").as_number(), optimizer.at("beta2").as_number(),
                           optimizer.at("epsilon").as_number(), optimizer.at("weight_decay").as_number()});
-  if constexpr (nn::is_narrow<Model>) t.state.kept[0] = initial;
+  if constexpr (nn::is_narrow<Model>) t.state.tensors[0] = initial;
   nn::workspace<typename Model::value_type> room;
   typename Model::saved saved;
   const std::size_t steps = expected.at("losses").size();

@@ -83,7 +83,7 @@ inline std::string forecast(settings const& s, int symbols, tessera::context& ct
     const auto bytes = [](auto n) { return quantity(double(n)) + "B"; };
     const std::string cells[] = {
         quantity(double(size.parameters)),
-        quantity(double(size.live)),
+        quantity(double(size.live_parameters)),
         quantity(double(size.multiply_adds)),
         quantity(step_flops(s, size)),
         bytes(size.weight_bytes()),

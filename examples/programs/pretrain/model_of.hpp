@@ -69,7 +69,7 @@ template <class Element, class Block> class model_of final : public model {
   }
   void resume(train::checkpoint const& from) override { train::resume(*training_, from); }
   train::progress const& progress() const override { return training_->progress; }
-  double explored() const override { return training_->explored.share(); }
+  double explored() const override { return training_->explored.fraction(); }
 
  private:
   using network = nn::gpt<Element, Block>;

@@ -63,7 +63,7 @@ struct plot_axis {
     if (std::max(-low, high) >= 10000) return (tick < 0 ? "-" : "") + quantity(std::abs(tick));
     return fixed(tick, std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9))));
   }
-  double share(double value) const { return (value - low) / (high - low); }
+  double fraction(double value) const { return (value - low) / (high - low); }
 };
 
 /// Draws a plot as an SVG image. Lengths are in pixels, y downwards.
@@ -97,8 +97,8 @@ class plot_drawing {
  private:
   static constexpr double width = 800, height = 480, left = 56, top = 80, bottom = 428;
 
-  double across(double x) const { return left + (right_ - left) * x_.share(x); }
-  double down(double y) const { return bottom - (bottom - top) * y_.share(y); }
+  double across(double x) const { return left + (right_ - left) * x_.fraction(x); }
+  double down(double y) const { return bottom - (bottom - top) * y_.fraction(y); }
 
   void draw_frame(plot const& p) {
     text(24, 30, p.title, "font-size=\"16\" font-weight=\"600\" fill=\"#222\"");

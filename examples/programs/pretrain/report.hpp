@@ -49,7 +49,7 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
     add("  bits per byte", [&](run_record const& r) { return shown(bits_per_byte(loss(r), text)); });
   };
   add("parameters, were it dense", [&](run_record const& r) { return quantity(double(size(r).parameters)); });
-  add("live parameters", [&](run_record const& r) { return quantity(double(size(r).live)); });
+  add("live parameters", [&](run_record const& r) { return quantity(double(size(r).live_parameters)); });
   add("blocks ever stored", [](run_record const& r) { return fixed(100 * r.explored, 0) + " %"; });
   add("multiply-adds per token",
       [&](run_record const& r) { return quantity(double(size(r).multiply_adds)); });

@@ -33,7 +33,7 @@ struct settings {
   bool static_pattern = false;
   std::string policy = "magnitude";
   int updates = 80;
-  double prune_share = 0.5;
+  double prune_fraction = 0.5;
 
   seconds time{90};
   int steps = 0;
@@ -82,7 +82,7 @@ inline option_table<settings> const& settings_table() {
          "Dietrich et al. 2021; set, which prunes either sign alike: Mocanu et al. 2018) or where gradients "
          "are largest, until three quarters of the run (rigl: Evci et al. 2020)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
-        {"prune-share", &s::prune_share, "(0, 1]",
+        {"prune-fraction", &s::prune_fraction, "(0, 1]",
          "share of the blocks that an update replaces, at the first step; falls to none along a cosine, but "
          "stays with --policy set; the papers of set and rigl have 0.3"}}},
       {"Training",
@@ -172,10 +172,10 @@ inline void check(settings const& s, int available_threads) {
            message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
   // The policy of magnitudes never replaces more than are absent.
   if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 && s.policy != "magnitude" &&
-      s.prune_share * s.density > 1 - s.density)
-    refuse("--prune-share", message(s.prune_share, " of the blocks that --density ", s.density,
-                                    " stores are more than are absent; --policy ", s.policy,
-                                    " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
+      s.prune_fraction * s.density > 1 - s.density)
+    refuse("--prune-fraction", message(s.prune_fraction, " of the blocks that --density ", s.density,
+                                       " stores are more than are absent; --policy ", s.policy,
+                                       " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
   if (std::int64_t{s.batch} * s.context > std::numeric_limits<int>::max())
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",

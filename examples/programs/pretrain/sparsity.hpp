@@ -45,12 +45,12 @@ struct chosen_policy {
 static_assert(train::gradient_policy<chosen_policy>);
 
 /// That of --policy for a run of so many steps, with updates evenly spaced; the end of RigL's is its own.
-inline chosen_policy policy_of(std::string_view name, std::int64_t steps, int updates, double share,
+inline chosen_policy policy_of(std::string_view name, std::int64_t steps, int updates, double fraction,
                                std::uint64_t seed) {
   const auto interval = tessera::ceil_div<std::int64_t>(steps, updates + 1);
-  if (name == "set") return {train::sparse_evolutionary_training{interval, steps, share, seed}};
-  if (name == "rigl") return {train::rigl{.interval = interval, .steps = steps, .share = share}};
-  return {train::evolving_pattern{interval, steps, share, seed}};
+  if (name == "set") return {train::sparse_evolutionary_training{interval, steps, fraction, seed}};
+  if (name == "rigl") return {train::rigl{.interval = interval, .steps = steps, .fraction = fraction}};
+  return {train::evolving_pattern{interval, steps, fraction, seed}};
 }
 
 }  // namespace pretrain

@@ -138,7 +138,7 @@ class training_run final : public training_program {
   /// How patterns evolve in a run of so many steps.
   chosen_policy patterns(std::int64_t steps) const {
     settings const& s = asked();
-    return policy_of(s.policy, steps, s.updates, s.prune_share, s.seed);
+    return policy_of(s.policy, steps, s.updates, s.prune_fraction, s.seed);
   }
   /// How often they do, if there is a step for each update.
   std::int64_t planned_updates() const {

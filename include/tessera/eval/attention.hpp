@@ -83,7 +83,7 @@ struct [[nodiscard(
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("attention", cut::lines);
+    step_draft s("attention", cut::lines);
     s.writes(all_of(*y));
     s.writes(all_of(*log_sums));
     s.reads(all_of(*shape.qkv));
@@ -223,7 +223,7 @@ struct [[nodiscard(
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("attention backward", cut::lines);
+    step_draft s("attention backward", cut::lines);
     const int groups = int(shape.layout->panel_groups().size()) - 1;
     s.tiles = shape.heads.keys * groups;
     s.writes(all_of(*dqkv));
@@ -238,7 +238,7 @@ struct [[nodiscard(
     if (dparameters && dparameters->size() > 0) {
       const std::size_t row = std::size_t(dparameters->size()) * sizeof(sum);
       rows = p.run_memory(row * std::size_t(groups), row);
-      rows.touches = reach::everything;
+      rows.touches = footprint::everything;
       s.writes(rows);
     }
     with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {

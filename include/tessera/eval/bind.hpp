@@ -58,7 +58,7 @@ template <class T, over Over> class binder {
   };
 
  public:
-  binder(plan& p, step_in_the_making& s, std::int64_t tokens) : plan_(p), step_(s), tokens_(tokens) {}
+  binder(plan& p, step_draft& s, std::int64_t tokens) : plan_(p), step_(s), tokens_(tokens) {}
 
   template <expr::leaf Leaf> auto operator()(Leaf const& leaf) {
     using E = typename Leaf::value_type;
@@ -159,7 +159,7 @@ template <class T, over Over> class binder {
   }
 
   plan& plan_;
-  step_in_the_making& step_;
+  step_draft& step_;
   std::int64_t tokens_;
 };
 

@@ -75,7 +75,7 @@ template <class E, class Node>
   requires(!has_product<Node>)
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
   require_elementwise<Node>();
-  step_in_the_making s("elementwise", cut::panels);
+  step_draft s("elementwise", cut::panels);
   s.writes(to.at);
   const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
   require_same_names(tree);
@@ -86,7 +86,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
 
 template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> const& to, Node const& node) {
   require_elementwise<Node>();
-  step_in_the_making s("elementwise", cut::panels);
+  step_draft s("elementwise", cut::panels);
   s.writes(to.at);
   const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
   require_same_names(tree);
@@ -96,8 +96,9 @@ template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> 
 
 // ---- over stored values ----
 
-/// Stored values, cut into tiles of `values_a_tile`. A vector has no blocks, and no value of it overhangs.
-struct stored_values {
+/// Stored values of a tensor, cut into tiles of `values_a_tile`. A vector has no blocks, and no value of it
+/// overhangs.
+struct value_tiles {
   std::int64_t count;
   kernels::block_grid blocks;
 
@@ -113,7 +114,7 @@ inline kernels::block_grid blocks_of(expr::extent const& size) {
 /// y = tree, over a range of values of a vector or matrix.
 template <class E, class Tree> struct values_body {
   operand to;
-  stored_values of;
+  value_tiles of;
   Tree tree;
 
   void compute(tile const& t) const noexcept {
@@ -132,11 +133,11 @@ template <class E, class Tree> struct values_body {
 
 template <class Tensor, class Value> TESSERA_COLD void lower_values(plan& p, Tensor& to, Value const& value) {
   using E = typename Tensor::value_type;
-  step_in_the_making s("values", cut::values);
+  step_draft s("values", cut::values);
   const operand at = s.writes(by_values(to));
   const auto tree = binder<accumulator_t<E>, over::values>(p, s, 0)(value);
   require_same_names(tree);
-  const stored_values of{to.size(), blocks_of(expr::extent_of(expr::by_reference<Tensor>(to)))};
+  const value_tiles of{to.size(), blocks_of(expr::extent_of(expr::by_reference<Tensor>(to)))};
   s.tiles = of.tiles();
   p.add(s, values_body<E, std::remove_const_t<decltype(tree)>>{at, of, tree});
 }
@@ -175,7 +176,7 @@ template <class T, class Tree> struct panel_totals_body {
 /// A number for each range of values: the sum of a tree over it.
 template <class T, class Tree> struct value_totals_body {
   operand totals;
-  stored_values of;
+  value_tiles of;
   Tree tree;
 
   void compute(tile const& t) const noexcept {
@@ -203,7 +204,7 @@ template <class T, class Node>
 operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
   if (size.tokens < 0 || (Node::laid_over == domain::panels && size.features < 0))
     throw shape_error("[total] the expression has no size of its own: it needs an activation");
-  step_in_the_making s("total", cut::panels);
+  step_draft s("total", cut::panels);
   s.divides = division::never;
   s.tiles = int(ceil_div<std::int64_t>(size.tokens, panel_tokens));
   const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
@@ -217,8 +218,8 @@ operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) 
 /// Adds the step that sums an expression over matrices or vectors, with a total for each range of values.
 template <class T, class Node>
 operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
-  const stored_values of{expr::values_in(node), blocks_of(size)};
-  step_in_the_making s("total", cut::values);
+  const value_tiles of{expr::values_in(node), blocks_of(size)};
+  step_draft s("total", cut::values);
   s.tiles = of.tiles();
   const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
   const auto tree = binder<T, over::values>(p, s, 0)(node);

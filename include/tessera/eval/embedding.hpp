@@ -182,7 +182,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("gather", cut::panels);
+    step_draft s("gather", cut::panels);
     s.tiles = int(y->panels());
     s.most_parts = table->pattern().block_cols();
     const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
@@ -206,7 +206,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("scatter", cut::lines);
+    step_draft s("scatter", cut::lines);
     s.tiles = table->pattern().block_cols();
     const operand to = s.writes(all_of(*table));
     operand from = s.reads(all_of(*y));
@@ -246,7 +246,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("move tokens", cut::panels);
+    step_draft s("move tokens", cut::panels);
     s.tiles = int(to->panels());
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
     const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));

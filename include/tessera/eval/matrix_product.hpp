@@ -116,7 +116,7 @@ TESSERA_COLD void lower(
     throw shape_error(message("[c = a * b] ", lost_blocks(a.pattern(), b.pattern(), to.pattern()),
                               " blocks of the product are not stored by c and would be lost: give c "
                               "product_pattern(a, b), or write c = sampled(a * b)"));
-  step_in_the_making made("matrix product", cut::lines);
+  step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
       .to = made.writes(all_of(to)),

@@ -22,14 +22,14 @@ inline constexpr std::int64_t values_a_tile = 1024;
 /// A tensor that each tile may read or write everywhere.
 template <class Tensor> operand all_of(Tensor const& tensor) {
   return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          reach::everything};
+          footprint::everything};
 }
 /// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
 template <class Tensor> operand by_panel(Tensor const& tensor) {
   using E = typename Tensor::value_type;
   operand o = all_of(tensor);
   if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
-    o.touches = reach::same_tile;
+    o.touches = footprint::own_range;
     if constexpr (Tensor::laid_over == domain::panels)
       o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
     else
@@ -40,7 +40,7 @@ template <class Tensor> operand by_panel(Tensor const& tensor) {
 /// A tensor of which a tile touches its own range of stored values.
 template <class Tensor> operand by_values(Tensor const& tensor) {
   operand o = all_of(tensor);
-  o.touches = reach::same_tile;
+  o.touches = footprint::own_range;
   o.stride = values_a_tile * sizeof(typename Tensor::value_type);
   return o;
 }

@@ -30,7 +30,7 @@ class plan {
   plan& operator=(plan const&) = delete;
 
   /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
-  template <class Body> void add(step_in_the_making const& made, Body const& body) {
+  template <class Body> void add(step_draft const& made, Body const& body) {
     static_assert(sizeof(Body) <= step::body_bytes,
                   "this statement has too many operands: split it, or name a part of it with local(…)");
     static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
@@ -45,13 +45,13 @@ class plan {
 
   /// Memory of one worker for the length of one task.
   operand worker_memory(std::size_t bytes) {
-    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, reach::same_tile};
+    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
   /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
   /// its own `stride` bytes.
   operand run_memory(std::size_t bytes, std::size_t stride = 0) {
     return {take(run_bytes_, bytes), stride, bytes, memory::run,
-            stride > 0 ? reach::same_tile : reach::everything};
+            stride > 0 ? footprint::own_range : footprint::everything};
   }
   /// The address of run_memory after the run, valid until the context is used again.
   template <class T> T const* result(operand const& of) const {
@@ -173,7 +173,7 @@ class plan {
     }
   }
 
-  step& append(step_in_the_making const& made) {
+  step& append(step_draft const& made) {
     if (steps_ == most_steps)
       throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
     if (accesses_ + made.accesses > most_accesses)
@@ -270,7 +270,7 @@ class plan {
     for (access const& x : accesses_of(a))
       for (access const& y : accesses_of(b)) {
         if ((!x.writes && !y.writes) || !overlap(x, y)) continue;
-        const bool same = x.touches == reach::same_tile && y.touches == reach::same_tile;
+        const bool same = x.touches == footprint::own_range && y.touches == footprint::own_range;
         all = std::max(all, same ? relation::same_tile : relation::anywhere);
       }
     return all;

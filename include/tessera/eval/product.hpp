@@ -94,7 +94,7 @@ template <class Types, class Tree> struct product_operands {
   std::int64_t features, tokens;
   std::int64_t inner;  // features of x
   operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
-  int lines_together = 1;
+  int group_lines = 1;
   bool shares_fetching = false;  // parts of a panel fetch the next one together
   Tree tree;
 
@@ -104,7 +104,7 @@ template <class Types, class Tree> struct product_operands {
     using X = typename Types::activation;
     using Y = typename Types::result;
     const auto on_panel = on(tree, t);
-    const range lines = index.lines_of_part(t.part, t.parts, lines_together);
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
         {.weights = nullptr,
          .index = index,
@@ -134,7 +134,7 @@ template <class Types, class Tree> struct product_operands {
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
     constexpr std::int64_t weight_bytes = sizeof(W);
-    const range lines = index.lines_of_part(t.part, t.parts, lines_together);
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const std::int64_t first = std::min<std::int64_t>(features, std::int64_t(lines.first) * Block::rows),
                        last = std::min<std::int64_t>(features, std::int64_t(lines.last) * Block::rows);
     const std::int64_t stored = index.blocks(lines.first, lines.last) * Block::elements;
@@ -150,7 +150,7 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  using kernel = kernels::product_panel<simd::native, Types, Block, on_tile<Tree>>;
+  using kernel = kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
 
@@ -197,7 +197,7 @@ inline constexpr int fewest_panels_ordered = 4;
 /// Returns the copy.
 template <class W, class Block>
 operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
-  step_in_the_making order("order", cut::lines);
+  step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
   const operand to = order.writes(p.run_memory(weights.bytes));
@@ -211,7 +211,7 @@ template <class T, class W>
 operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
                         std::int64_t depth) {
   using nonzeros = kernels::nonzeros<T>;
-  step_in_the_making order("order", cut::lines);
+  step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = ceil_div(index.lines(), nonzeros::group);
   nonzeros_body<T, W> body{{}, weights, index, depth};
@@ -223,7 +223,7 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
 
 /// Adds the step of a product with W, and chooses the order of the weights.
 template <class Types, class Block, bool Transposed, class Tree>
-TESSERA_COLD void add_product(plan& p, step_in_the_making& s, operand const& weights,
+TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                               product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
@@ -234,12 +234,12 @@ TESSERA_COLD void add_product(plan& p, step_in_the_making& s, operand const& wei
       using body = ordered_product_body<Types, Tree>;
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
-      of.lines_together = kernels::nonzeros<T>::group;
+      of.group_lines = kernels::nonzeros<T>::group;
       body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
       const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                                   std::is_same_v<typename Types::result, T> && !reads_result;
       made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
-      s.most_parts = ceil_div(of.index.lines(), of.lines_together);
+      s.most_parts = ceil_div(of.index.lines(), of.group_lines);
       return p.add(s, made);
     }
 
@@ -271,7 +271,7 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
       "the operands and the destination of a statement have different element types: bring them to one");
   using bind = binder<T, over::panels>;
   using x_element = typename bind::template element_of<X>;
-  step_in_the_making s("product", cut::panels);
+  step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
   operand x;

@@ -28,7 +28,7 @@ namespace eval {
 // ---- one pass over a panel ----
 
 /// A reduction of a tree over the features of each token, into an operand of elements E.
-template <class E, class Op, class Tree> struct fold_of {
+template <class E, class Op, class Tree> struct fold_body {
   static constexpr bool over_features = true;
   operand to;
   Tree tree;
@@ -41,7 +41,7 @@ template <class E, class Op, class Tree> struct fold_of {
   }
 };
 /// A sum over the tokens of a panel, in the accumulator: a row for each panel.
-template <class T, class Tree> struct row_of {
+template <class T, class Tree> struct token_sum_body {
   static constexpr bool over_features = false;
   operand to;
   Tree tree;
@@ -130,11 +130,11 @@ template <class E> struct row_sum_body {
 template <class E>
 void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t features, int count,
                  bool accumulates) {
-  step_in_the_making s("sum of rows", cut::lines);
+  step_draft s("sum of rows", cut::lines);
   s.when = timing::late;
   s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
   s.writes(sum);
-  rows.touches = reach::everything;
+  rows.touches = footprint::everything;
   s.reads(rows);
   p.add(s, row_sum_body<E>{sum, rows, features, count, accumulates});
 }
@@ -143,17 +143,17 @@ void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t feature
 
 /// The sources of one reduction of a pass: its argument, the place of its result, and the steps that follow
 /// the pass.
-template <class E, class Op, class Argument> struct fold_to {
+template <class E, class Op, class Argument> struct fold_source {
   using accumulator = accumulator_t<E>;
   static constexpr bool over_features = true;
   Argument const& argument;
   operand to;
 
   operand const& written() const { return to; }
-  template <class Tree> auto of(Tree const& tree) const { return fold_of<E, Op, Tree>{to, tree}; }
+  template <class Tree> auto of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
   void follow(plan&) const {}
 };
-template <class E, class Argument> struct token_sum_to {
+template <class E, class Argument> struct token_sum_source {
   using accumulator = accumulator_t<E>;
   static constexpr bool over_features = false;
   Argument const& argument;
@@ -163,15 +163,17 @@ template <class E, class Argument> struct token_sum_to {
   bool accumulates;
 
   operand const& written() const { return rows; }
-  template <class Tree> auto of(Tree const& tree) const { return row_of<accumulator, Tree>{rows, tree}; }
+  template <class Tree> auto of(Tree const& tree) const {
+    return token_sum_body<accumulator, Tree>{rows, tree};
+  }
   void follow(plan& p) const {
     add_row_sum<E>(p, sum, rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)), accumulates);
   }
 };
 
 template <class E, class Argument>
-token_sum_to<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Argument const& argument,
-                                         bool accumulates) {
+token_sum_source<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Argument const& argument,
+                                             bool accumulates) {
   const std::size_t row =
       std::size_t(round_up<std::int64_t>(to.features(), granule)) * sizeof(accumulator_t<E>);
   const std::int64_t tokens = expr::extent_of(argument).tokens;
@@ -186,7 +188,7 @@ auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
   return prepend(head, bind_reductions(bind, rest...));
 }
 template <class T, class... Each>
-void add_reductions(plan& p, step_in_the_making const& s, std::int64_t features, std::int64_t tokens,
+void add_reductions(plan& p, step_draft const& s, std::int64_t features, std::int64_t tokens,
                     tree::operands<Each...> const& all) {
   p.add(s, reductions_body<T, Each...>{features, tokens, all});
 }
@@ -198,7 +200,7 @@ TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& fi
   static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
                 "[in_one_pass] the reductions have different element types: bring them to one");
   const expr::extent size = expr::extent_of(first.argument);
-  step_in_the_making s("reduction", cut::panels);
+  step_draft s("reduction", cut::panels);
   s.writes(first.written());
   (s.writes(rest.written()), ...);
   if (((expr::extent_of(rest.argument).features != size.features ||
@@ -221,7 +223,7 @@ TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& fi
 
 template <class E, class Op, class Argument>
 void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argument> const& node) {
-  lower_reductions(p, to.tokens, fold_to<E, Op, Argument>{node.argument, to.at});
+  lower_reductions(p, to.tokens, fold_source<E, Op, Argument>{node.argument, to.at});
 }
 
 /// A reduction among those of one pass: a sum over tokens, …
@@ -234,7 +236,7 @@ auto reduction_of(plan& p,
 template <class E, class Op, class Argument>
 auto reduction_of(plan&,
                   expr::statement<token_vector<E>, expr::feature_reduction<Op, Argument>, false> const& s) {
-  return fold_to<E, Op, Argument>{s.value.argument, by_panel(s.destination())};
+  return fold_source<E, Op, Argument>{s.value.argument, by_panel(s.destination())};
 }
 /// … or a local reduction over features.
 template <class Op, class Argument>
@@ -242,7 +244,7 @@ auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argumen
   using T = accumulator_t<typename Argument::value_type>;
   const operand to = p.worker_memory(panel_tokens * sizeof(T));
   p.add_local(&local, to);
-  return fold_to<T, Op, Argument>{local.argument.argument, to};
+  return fold_source<T, Op, Argument>{local.argument.argument, to};
 }
 
 template <class T, class Argument, bool Accumulates>

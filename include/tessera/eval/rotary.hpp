@@ -146,7 +146,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
   void lower(plan& p) const {
     check();
-    step_in_the_making s("rotary", cut::panels);
+    step_draft s("rotary", cut::panels);
     s.tiles = int(qkv->panels());
     s.most_parts = heads.queries + heads.keys;
     const operand to = s.writes(by_panel(*qkv));

@@ -45,7 +45,7 @@ template <class Types, class Block> struct sampled_body {
   std::int64_t a_stride, b_stride;  // elements from panel to panel
   std::int64_t tokens;
   operand scratch;
-  int line_ranges, column_ranges, columns_together;
+  int line_ranges, column_ranges, group_columns;
   bool accumulates, transposes;  // whether to += …; whether to is cᵀ
 
   range lines(tile const& t) const {
@@ -53,10 +53,8 @@ template <class Types, class Block> struct sampled_body {
   }
   range columns(tile const& t) const {
     const int width = result.index.width();
-    const range groups =
-        part_of(ceil_div(width, columns_together), int(t.index) % column_ranges, column_ranges);
-    return {std::min(width, groups.first * columns_together),
-            std::min(width, groups.last * columns_together)};
+    const range groups = part_of(ceil_div(width, group_columns), int(t.index) % column_ranges, column_ranges);
+    return {std::min(width, groups.first * group_columns), std::min(width, groups.last * group_columns)};
   }
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
 
@@ -130,7 +128,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
   using body = sampled_body<Types, Block>;
   using kernel = typename body::kernel;
   if (to.size() == 0) return;
-  step_in_the_making s("sampled product", cut::lines);
+  step_draft s("sampled product", cut::lines);
   body of{
       .to = s.writes(all_of(to)),
       .a = s.reads(all_of(a)),
@@ -143,7 +141,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
       .scratch = {},
       .line_ranges = 1,
       .column_ranges = 1,
-      .columns_together = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+      .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
       .accumulates = accumulates,
       .transposes = transposes};
   kernels::block_index const& index = of.result.index;
@@ -152,7 +150,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
   // A tile for each worker. Ranges of lines each regroup all of b; columns are cut too where ranges of lines
   // would become short.
   const std::int64_t rows = a.padded_features(), cols = b.padded_features();
-  const int column_groups = ceil_div(index.width(), of.columns_together);
+  const int column_groups = ceil_div(index.width(), of.group_columns);
   const int most = std::min(kernel::most_column_ranges(cols), column_groups);
   const int few_rows = most > 1 ? 256 : 1;
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
@@ -160,7 +158,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
   s.tiles = of.line_ranges * of.column_ranges;
   const std::int64_t widest =
-      std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.columns_together * Block::cols;
+      std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
   of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
   p.add(s, of);
 }

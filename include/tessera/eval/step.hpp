@@ -26,7 +26,7 @@ enum class cut : std::uint8_t {
 };
 
 /// The part of an operand that a tile may touch.
-enum class reach : std::uint8_t { same_tile, everything };
+enum class footprint : std::uint8_t { own_range, everything };
 
 /// Memory that a step reads or writes.
 struct operand {
@@ -35,7 +35,7 @@ struct operand {
       stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
   std::size_t bytes;  // of the whole operand
   memory owner;
-  reach touches;
+  footprint touches;
 
   friend bool operator==(operand const&, operand const&) = default;
 };
@@ -113,12 +113,12 @@ struct access_list {
 };
 
 /// A step under construction.
-struct step_in_the_making : step_form {
+struct step_draft : step_form {
   static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
   int accesses = 0;
   access accessed[most_accesses];
 
-  step_in_the_making(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
 
   operand const& reads(operand const& o) { return add(o, false); }
   operand const& writes(operand const& o) { return add(o, true); }

@@ -106,11 +106,14 @@ template <class Op, expr::operand... Operands> auto apply(Operands&&... operands
   }
 }
 
-/// The stored values of a matrix as an expression: ops need not keep zeros.
-template <tensor Matrix>
-  requires(std::remove_cvref_t<Matrix>::laid_over == domain::blocks)
-auto stored_values(Matrix&& matrix) {
-  return expr::values_of<expr::held<Matrix>>{expr::hold(std::forward<Matrix>(matrix))};
+/// The stored values of a matrix or vector as an expression: ops need not keep zeros.
+template <tensor Tensor>
+  requires(std::remove_cvref_t<Tensor>::laid_over != domain::panels)
+auto stored_values(Tensor&& of) {
+  if constexpr (std::remove_cvref_t<Tensor>::laid_over == domain::blocks)
+    return expr::values_of<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(of))};
+  else
+    return expr::hold(std::forward<Tensor>(of));
 }
 
 /// A tensor as an expression: `y = converted(x)` brings its values to the element type of y.

@@ -66,7 +66,7 @@ struct rows_ahead {
 };
 
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
-template <class Arch, class E, rows_are Left, columns Right> struct panel_product {
+template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
   using T = accumulator_t<E>;
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
@@ -235,8 +235,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
-  using values_product = panel_product<Arch, P, rows_are::features, columns::panel>;
+  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
+  using values_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E, Score> const& a) noexcept {
     T* const scores = a.scratch;
@@ -258,9 +258,9 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
                           keys.last - keys.first, a.head_size, onto::nothing, soon,
                           keys.diagonal(keys.first));
       if (keys.masked)
-        soften<true>(a, keys, now);
+        online_softmax<true>(a, keys, now);
       else
-        soften<false>(a, keys, now);
+        online_softmax<false>(a, keys, now);
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
       const auto values =
           keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
@@ -289,8 +289,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
   /// Replaces scores by e^(scale (score - maximum so far)), computed as powers of two with scale · log2 e. A
   /// functor changes the scores first.
   template <bool Masked>
-  [[gnu::noinline]] static void soften(attention_arguments<E, Score> const& a, key_block const& keys,
-                                       state& now) {
+  [[gnu::noinline]] static void online_softmax(attention_arguments<E, Score> const& a, key_block const& keys,
+                                               state& now) {
     [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
     [[maybe_unused]] score_terms<Arch, T, Score> terms;
     a.compute_terms(terms, keys.panel);

@@ -49,9 +49,9 @@ struct attention_backward_panel {
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_product<Arch, P, rows_are::tokens, columns::panel>;
-  using query_product = panel_product<Arch, P, rows_are::features, columns::panel>;
-  using key_product = panel_product<Arch, P, rows_are::features, columns::regrouped>;
+  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
+  using query_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
+  using key_product = panel_times_panel<Arch, P, rows_are::features, columns::regrouped>;
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {

@@ -12,7 +12,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The diagonal of panel_product::run for a block that is computed completely.
+/// The diagonal of panel_times_panel::run for a block that is computed completely.
 inline constexpr int whole_block = -1;
 
 /// The visited keys of one panel: rows first … last - 1 of a block of scores.

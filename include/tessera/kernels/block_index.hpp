@@ -67,11 +67,11 @@ class block_index {
         high = middle;
     return low;
   }
-  /// The lines of a part: whole groups of `together` lines. All parts have about equal work, where a line
+  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
   /// counts as one block more than it stores.
-  range lines_of_part(int part, int parts, int together = 1) const {
-    const int groups = ceil_div(lines_, together);
-    const auto line_of_group = [&](int group) { return std::min(lines_, group * together); };
+  range lines_of_part(int part, int parts, int group_lines = 1) const {
+    const int groups = ceil_div(lines_, group_lines);
+    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
     const auto first_of = [&](int p) {
       const auto work_before = [&](int line) { return blocks_before(line) + line; };
       const std::int64_t wanted = work_before(lines_) * p / parts;

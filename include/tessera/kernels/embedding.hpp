@@ -82,7 +82,7 @@ template <class Arch, class T, class Block> struct embedding {
 
  private:
   using batch = simd::batch<sum, Arch>;
-  static constexpr int lanes = simd::lanes<sum, Arch>, share = element_traits<T>::features_a_lane;
+  static constexpr int lanes = simd::lanes<sum, Arch>, features_a_lane = element_traits<T>::features_a_lane;
   static constexpr bool in_tiles = Block::cols % lanes == 0;
 
   /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
@@ -93,8 +93,9 @@ template <class Arch, class T, class Block> struct embedding {
   /// Loads the square at (feature, token) of a panel.
   TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
     tile all;
-    unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
-      simd::load_features<sum, Arch>(y + (feature + share * i) * panel_tokens, token, all.r + share * i);
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      simd::load_features<sum, Arch>(y + (feature + features_a_lane * i) * panel_tokens, token,
+                                     all.r + features_a_lane * i);
     });
     return all;
   }
@@ -112,10 +113,12 @@ template <class Arch, class T, class Block> struct embedding {
       unroll<lanes>([&](auto i)
                         TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
     }
-    unroll<lanes / share>([&](auto i) TESSERA_INLINE_LAMBDA {
-      batch together[share];
-      unroll<share>([&](auto j) TESSERA_INLINE_LAMBDA { together[j] = batch(all.r[share * i + j]); });
-      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + share * i, token), together);
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      batch features[features_a_lane];
+      unroll<features_a_lane>(
+          [&](auto j) TESSERA_INLINE_LAMBDA { features[j] = batch(all.r[features_a_lane * i + j]); });
+      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + features_a_lane * i, token),
+                                            features);
     });
   }
 
@@ -124,11 +127,11 @@ template <class Arch, class T, class Block> struct embedding {
   template <class Value, class Visit>
   TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
                                               Visit&& visit) {
-    constexpr int group = element_traits<T>::features_a_lane;
     int f = 0;
-    if constexpr (Block::cols % group == 0)
-      for (Value* const first = y + place_in_panel<T>(feature, t); f + group <= height; f += group)
-        for (int i = 0; i < group; ++i) visit(f + i, first[f * panel_tokens + i]);
+    if constexpr (Block::cols % features_a_lane == 0)
+      for (Value* const first = y + place_in_panel<T>(feature, t); f + features_a_lane <= height;
+           f += features_a_lane)
+        for (int i = 0; i < features_a_lane; ++i) visit(f + i, first[f * panel_tokens + i]);
     for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
   }
 };

@@ -84,11 +84,11 @@ template <class Arch, element E, class Tree> struct map {
   /// Computes features that share a lane side by side; feature `first` begins a lane.
   TESSERA_INLINE static void run_features(Tree const& tree, E* y, std::int64_t first, std::int64_t last,
                                           auto tokens, std::int64_t first_token) {
-    constexpr int share = element_traits<E>::features_a_lane;
-    for (std::int64_t feature = first; feature < last; feature += share)
+    constexpr int features_a_lane = element_traits<E>::features_a_lane;
+    for (std::int64_t feature = first; feature < last; feature += features_a_lane)
       for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-        batch values[share];
-        unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+        batch values[features_a_lane];
+        unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
           values[i] = value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
         });
         store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature,

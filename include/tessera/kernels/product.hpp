@@ -66,9 +66,9 @@ TESSERA_INLINE Batch result_of(product_arguments<Types, Tree> const& a, Batch su
 template <bool Partial, class Types, class Tree, class Batch>
 TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
                                  std::int64_t feature, int token, typename Types::result* to, bool alone) {
-  constexpr int share = element_traits<typename Types::result>::features_a_lane;
-  Batch values[share];
-  unroll<share>([&](auto i) TESSERA_INLINE_LAMBDA {
+  constexpr int features_a_lane = element_traits<typename Types::result>::features_a_lane;
+  Batch values[features_a_lane];
+  unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
     values[i] = i == 0 || !alone ? result_of<Partial>(a, sums[i], feature + i, token) : Batch(0);
   });
   store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
@@ -85,7 +85,7 @@ TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
 /// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
 /// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
-template <class Arch, class Types, class Shape, class Tree> struct product_panel {
+template <class Arch, class Types, class Shape, class Tree> struct sparse_product {
   using W = typename Types::weight;
   using X = typename Types::activation;
   using Y = typename Types::result;
@@ -108,13 +108,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x in one lane of the engine.
-  static constexpr int together = element_traits<factor>::features_a_lane;
+  static constexpr int factors_a_lane = element_traits<factor>::features_a_lane;
   /// Features of y in one lane.
-  static constexpr int stored_together = element_traits<Y>::features_a_lane;
+  static constexpr int results_a_lane = element_traits<Y>::features_a_lane;
   /// Whether several lines share a lane of y: one thread stores them, after the last of their sums.
-  static constexpr bool shares_lanes = line_rows % stored_together != 0;
-  static constexpr bool sums_in_memory = Tree::costly || rows % stored_together != 0;
-  static constexpr int stored_at_once = sums_in_memory ? 1 : stored_together;
+  static constexpr bool shares_lanes = line_rows % results_a_lane != 0;
+  static constexpr bool sums_in_memory = Tree::costly || rows % results_a_lane != 0;
+  static constexpr int results_at_once = sums_in_memory ? 1 : results_a_lane;
 
   /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
   /// the widened chunk of x, if x must be widened.
@@ -136,7 +136,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
       const std::int64_t used = index.blocks() / index.lines() * block_depth;
       if (line_rows > rows)
         kept = used * feature_bytes;
-      else if (used * sizes::line_bytes >= fewest_steps * together * panel)
+      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
         kept = panel;
     }
     return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
@@ -151,12 +151,12 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
-    ahead next = fetch_plan(a, count);
+    prefetcher next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
       chunk now{.column = nullptr,
                 .end = nullptr,
                 .weights = nullptr,
-                .ahead = 0,
+                .prefetch_distance = 0,
                 .limit = std::int32_t((c + 1) * blocks / count),
                 .begins = c == 0,
                 .ends = c + 1 == count,
@@ -177,9 +177,9 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
         now.end = blocks_of_line.columns + blocks_of_line.count;
         if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
         if (now.fetches && line + 1 < a.last_line)
-          now.ahead = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
+          now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
         else
-          now.ahead = 0;
+          now.prefetch_distance = 0;
         std::int32_t const* last = now.column;
         for (int token = 0; token < a.tokens;)
           if (token + registers * lanes <= a.tokens) {
@@ -203,7 +203,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   struct chunk {
     std::int32_t const *column, *end;  // block columns of the line from this chunk on
     W const* weights;                  // of the block at `column`
-    std::int64_t ahead;                // distance to the prefetched weights, in blocks
+    std::int64_t prefetch_distance;    // distance to the prefetched weights, in blocks
     std::int32_t limit;                // block column of the line where the chunk ends
     bool begins, ends;                 // whether it is the first, the last chunk
     bool fetches;                      // whether weights of the next line are prefetched
@@ -233,7 +233,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   /// Prefetches the next panel in equal shares, one for each register block and block of W, and no cache line
   /// twice. If the panel is one chunk, only the second half of the work prefetches: this panel still needs
   /// the caches in the first.
-  struct ahead {
+  struct prefetcher {
     static constexpr int fraction = 20;
     std::byte const* next;
     std::int64_t due, step;  // in 2^-fraction cache lines; none is prefetched until due > 0
@@ -252,28 +252,29 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
   /// Spreads the prefetches evenly over the register blocks, but prefetches no more bytes than these read of
   /// x.
-  static ahead fetch_plan(arguments const& a, int count) {
+  static prefetcher fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
     const std::int64_t tiles = a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
     if (!a.next || tiles == 0) return {nullptr, 0, 0};
     constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
     const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
-    const std::int64_t all = bytes / 64 << ahead::fraction, before = count == 1 ? all : 0;
+    const std::int64_t all = bytes / 64 << prefetcher::fraction, before = count == 1 ? all : 0;
     return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
   }
 
   /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
   /// other tokens.
   [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
-                                                                   chunk const& now, T* sums, ahead& next) {
+                                                                   chunk const& now, T* sums,
+                                                                   prefetcher& next) {
     return compute_line<1>(a, line, token, now, sums, next);
   }
 
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
-                                                         chunk const& now, T* sums, ahead& next) {
+                                                         chunk const& now, T* sums, prefetcher& next) {
     std::int32_t const* last = now.column;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
@@ -293,7 +294,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
 
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
-                                                         chunk const& now, T* sums, ahead& next) {
+                                                         chunk const& now, T* sums, prefetcher& next) {
     reg acc[rows][C];  // (rows of W, registers of tokens)
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
@@ -302,13 +303,13 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
                               ? simd::zero<Arch, T>()
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
-    ahead fetching = next;  // in registers
+    prefetcher fetching = next;  // in registers
     std::int32_t const* column = now.column;
     W const* w = nullptr;  // a matrix without blocks has no weights
     if (column < now.end) w = now.weights + row * Shape::cols;
     for (; column < now.end && *column < now.limit; ++column, w += Shape::elements) {
       fetching.fetch();
-      if (now.fetches) fetch_rows(w + now.ahead * Shape::elements);
+      if (now.fetches) fetch_rows(w + now.prefetch_distance * Shape::elements);
       const std::int64_t feature = std::int64_t(*column) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
@@ -327,11 +328,11 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
     } else {
       const std::int64_t feature = std::int64_t(line) * line_rows + row;
       Y* const to = a.y + place_in_panel<Y>(feature, token);
-      unroll<rows / stored_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        constexpr int r = i / C * stored_at_once, c = i % C;
-        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + stored_at_once - 1][c])};
+      unroll<rows / results_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        constexpr int r = i / C * results_at_once, c = i % C;
+        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + results_at_once - 1][c])};
         store_result<C == 1>(a, sum, feature + r, token + c * lanes,
-                             to + r * panel_tokens + c * lanes * stored_at_once, false);
+                             to + r * panel_tokens + c * lanes * results_at_once, false);
       });
     }
     return column;
@@ -348,10 +349,11 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, factor const* x, int depth) {
     using lane = simd::stored_lane<factor>;
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
-    for (int k = 0; k < depth; k += together, w += together, x += together * panel_tokens) {
+    for (int k = 0; k < depth; k += factors_a_lane, w += factors_a_lane, x += factors_a_lane * panel_tokens) {
       multiply_registers<lane, Arch>(
           acc, [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
-          [&](auto c) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * together); });
+          [&](auto c)
+              TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * factors_a_lane); });
     }
   }
 
@@ -368,7 +370,7 @@ template <class Arch, class Types, class Shape, class Tree> struct product_panel
   template <int C>
   [[gnu::noinline]] static void store_rows(arguments const& a, T const* sums, std::int64_t first, int count,
                                            int token) {
-    for (int row = 0; row < count && first + row < a.rows; row += stored_together)
+    for (int row = 0; row < count && first + row < a.rows; row += results_a_lane)
       for (int c = 0; c < C; ++c) {
         T const* from = sums + row * panel_tokens + token + c * lanes;
         const batch sum[2] = {batch::load_unaligned(from),

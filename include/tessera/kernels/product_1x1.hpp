@@ -183,7 +183,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int registers = 4;
-  static constexpr int share = element_traits<X>::features_a_lane;
+  static constexpr int features_a_lane = element_traits<X>::features_a_lane;
 
   /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
   /// each.
@@ -198,8 +198,9 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
       x = widened(a, w, first, token);
     const std::size_t chunk_bytes = std::size_t(w.chunk) * panel_tokens * sizeof(X);
     const bool more = c + 1 < w.chunks;
-    ahead next{more ? reinterpret_cast<std::byte const*>(a.x + first * panel_tokens) + chunk_bytes : a.next,
-               nullptr};
+    prefetcher next{
+        more ? reinterpret_cast<std::byte const*>(a.x + first * panel_tokens) + chunk_bytes : a.next,
+        nullptr};
     next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
     for (int line = a.first_line; line < a.last_line; line += w.group)
       walk_window(w.at(line, c), c == 0, x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
@@ -214,11 +215,11 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   /// Elements of product_arguments::sums behind the sums of the lines: the widened chunk of x, if x is
   /// narrow.
   static std::int64_t room(nonzeros<T> const& w) {
-    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk + 2 * (share - 1)) * panel_tokens;
+    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk + 2 * (features_a_lane - 1)) * panel_tokens;
   }
 
  private:
-  struct ahead {
+  struct prefetcher {
     std::byte const *at, *end;
   };
 
@@ -226,14 +227,15 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   [[gnu::noinline]] static T const* widened(operands const& a, nonzeros<T> const& w, std::int64_t first,
                                             int token) {
     T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
-    const std::int64_t begin = first / share * share, end = std::min(a.depth, first + w.chunk);
+    const std::int64_t begin = first / features_a_lane * features_a_lane,
+                       end = std::min(a.depth, first + w.chunk);
     simd::widen_features<Arch>(a.x, begin, end, token, token + registers * lanes, room);
     return room + (first - begin) * panel_tokens + token;
   }
 
   template <class Store>
   TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, bool begins, T const* x,
-                                         T* sums, int first_line, ahead& next, Store const& store_sums) {
+                                         T* sums, int first_line, prefetcher& next, Store const& store_sums) {
     std::size_t n = 0;
     for (int i = 0; i < w.lines; ++i) {
       const auto piece = w.pieces[i];
@@ -289,7 +291,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
 
-  static constexpr int stored_together = element_traits<typename Types::result>::features_a_lane;
+  static constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
 
   /// Bytes of product_arguments::sums.
   static std::size_t sums_bytes(nonzeros<T> const& w) {
@@ -302,7 +304,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
     for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
       for (int c = 0; c + 1 < w.chunks; ++c) chunk::store(a, w, c, token);
       const auto store_sums = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
-        if constexpr (stored_together > 1) {
+        if constexpr (results_a_lane > 1) {
           total.store_unaligned(sum);
         } else if constexpr (Tree::costly) {
           total.store_unaligned(sum);
@@ -312,9 +314,8 @@ template <class Arch, class Types, class Tree> struct ordered_product {
         }
       };
       chunk::walk(a, w, w.chunks - 1, token, store_sums);
-      if constexpr (stored_together > 1)
-        for (int line = a.first_line; line < a.last_line; line += stored_together)
-          store_lines(a, line, token);
+      if constexpr (results_a_lane > 1)
+        for (int line = a.first_line; line < a.last_line; line += results_a_lane) store_lines(a, line, token);
     }
   }
 
@@ -327,11 +328,11 @@ template <class Arch, class Types, class Tree> struct ordered_product {
     }
   }
 
-  /// Stores line … line + stored_together - 1, which share lanes of y.
+  /// Stores line … line + results_a_lane - 1, which share lanes of y.
   [[gnu::noinline]] static void store_lines(product_arguments<Types, Tree> const& a, int line, int token) {
     for (int r = 0; r < chunk::registers; ++r) {
-      batch sums[stored_together];
-      for (int i = 0; i < stored_together; ++i)
+      batch sums[results_a_lane];
+      for (int i = 0; i < results_a_lane; ++i)
         sums[i] =
             line + i < a.last_line
                 ? batch::load_unaligned(a.sums + std::int64_t(line + i) * panel_tokens + token + r * lanes)

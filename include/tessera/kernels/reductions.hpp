@@ -52,13 +52,14 @@ template <class Arch, class T, class... Reduction> struct reductions {
                   std::int64_t first_token) noexcept {
     constexpr std::integral_constant<int, lanes> all_live;
     int token = 0;
-    if constexpr (together * lanes == panel_tokens) {
+    if constexpr (registers_at_once * lanes == panel_tokens) {
       // A constant token makes addresses cheaper, and more loads are under way at a time.
       if (tokens == panel_tokens)
-        return reduce<together>(of, first, last, std::integral_constant<int, 0>(), all_live, first_token);
+        return reduce<registers_at_once>(of, first, last, std::integral_constant<int, 0>(), all_live,
+                                         first_token);
     } else {
-      for (; token + together * lanes <= tokens; token += together * lanes)
-        reduce<together>(of, first, last, token, all_live, first_token);
+      for (; token + registers_at_once * lanes <= tokens; token += registers_at_once * lanes)
+        reduce<registers_at_once>(of, first, last, token, all_live, first_token);
     }
     for (; token < tokens; token += lanes)
       reduce<1>(of, first, last, token, std::min(lanes, tokens - token), first_token);
@@ -67,7 +68,7 @@ template <class Arch, class T, class... Reduction> struct reductions {
  private:
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>, count = sizeof...(Reduction);
-  static constexpr int together = 4;  // registers of tokens: one alone would wait for its own sums
+  static constexpr int registers_at_once = 4;  // registers of tokens: one alone would wait for its own sums
 
   template <class Visit>
   TESSERA_INLINE static void for_each_reduction(all_reductions const& of, Visit&& visit) {

@@ -58,12 +58,12 @@ template <int Columns, class Arch, class X, class Lane>
 void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
   // Prefetched in software: rows are loaded side by side, so the hardware does not see that memory is read in
   // order.
-  constexpr int step = 64 / sizeof(X), ahead = 8192 / sizeof(X);
+  constexpr int step = 64 / sizeof(X), distance = 8192 / sizeof(X);
   constexpr int at_once = std::max(Columns, element_traits<X>::features_a_lane) * panel_tokens;
   const std::int64_t end = features * panel_tokens;
   for (std::int64_t at = 0; at < end; at += at_once) {
-    if (at + ahead < end)
-      for (int i = 0; i < at_once; i += step) simd::prefetch<1>(panel + at + ahead + i);
+    if (at + distance < end)
+      for (int i = 0; i < at_once; i += step) simd::prefetch<1>(panel + at + distance + i);
     simd::regroup<Columns, Arch>(panel + at, grouped + at / simd::elements_a_lane<Lane>);
   }
 }
@@ -72,16 +72,16 @@ void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
 template <class Arch, class Types> struct left_rows {
   using lanes = sampled_lanes<Arch, Types>;
   using lane = typename lanes::lane;
-  static constexpr int together = element_traits<typename Types::left>::features_a_lane;
+  static constexpr int features_a_lane = element_traits<typename Types::left>::features_a_lane;
 
   lane const* first;
   std::int64_t stride;  // from panel to panel
 
   /// Bytes of scratch for `rows` rows of `panels` panels.
   static constexpr std::size_t bytes(std::int64_t rows, int panels) {
-    return lanes::packs_a
-               ? std::size_t(rows + 2 * (together - 1)) * std::size_t(panels) * lanes::row * sizeof(lane)
-               : 0;
+    return lanes::packs_a ? std::size_t(rows + 2 * (features_a_lane - 1)) * std::size_t(panels) * lanes::row *
+                                sizeof(lane)
+                          : 0;
   }
 
   /// Rows [from, to) of `panels` panels from number `panel` on; packed rows stand at the beginning of the
@@ -93,8 +93,8 @@ template <class Arch, class Types> struct left_rows {
       return {left + from * panel_tokens, a.a_stride};
     } else {
       auto* const packed = reinterpret_cast<lane*>(a.scratch);
-      const std::int64_t begin = from / together * together;
-      const std::int64_t rows = std::min(a.rows, round_up<std::int64_t>(to, together)) - begin;
+      const std::int64_t begin = from / features_a_lane * features_a_lane;
+      const std::int64_t rows = std::min(a.rows, round_up<std::int64_t>(to, features_a_lane)) - begin;
       for (int p = 0; p < panels; ++p)
         regroup<1, Arch>(left + p * a.a_stride + begin * panel_tokens, packed + p * rows * lanes::row, rows);
       return {packed + (from - begin) * lanes::row, rows * lanes::row};

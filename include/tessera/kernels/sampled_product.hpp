@@ -106,7 +106,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       const std::int64_t count = r->last - r->first;
       if (count == 0) continue;
       T* const values = values_at(a, line, r->first);
-      ahead next(now, line, count, panels_after);
+      prefetcher next(now, line, count, panels_after);
       if (far) next.values = line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values;
       const operands from{now,
                           left::of(now, std::int64_t(line) * Shape::rows,
@@ -164,13 +164,13 @@ template <class Arch, class Types, class Shape> struct sampled_product {
 
   /// Prefetches rows of a for the next line (into the L1) and for a later line (into the L2), and values of
   /// the next line. Each register block prefetches an equal share: a burst would fill the queue of L1 misses.
-  struct ahead {
+  struct prefetcher {
     static constexpr int step = 64 / sizeof(typename Types::left);
     typename Types::left const *next_rows, *rows;
     int at = 0, share = 0, count = 0;  // cache lines of each panel: done, a share, all
     T* values = nullptr;               // null if all values stay in the L2
 
-    ahead(arguments const& a, int line, std::int64_t blocks, int panels_after)
+    prefetcher(arguments const& a, int line, std::int64_t blocks, int panels_after)
         : next_rows(a.a + std::min(line + 1, a.last_line - 1) * (std::int64_t(Shape::rows) * panel_tokens)),
           rows(a.a) {
       constexpr int lines_ahead = std::max(1, 2 * granule / Shape::rows);
@@ -199,7 +199,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
 
   template <int Blocks>
   static void run_blocks(operands const& from, std::int32_t const* cols, T* values, std::int64_t& b,
-                         std::int64_t count, ahead& next) {
+                         std::int64_t count, prefetcher& next) {
     constexpr int rows = rows_for<Blocks>;
     for (; b + Blocks <= count; b += Blocks)
       for (int row = 0; row < Shape::rows; row += rows) {
@@ -220,7 +220,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
 
   template <int Blocks>
   static void compute(operands const& from, int row, int column, std::int32_t const* cols, T* values,
-                      ahead& next) {
+                      prefetcher& next) {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
     left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
@@ -237,8 +237,8 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     auto const *next_rows = next.next_rows, *soon = next.rows;
     for (int panel = 0; panel < a.panels; ++panel, next_rows += a.a_stride, soon += a.a_stride) {
       for (int i = next.at; i < fetched; ++i) {
-        simd::prefetch<1>(next_rows + i * ahead::step);
-        simd::prefetch<2>(soon + i * ahead::step);
+        simd::prefetch<1>(next_rows + i * prefetcher::step);
+        simd::prefetch<2>(soon + i * prefetcher::step);
       }
       for (int t = 0; t < in_lanes::row; t += lanes_a_column)
         multiply_registers<lane, Arch>(

@@ -28,7 +28,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int width = std::min(4, lanes);
-  static constexpr int together = lanes / width;  // groups whose sums fill a register
+  static constexpr int groups_a_register = lanes / width;  // groups whose sums fill a register
   static constexpr int columns = 1;
   using left = left_rows<Arch, Types>;
   using right = right_columns<Arch, Types, columns>;
@@ -44,7 +44,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       all += groups;
       longest = std::max(longest, groups);
     }
-    const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * together;
+    const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * groups_a_register;
     return operand_bytes(index, cols) + std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
            std::size_t(r.count + 1 + rows_a_slice(index)) * sizeof(std::int32_t);
   }
@@ -65,7 +65,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       std::int64_t groups = 0;
       for (last = first; last < a.last_line && last - first < most_rows && groups < target; ++last)
         groups += r.groups(a.index.line(last).count);
-      lists l = list(a, r, first, last, groups + r.count * together);
+      lists l = list(a, r, first, last, groups + r.count * groups_a_register);
       int panel = 0;
       for (; panel + panels_together <= a.panels; panel += panels_together)
         multiply<panels_together>(a, r, l, first, last, panel);
@@ -148,7 +148,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
       for (int line = first; line < last; ++line)
         list_row(a.index.line(line), range * r.columns, r.columns, std::uint16_t(line - first),
                  walked[line - first], l);
-      while (l.count % together != 0) l.groups[l.count++] = {};
+      while (l.count % groups_a_register != 0) l.groups[l.count++] = {};
     }
     l.start[r.count] = l.count;
     std::fill_n(l.sums, std::int64_t(l.count) * width, T(0));
@@ -195,17 +195,17 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     constexpr int row = in_lanes::row;
     lane const* const first = b.first + std::int64_t(range) * r.columns * row;
     const int end = l.start[range + 1];
-    const int batches = std::max(1, (end - l.start[range]) / together);
+    const int batches = std::max(1, (end - l.start[range]) / groups_a_register);
     const bool last = range + 1 == r.count;
     const std::int64_t next_range = last ? 0 : range + 1;
     const std::int64_t next_columns = std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns);
     const bool next_panel = last && !right::regroups && panel + 2 * Panels <= a.panels;
     stream next_b(b.first + (next_panel ? Panels * b.stride : 0) + next_range * r.columns * row,
                   next_columns * row, batches);
-    for (int g = l.start[range]; g < end; g += together) {
+    for (int g = l.start[range]; g < end; g += groups_a_register) {
       next_b.template fetch<Panels>(b.stride);
-      reg partial[together];  // sums of each group
-      unroll<together>([&](auto j) TESSERA_INLINE_LAMBDA {
+      reg partial[groups_a_register];  // sums of each group
+      unroll<groups_a_register>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
         lane const* y = rows_of_a.first + std::size_t(now.row) * row;
         lane const* x[width];  // columns of b
@@ -227,7 +227,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
         partial[j] = simd::sum_groups<width, T, Arch>(acc[0]);
       });
       T* const sums = l.sums + std::int64_t(g) * width;
-      (batch::load_unaligned(sums) + batch(simd::sum_groups<together, T, Arch>(partial)))
+      (batch::load_unaligned(sums) + batch(simd::sum_groups<groups_a_register, T, Arch>(partial)))
           .store_unaligned(sums);
     }
   }

@@ -17,15 +17,15 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 ///   index   of Wᵀ, with slots in W
 template <class Arch, class Shape, class W>
 void transpose_blocks(block_index const& index, W const* weights, W* to, int first, int last) noexcept {
-  constexpr int ahead = std::max<int>(4, 2048 / int(Shape::elements * sizeof(W)));
+  constexpr int distance = std::max<int>(4, 2048 / int(Shape::elements * sizeof(W)));
   constexpr int cache_lines = ceil_div<int>(Shape::elements * sizeof(W), 64);
   for (int line = first; line < last; ++line) {
     const block_line blocks = index.line(line), next = index.line(std::min(line + 1, last - 1));
     W* const line_to = to + blocks.first * Shape::elements;
     for (int b = 0; b < blocks.count; ++b) {
-      const int beyond = b + ahead - blocks.count;  // in the next line
+      const int beyond = b + distance - blocks.count;  // in the next line
       const std::int64_t soon = beyond < 0 || next.count == 0
-                                    ? blocks.slot(std::min(b + ahead, blocks.count - 1))
+                                    ? blocks.slot(std::min(b + distance, blocks.count - 1))
                                     : next.slot(std::min(beyond, next.count - 1));
       for (int l = 0; l < cache_lines; ++l)
         simd::prefetch<1>(reinterpret_cast<std::byte const*>(weights + soon * Shape::elements) + l * 64);

@@ -88,8 +88,8 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return statements(s.qkv = qkv.value(x),
-                      when(bool(positions), [&] { return rotary(s.qkv, p.batch, heads, positions); }),
-                      attention(s.qkv, p.batch, heads, seen, s.mixed, s.log_sums, score));
+                      when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
+                      attention(s.qkv, p.sequences, heads, seen, s.mixed, s.log_sums, score));
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
@@ -105,8 +105,9 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     feature_vector<accumulator_t<T>>* dscore = nullptr;
     if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
     run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.batch, heads, seen, *dqkv, score, dscore),
-        when(bool(positions), [&] { return rotary_backward(*dqkv, p.batch, heads, positions); }));
+        attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.sequences, heads, seen, *dqkv, score,
+                           dscore),
+        when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
     qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
   }
 

@@ -169,7 +169,7 @@ struct encoder {
   /// Computes s.top (hidden, tokens), the encoder's result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
     require_tokens(in.ids, p);
-    list_positions(p.batch, config.context, s.positions);
+    list_positions(p.sequences, config.context, s.positions);
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
         when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));

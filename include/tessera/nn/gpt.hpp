@@ -131,7 +131,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
 
  private:
   void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-    list_positions(p.batch, config.context, s.positions);
+    list_positions(p.sequences, config.context, s.positions);
     fit(s.embedded, config.hidden, p.tokens());
     fit(s.top, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),

@@ -37,8 +37,8 @@ template <class Block> constexpr block_size block_size_of() { return {Block::row
 /// are not counted. Functions throw option_error where a number would be 2^63 or more.
 struct model_size {
   std::int64_t parameters = 0;               // of the dense layer
-  std::int64_t live = 0;                     // stored, without elements that overhang a matrix
-  std::int64_t stored = 0;                   // stored, with all padding of blocks and vectors
+  std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
+  std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
@@ -66,17 +66,17 @@ struct model_size {
                      : std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
     const std::int64_t all = detail::product(rows, cols),
                        values = detail::product(present, block.rows, block.cols);
-    const double share = static_cast<double>(present) / static_cast<double>(blocks);
+    const double exactly = static_cast<double>(present) / static_cast<double>(blocks);
     increase(parameters, all);
-    increase(live, present == blocks ? all : std::llround(share * static_cast<double>(all)));
-    increase(stored, values);
+    increase(live_parameters, present == blocks ? all : std::llround(exactly * static_cast<double>(all)));
+    increase(stored_elements, values);
     increase(multiply_adds, detail::product(values, uses));
     return *this;
   }
   model_size& vector(std::int64_t features) {
     increase(parameters, features);
-    increase(live, features);
-    increase(stored, round_up<std::int64_t>(features, granule));
+    increase(live_parameters, features);
+    increase(stored_elements, round_up<std::int64_t>(features, granule));
     return *this;
   }
   /// Adds activations that are saved from forward to backward.
@@ -99,19 +99,19 @@ struct model_size {
       increase(this->*number, detail::product(one.*number, count));
     };
     for (auto number :
-         {&model_size::parameters, &model_size::live, &model_size::stored, &model_size::multiply_adds,
-          &model_size::attention_multiply_adds, &model_size::saved_values})
+         {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
+          &model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
       add(number);
     lend_in_turn(one);
     return *this;
   }
-  /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `together` parts
-  /// at a time, in borrowed memory.
-  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t together = 1) {
+  /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `parts_at_once`
+  /// parts at a time, in borrowed memory.
+  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1) {
     const std::int64_t kept = saved_values;
     part(one, count);
     saved_values = kept;
-    recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, together));
+    recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, parts_at_once));
     return *this;
   }
 
@@ -134,8 +134,8 @@ struct model_size {
   }
 
   /// Bytes of values; the index arrays of patterns are not counted.
-  std::int64_t weight_bytes() const { return detail::product(stored, element_bytes); }
-  std::int64_t gradient_bytes() const { return detail::product(stored, accumulator_bytes); }
+  std::int64_t weight_bytes() const { return detail::product(stored_elements, element_bytes); }
+  std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
   /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
   std::int64_t moment_bytes() const {
     return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/expression.hpp>
 
 // A layer lists its parts once:
 //
@@ -34,6 +35,10 @@ enum class parameter_role {
   dense_weight,  // a matrix that decays and stays dense: embeddings, heads
   vector,        // a feature_vector, a bias or a gain: does not decay
 };
+
+/// Whether a parameter is a block_sparse_matrix; else it is a feature_vector.
+template <class Parameter>
+inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
 /// The path of a parameter: `block.3.mlp.up.weight`. A linked list on the stack, so that visiting allocates
 /// nothing.

@@ -123,22 +123,22 @@ template <element T> class gradient_observer {
 /// borrow from, and the keys of random choices.
 template <element T> struct pass {
   context& ctx;
-  sequences const& batch;
-  workspace<T>& room;
+  tessera::sequences const& sequences;
+  nn::workspace<T>& workspace;
   nn::purpose purpose = nn::purpose::training;
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
 
-  std::int64_t tokens() const { return batch.tokens(); }
-  typename workspace<T>::loan borrow(std::int64_t features) const {
-    return typename workspace<T>::loan(room, features, tokens());
+  std::int64_t tokens() const { return sequences.tokens(); }
+  typename nn::workspace<T>::loan borrow(std::int64_t features) const {
+    return typename nn::workspace<T>::loan(workspace, features, tokens());
   }
-  typename workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
-    return typename workspace<T>::loan(room, features, tokens);
+  typename nn::workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
+    return typename nn::workspace<T>::loan(workspace, features, tokens);
   }
-  template <class Saved> typename workspace<T>::template saved_loan<Saved> borrow_saved() const {
-    return typename workspace<T>::template saved_loan<Saved>(room);
+  template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
+    return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
   }
 };
 

@@ -29,7 +29,6 @@
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
-#include <tessera/train/parameters.hpp>
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
 //   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
@@ -68,7 +67,7 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
 /// The shape of a parameter or moment in the file; `stored` is the pattern of a matrix.
 template <class Tensor>
 std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
-  if constexpr (!is_matrix<Tensor>)
+  if constexpr (!nn::is_matrix<Tensor>)
     return {tensor.size()};
   else if (stored->is_dense())
     return {tensor.rows(), tensor.cols()};
@@ -84,11 +83,11 @@ template <class Matrix> std::string matrix_text(Matrix const& matrix) {
 }
 
 /// Calls visit(name in the file, tensor) for a parameter, its master and its moments.
-template <class Optimizer, class Model, class Visit, class Parameter, class... Kept>
-void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Kept&... kept) {
+template <class Optimizer, class Model, class Visit, class Parameter, class... Its>
+void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Its&... its) {
   visit(name, parameter);
   std::size_t i = 0;
-  (visit(name + "." + kept_of_each<Optimizer, Model>[i++], kept), ...);
+  (visit(name + "." + tensor_names<Optimizer, Model>[i++], its), ...);
 }
 
 /// Tensors that will be written to a file.
@@ -98,7 +97,7 @@ class outgoing_tensors {
     using T = typename Tensor::value_type;
     std::span<T const> values(tensor.begin(), tensor.end());
     std::vector<std::int64_t> shape;
-    if constexpr (is_matrix<Tensor>) {
+    if constexpr (nn::is_matrix<Tensor>) {
       shape = shape_in_file(tensor, &tensor.pattern());
       if (tensor.pattern().is_dense()) {
         auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
@@ -146,16 +145,16 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
   detail::outgoing_tensors tensors;
   const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
   std::apply(
-      [&](auto&... kept) {
+      [&](auto&... like) {
         nn::for_each_parameter(
             model,
             [&](nn::parameter_name const& name, auto const& parameter, auto const&... its) {
               detail::for_each_tensor<Optimizer, Model>(add, name.text(), parameter, its...);
-              if constexpr (is_matrix<decltype(parameter)>) tensors.add_pattern(name.text(), parameter);
+              if constexpr (nn::is_matrix<decltype(parameter)>) tensors.add_pattern(name.text(), parameter);
             },
-            kept...);
+            like...);
       },
-      optimizer.kept);
+      optimizer.tensors);
   tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
   io::write_folder_atomically(folder, {detail::tensors_file, detail::state_file},
@@ -227,15 +226,15 @@ class checkpoint {
   void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
             typename Model::gradients& gradients) const {
     std::apply(
-        [&](auto&... kept) {
-          const std::vector<pattern> patterns = checked<Optimizer>(model, kept...);
-          assign<Optimizer>(patterns, model, kept...);
+        [&](auto&... like) {
+          const std::vector<pattern> patterns = checked<Optimizer>(model, like...);
+          assign<Optimizer>(patterns, model, like...);
           std::size_t next = 0;
           nn::for_each_parameter(gradients, [&](nn::parameter_name const&, auto& gradient) {
-            if constexpr (is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
+            if constexpr (nn::is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
           });
         },
-        optimizer.kept);
+        optimizer.tensors);
     optimizer.updates = place().at("updates").as_integer();
   }
 
@@ -247,8 +246,8 @@ class checkpoint {
   io::json_place place() const { return io::json_place(document_, path_); }
 
   /// Checks every tensor and returns the patterns of the matrices, in the order of for_each_parameter.
-  template <class Optimizer, class Model, class... Kept>
-  std::vector<pattern> checked(Model const& model, Kept const&... kept) const {
+  template <class Optimizer, class Model, class... Like>
+  std::vector<pattern> checked(Model const& model, Like const&... like) const {
     expect_architecture(architecture(model));
     std::vector<pattern> patterns;
     std::set<std::string> expected;
@@ -257,7 +256,7 @@ class checkpoint {
         [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
           const std::string name = place.text();
           pattern const* stored = nullptr;
-          if constexpr (is_matrix<decltype(parameter)>) {
+          if constexpr (nn::is_matrix<decltype(parameter)>) {
             stored = &patterns.emplace_back(read_pattern(name, parameter));
             if (!stored->is_dense())
               for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
@@ -269,9 +268,9 @@ class checkpoint {
           };
           detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
         },
-        kept...);
+        like...);
     for (auto const& [name, tensor] : tensors_.tensors())
-      if (sizeof...(Kept) > 0 && !expected.contains(name))
+      if (sizeof...(Like) > 0 && !expected.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
                               expected.size(), ": \"", name, "\" is none of them"));
     return patterns;
@@ -339,25 +338,25 @@ class checkpoint {
     }
   }
 
-  template <class Optimizer, class Model, class... Kept>
-  void assign(std::vector<pattern> const& patterns, Model& model, Kept&... kept) const {
+  template <class Optimizer, class Model, class... Like>
+  void assign(std::vector<pattern> const& patterns, Model& model, Like&... like) const {
     std::size_t next = 0;
     nn::for_each_parameter(
         model,
         [&](nn::parameter_name const& name, auto& parameter, auto&... its) {
           pattern const* stored = nullptr;
-          if constexpr (is_matrix<decltype(parameter)>) stored = &patterns[next++];
+          if constexpr (nn::is_matrix<decltype(parameter)>) stored = &patterns[next++];
           const auto fill = [&](std::string const& in_file, auto& tensor) { read(in_file, stored, tensor); };
           detail::for_each_tensor<Optimizer, Model>(fill, name.text(), parameter, its...);
         },
-        kept...);
+        like...);
   }
 
   template <class Tensor>
   void read(std::string const& name, [[maybe_unused]] pattern const* stored, Tensor& tensor) const {
     using T = typename Tensor::value_type;
     const std::vector<std::int64_t> shape = detail::shape_in_file(tensor, stored);
-    if constexpr (is_matrix<Tensor>) {
+    if constexpr (nn::is_matrix<Tensor>) {
       tensor = Tensor(tensor.rows(), tensor.cols(), *stored);
       if (stored->is_dense()) {
         std::vector<T> rows(static_cast<std::size_t>(tensor.rows() * tensor.cols()));

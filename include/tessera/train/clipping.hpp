@@ -10,7 +10,6 @@
 #include <tessera/core/error.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/train/parameters.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -24,7 +23,7 @@ template <class Gradients> gradient_size measure(context& ctx, Gradients const& 
   gradient_size all;
   double squares = 0;
   nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
-    const double here = total(ctx, square(values(gradient)));
+    const double here = total(ctx, square(stored_values(gradient)));
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
   });

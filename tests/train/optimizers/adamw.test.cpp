@@ -44,7 +44,7 @@ TEST_CASE("adamw: scaling the gradients by two in the update is scaling them bef
   train::update_parameters(ctx, recorded, a, gradient, state_a, 0.1, 2);
   train::update_parameters(ctx, recorded, b, doubled, state_b, 0.1);
   CHECK(largest_difference(a, b) == 0);
-  CHECK(largest_difference(state_a.kept[1], state_b.kept[1]) == 0);
+  CHECK(largest_difference(state_a.tensors[1], state_b.tensors[1]) == 0);
 }
 
 }  // namespace adamw_test

@@ -48,9 +48,9 @@ template <class Optimizer> double distance_from_torch(std::string const& name, O
   const golden_tensors torch("optimizers.safetensors");
   const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
   double worst = largest_difference(ours.end, torch.pair(name + "."));
-  for (std::size_t i = 0; i < ours.state.kept.size(); ++i)
-    worst = std::max(
-        worst, largest_difference(ours.state.kept[i], torch.pair(name + "." + Optimizer::moments[i] + ".")));
+  for (std::size_t i = 0; i < ours.state.tensors.size(); ++i)
+    worst = std::max(worst, largest_difference(ours.state.tensors[i],
+                                               torch.pair(name + "." + Optimizer::moments[i] + ".")));
   return worst;
 }
 
@@ -71,8 +71,8 @@ template <class Optimizer> bool sparse_has_dense_bits(Optimizer const& optimizer
     return live == 12 * 16;
   };
   bool all = same(sparse.end.weight, dense.end.weight);
-  for (std::size_t i = 0; i < sparse.state.kept.size(); ++i)
-    all = all && same(sparse.state.kept[i].weight, dense.state.kept[i].weight);
+  for (std::size_t i = 0; i < sparse.state.tensors.size(); ++i)
+    all = all && same(sparse.state.tensors[i].weight, dense.state.tensors[i].weight);
   return all;
 }
 
@@ -82,6 +82,6 @@ template <class Optimizer> bool padding_stays_zero(Optimizer const& optimizer) {
   const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
   const auto clean = [](auto const& m) { return std::count(m.begin(), m.end(), 0.0f) == 32 * 32 - 24 * 20; };
   bool all = clean(ours.end.weight);
-  for (auto const& moment : ours.state.kept) all = all && clean(moment.weight);
+  for (auto const& moment : ours.state.tensors) all = all && clean(moment.weight);
   return all;
 }

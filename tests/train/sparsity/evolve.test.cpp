@@ -111,7 +111,7 @@ TEST_CASE("evolve: only matrices of the role weight change their pattern") {
   auto gradients = nn::zeros_like(m);
   auto state = train::initial_state<train::sgd>(m);
   train::explored_blocks explored = train::explore(m);
-  CHECK(explored.share() == doctest::Approx(m.moves.pattern().density()));
+  CHECK(explored.fraction() == doctest::Approx(m.moves.pattern().density()));
   const train::pattern_change change =
       train::evolve(fixed_count{.blocks = 2}, 1, explored, m, gradients, state);
   CHECK(change.replaced == 2);
@@ -119,7 +119,7 @@ TEST_CASE("evolve: only matrices of the role weight change their pattern") {
   CHECK(m.stays.pattern().serial() == before.stays.pattern().serial());
   CHECK((m.moves.pattern() - before.moves.pattern()).blocks() == 2);
   CHECK(gradients.moves.pattern().serial() == m.moves.pattern().serial());
-  CHECK(state.kept[0].moves.pattern().serial() == m.moves.pattern().serial());
+  CHECK(state.tensors[0].moves.pattern().serial() == m.moves.pattern().serial());
 }
 
 }  // namespace evolve_test

@@ -19,7 +19,7 @@ using train::evolving_pattern;
 template <class Model>
 train::training<Model, train::adamw> busy(Model& model, evolving_pattern const& policy) {
   train::training<Model, train::adamw> t(model, {}, policy);
-  for (auto* like : {&t.gradients, &t.state.kept[0], &t.state.kept[1]})
+  for (auto* like : {&t.gradients, &t.state.tensors[0], &t.state.tensors[1]})
     for (auto& v : like->up) v = 3;
   return t;
 }
@@ -48,13 +48,14 @@ TEST_CASE("evolving pattern: the count is rounded up twice and bounded by the ab
   const random_stream random(1, random_purpose::test);
   const pattern tenth = random_pattern(64, 64, 0.1, random), most = random_pattern(10, 10, 0.9, random);
   REQUIRE(tenth.blocks() == 410);
-  const evolving_pattern policy{.interval = 1, .steps = 100, .share = 0.3};
+  const evolving_pattern policy{.interval = 1, .steps = 100, .fraction = 0.3};
   CHECK(policy.count(tenth, 0) == 123);
   CHECK(policy.count(tenth, 50) == 62);  // ceil(61.5)
   CHECK(policy.count(tenth, 75) == 19);  // ceil(123 * .1464…)
   CHECK(policy.count(tenth, 100) == 0);
-  CHECK(evolving_pattern{.interval = 1, .steps = 100, .share = 0.101}.count(tenth, 0) == 42);  // ceil(41.41)
-  CHECK(evolving_pattern{.interval = 1, .steps = 100, .share = 1}.count(most, 0) == 10);
+  CHECK(evolving_pattern{.interval = 1, .steps = 100, .fraction = 0.101}.count(tenth, 0) ==
+        42);  // ceil(41.41)
+  CHECK(evolving_pattern{.interval = 1, .steps = 100, .fraction = 1}.count(most, 0) == 10);
   CHECK(policy.count(pattern::dense(5, 5), 1) == 0);
 }
 
@@ -62,7 +63,7 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const random_stream random(seed, random_purpose::test);
     toy::model<float> model(seed, 0.05 + 0.9 * random.uniform(0));
-    const evolving_pattern policy{.interval = 5, .steps = 100, .share = random.uniform(1), .seed = seed};
+    const evolving_pattern policy{.interval = 5, .steps = 100, .fraction = random.uniform(1), .seed = seed};
     auto t = busy(model, policy);
     const auto before = model;
     const std::int64_t done = 5 * (1 + std::int64_t(random.below(2, 19)));
@@ -75,7 +76,7 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
     REQUIRE(now.blocks() == old.blocks());
     REQUIRE((old - now).blocks() == count);
     REQUIRE((now - old).blocks() == count);
-    for (auto const* like : {&t.gradients, &t.state.kept[0], &t.state.kept[1]})
+    for (auto const* like : {&t.gradients, &t.state.tensors[0], &t.state.tensors[1]})
       REQUIRE(like->up.pattern().serial() == now.serial());
     REQUIRE(toy::same_bits(model.down, before.down));
 
@@ -87,15 +88,15 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
           kept < 0 ? std::max(bound, norms[std::size_t(slot)]) : std::min(bound, norms[std::size_t(slot)]);
       if (kept < 0) return;
       REQUIRE(std::ranges::equal(before.up.at_slot(slot), model.up.at_slot(kept)));
-      REQUIRE(t.state.kept[0].up.at_slot(kept)[0] == 3);
+      REQUIRE(t.state.tensors[0].up.at_slot(kept)[0] == 3);
     });
     REQUIRE(largest_pruned <= least_kept);
     (now - old).for_each([&](int i, int j, std::int64_t) {
       const std::int64_t slot = now.find(i, j);
       for (int e = 0; e < 16; ++e) {
         REQUIRE(model.up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.kept[0].up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.kept[1].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.tensors[0].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(t.state.tensors[1].up.at_slot(slot)[std::size_t(e)] == 0);
       }
     });
   }
@@ -104,7 +105,7 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
 TEST_CASE("evolving pattern: the choice depends on seed and update only") {
   const auto after = [](std::uint64_t seed, std::int64_t done) {
     toy::model<float, block_shape<1>> model(1);
-    auto t = busy(model, {.interval = 5, .steps = 1000, .share = 0.3, .seed = seed});
+    auto t = busy(model, {.interval = 5, .steps = 1000, .fraction = 0.3, .seed = seed});
     evolve(t, done);
     return model.up.pattern();
   };
@@ -115,16 +116,16 @@ TEST_CASE("evolving pattern: the choice depends on seed and update only") {
 
 TEST_CASE("evolving pattern: random growth explores as much as chance predicts") {
   toy::model<float, block_shape<1>> model(1, 0.2);
-  auto t = busy(model, {.interval = 1, .steps = 20, .share = 0.5, .seed = 3});
+  auto t = busy(model, {.interval = 1, .steps = 20, .fraction = 0.5, .seed = 3});
   const double all = 24 * 20;
   const double live = double(model.up.pattern().blocks());
-  CHECK(t.explored.share() == doctest::Approx(live / all));
+  CHECK(t.explored.fraction() == doctest::Approx(live / all));
   double never = 1 - live / all;
   for (int done = 1; done < 20; ++done) {
     const train::pattern_change change = evolve(t, done);
     never *= 1 - double(change.replaced) / (all - live);
   }
-  CHECK(std::abs(t.explored.share() - (1 - never)) < 0.05);
+  CHECK(std::abs(t.explored.fraction() - (1 - never)) < 0.05);
 }
 
 }  // namespace evolving_pattern_test

@@ -12,19 +12,19 @@ namespace explored_blocks_test {
 
 using namespace tessera;
 
-TEST_CASE("explored blocks: the share counts each block once") {
+TEST_CASE("explored blocks: the fraction counts each block once") {
   train::explored_blocks explored;
-  CHECK(explored.share() == 1);
+  CHECK(explored.fraction() == 1);
   const pattern a = random_pattern(9, 17, 0.3, random_stream(1, random_purpose::test)),
                 b = random_pattern(9, 17, 0.3, random_stream(2, random_purpose::test));
   explored.mark("a", a);
-  CHECK(explored.share() == doctest::Approx(a.density()));
+  CHECK(explored.fraction() == doctest::Approx(a.density()));
   explored.mark("a", a);
-  CHECK(explored.share() == doctest::Approx(a.density()));
+  CHECK(explored.fraction() == doctest::Approx(a.density()));
   explored.mark("a", b);
-  CHECK(explored.share() == doctest::Approx((a | b).density()));
+  CHECK(explored.fraction() == doctest::Approx((a | b).density()));
   explored.mark("dense", pattern::dense(3, 5));
-  CHECK(explored.share() == doctest::Approx(double((a | b).blocks() + 15) / (9 * 17 + 15)));
+  CHECK(explored.fraction() == doctest::Approx(double((a | b).blocks() + 15) / (9 * 17 + 15)));
 }
 
 TEST_CASE("explored blocks: JSON brings all bits back") {

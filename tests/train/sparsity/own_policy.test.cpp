@@ -22,11 +22,11 @@ using namespace tessera;
 /// that hold the steepest single element.
 struct by_sensitivity {
   std::int64_t interval = 0;
-  double share = 0.25;
+  double fraction = 0.25;
 
   bool due(std::int64_t done) const { return done > 0 && done % interval == 0; }
   std::int64_t count(pattern const& stored, std::int64_t) const {
-    return std::int64_t(share * double(stored.blocks()));
+    return std::int64_t(fraction * double(stored.blocks()));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     std::vector<double> change;
@@ -92,7 +92,7 @@ TEST_CASE("own policy: a model learns with it") {
                        return small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), 1);
                      }).loss);
   CHECK(losses.back() < 0.8 * losses.front());
-  CHECK(t.explored.share() > 0.25);
+  CHECK(t.explored.fraction() > 0.25);
 }
 
 }  // namespace own_policy_test

@@ -54,7 +54,7 @@ TEST_CASE("rigl: the count falls along a cosine to the end of the updates and is
   CHECK(policy.count(stored, 150) == 61);  // of 61.5
   CHECK(policy.count(stored, 200) == 30);  // of 30.75
   CHECK(policy.count(stored, 300) == 0);
-  CHECK(rigl{.steps = 400, .share = 0.5, .until = 1}.count(stored, 200) == 102);  // of 102.5
+  CHECK(rigl{.steps = 400, .fraction = 0.5, .until = 1}.count(stored, 200) == 102);  // of 102.5
 }
 
 TEST_CASE_TEMPLATE_DEFINE("rigl: the blocks of an update are those of the whole gradient, sorted", Types,
@@ -65,8 +65,8 @@ TEST_CASE_TEMPLATE_DEFINE("rigl: the blocks of an update are those of the whole 
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const random_stream random(seed, random_purpose::test);
     auto m = small_mlp::make<T, block>(seed, 0.1 + 0.4 * random.uniform(0));
-    training_of<small_mlp::model<T, block>> t(m, {},
-                                              {.interval = 1, .steps = 9, .share = 0.6 * random.uniform(1)});
+    training_of<small_mlp::model<T, block>> t(
+        m, {}, {.interval = 1, .steps = 9, .fraction = 0.6 * random.uniform(1)});
     const auto before = m;
     const auto gradients = small_mlp::dense_gradients(ctx, m, seed);
     const train::step_report report = step<T, block>(ctx, t, 0, {seed});  // the weights stay
@@ -105,7 +105,7 @@ TEST_CASE("rigl: of several micro-batches the last one alone says what grows") {
   context ctx(1);
   const auto patterns_after = [&](std::vector<std::uint64_t> const& keys) {
     auto m = small_mlp::make<float, block>(1, 0.2);
-    training_of<small_mlp::model<float, block>> t(m, {}, {.interval = 1, .steps = 9, .share = 0.5});
+    training_of<small_mlp::model<float, block>> t(m, {}, {.interval = 1, .steps = 9, .fraction = 0.5});
     step<float, block>(ctx, t, 0, keys);
     return std::pair(m.up.weight.pattern(), m.down.weight.pattern());
   };
@@ -117,7 +117,7 @@ TEST_CASE("rigl: the bits are the same for 1, 2 and 8 threads, and after a resum
   using block = block_shape<4>;
   using training = train::training<small_mlp::model<float, block>, train::adamw, rigl>;
   const scratch_folder scratch;
-  const rigl policy{.interval = 3, .steps = 20, .share = 0.4};
+  const rigl policy{.interval = 3, .steps = 20, .fraction = 0.4};
   const auto same = [](training const& a, training const& b) {
     bool all = a.explored == b.explored;
     const auto compare = [&](nn::parameter_name const&, auto const& x, auto const& y) {
@@ -125,8 +125,8 @@ TEST_CASE("rigl: the bits are the same for 1, 2 and 8 threads, and after a resum
       all = all && std::equal(x.begin(), x.end(), y.begin(), y.end());
     };
     nn::for_each_parameter(a.model, compare, b.model);
-    for (std::size_t i = 0; i < a.state.kept.size(); ++i)
-      nn::for_each_parameter(a.state.kept[i], compare, b.state.kept[i]);
+    for (std::size_t i = 0; i < a.state.tensors.size(); ++i)
+      nn::for_each_parameter(a.state.tensors[i], compare, b.state.tensors[i]);
     return all;
   };
   const auto go_on = [](training& t, int threads, auto&& before_step) {
@@ -185,7 +185,7 @@ TEST_CASE("rigl: nothing grows in a step whose gradients are not finite") {
   using block = block_shape<4>;
   context ctx(1);
   auto m = small_mlp::make<float16, block>(1, 0.2);
-  training_of<small_mlp::model<float16, block>> t(m, {}, {.interval = 1, .steps = 9, .share = 0.5});
+  training_of<small_mlp::model<float16, block>> t(m, {}, {.interval = 1, .steps = 9, .fraction = 0.5});
   t.scaling = train::loss_scaling::adaptive();
   const auto before = m;
   const train::step_report report = train::train_step(ctx, t, {.rate = 0}, [&](int) {

@@ -40,7 +40,7 @@ template <class Matrix> std::vector<char> oracle(Matrix const& w, std::int64_t c
   return pruned;
 }
 
-TEST_CASE("set: updates come every so many steps and the count is a fixed share, rounded down") {
+TEST_CASE("set: updates come every so many steps and the count is a fixed fraction, rounded down") {
   const policy p{.interval = 10, .steps = 45};
   std::vector<int> due;
   for (int done = 0; done <= 60; ++done)
@@ -50,8 +50,8 @@ TEST_CASE("set: updates come every so many steps and the count is a fixed share,
   const pattern stored = random_pattern(64, 64, 0.1, random_stream(1, random_purpose::test));
   REQUIRE(stored.blocks() == 410);
   for (const int done : {0, 10, 40}) CHECK(p.count(stored, done) == 123);
-  CHECK(policy{.share = 0.101}.count(stored, 0) == 41);  // of 41.41
-  CHECK(policy{.share = 0}.count(stored, 0) == 0);
+  CHECK(policy{.fraction = 0.101}.count(stored, 0) == 41);  // of 41.41
+  CHECK(policy{.fraction = 0}.count(stored, 0) == 0);
 }
 
 TEST_CASE_TEMPLATE("set: the blocks of either sign that sorting puts first are pruned", Block, block_shape<1>,
@@ -62,7 +62,7 @@ TEST_CASE_TEMPLATE("set: the blocks of either sign that sorting puts first are p
     auto w = support::random_matrix<double, Block>(40, 37, 0.1 + 0.3 * random.uniform(0), seed);
     // From hardly a negative block to hardly any other.
     for (double& v : w) v += v == 0 ? 0 : 2 * random.uniform(1) - 1;
-    const std::int64_t count = policy{.share = random.uniform(2)}.count(w.pattern(), 0);
+    const std::int64_t count = policy{.fraction = random.uniform(2)}.count(w.pattern(), 0);
     const train::matrix_at_update<matrix, matrix> at{w, w, 10, 0};
     REQUIRE(policy{}.prune(at, count) == oracle(w, count));
   }
@@ -73,7 +73,7 @@ TEST_CASE("set: as many blocks grow as are pruned, none of them just pruned, and
     toy::model<float, block_shape<1>> model(seed, 0.3);
     const auto before = model;
     train::training<toy::model<float, block_shape<1>>, train::adamw, policy> t(
-        model, {}, {.interval = 5, .steps = 100, .share = 0.3, .seed = seed});
+        model, {}, {.interval = 5, .steps = 100, .fraction = 0.3, .seed = seed});
     const auto pruned = oracle(before.up, 43);
     const train::pattern_change change =
         train::evolve(t.policy, 10, t.explored, t.model, t.gradients, t.state);
@@ -89,7 +89,7 @@ TEST_CASE("set: as many blocks grow as are pruned, none of them just pruned, and
   }
 }
 
-TEST_CASE("set: a share of more blocks than are absent is refused") {
+TEST_CASE("set: a fraction of more blocks than are absent is refused") {
   toy::model<float> model(1, 0.8);
   train::training<toy::model<float>, train::adamw, policy> t(model, {}, {.interval = 1, .steps = 9});
   context ctx(1);

@@ -22,14 +22,15 @@ struct adamw {
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
             Parameter& v, Then const&... then) const {
-    const double decay = is_matrix<Parameter> ? now.rate * weight_decay : 0;
+    const double decay = nn::is_matrix<Parameter> ? now.rate * weight_decay : 0;
     const auto number = static_cast<double>(now.number);
     const double correction1 = 1 - std::pow(beta1, number);
     const double correction2 = std::sqrt(1 - std::pow(beta2, number));
-    const auto g = values(gradient) * now.gradient_scale;
-    run(ctx, m = values(m) + (g - values(m)) * (1 - beta1), v = values(v) * beta2 + square(g) * (1 - beta2),
-        w = values(w) * (1 - decay) -
-            values(m) * (now.rate / correction1) / (sqrt(values(v)) * (1 / correction2) + epsilon),
+    const auto g = stored_values(gradient) * now.gradient_scale;
+    const auto first = stored_values(m), second = stored_values(v);
+    run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
+        w = stored_values(w) * (1 - decay) -
+            first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
         then...);
   }
 };

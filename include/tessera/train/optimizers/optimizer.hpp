@@ -11,7 +11,6 @@
 #include <tessera/core/config.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/train/parameters.hpp>
 
 // An optimizer is a struct with the names of its moments and `step`, an elementwise update of the stored
 // values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
@@ -27,11 +26,11 @@ struct update {
   double gradient_scale;  // factor of all gradients
 };
 
-/// The names of the tensors that an optimizer keeps for each parameter: its moments, and before them, for a
+/// The names of an optimizer's tensors for each parameter: its moments, and before them, for a
 /// narrow parameter, its master, which the optimizer updates and the model rounds (Micikevicius et al. 2018,
 /// §3.1).
 template <class Optimizer, class Model>
-inline constexpr auto kept_of_each = [] {
+inline constexpr auto tensor_names = [] {
   constexpr std::size_t masters = nn::is_narrow<Model> ? 1 : 0;
   std::array<char const*, masters + Optimizer::moments.size()> names{};
   if constexpr (masters > 0) names[0] = "master";
@@ -42,7 +41,7 @@ inline constexpr auto kept_of_each = [] {
 /// The state of an optimizer: masters and moments, each shaped like the model's gradients, and the number of
 /// updates.
 template <class Optimizer, class Model> struct optimizer_state {
-  std::array<typename Model::gradients, kept_of_each<Optimizer, Model>.size()> kept;
+  std::array<typename Model::gradients, tensor_names<Optimizer, Model>.size()> tensors;
   std::int64_t updates = 0;
 };
 
@@ -50,7 +49,7 @@ template <class Optimizer, class Model> struct optimizer_state {
 template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initial_state(Model const& model) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) -> optimizer_state<Optimizer, Model> {
     return {{(nn::is_narrow<Model> && I == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
-  }(std::make_index_sequence<kept_of_each<Optimizer, Model>.size()>());
+  }(std::make_index_sequence<tensor_names<Optimizer, Model>.size()>());
 }
 
 /// One update of all parameters; the gradients stay unchanged. `gradient_scale` applies clipping and the mean
@@ -67,7 +66,7 @@ void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
     else
       optimizer.step(ctx, now, parameter, gradient, first, others...);
   };
-  std::apply([&](auto&... kept) { nn::for_each_parameter(model, step, gradients, kept...); }, state.kept);
+  std::apply([&](auto&... its) { nn::for_each_parameter(model, step, gradients, its...); }, state.tensors);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

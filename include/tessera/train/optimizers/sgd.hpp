@@ -23,12 +23,13 @@ struct sgd {
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
             Then const&... then) const {
-    const double decay = is_matrix<Parameter> ? weight_decay : 0;
-    const auto g = values(gradient) * now.gradient_scale + values(w) * decay;
+    const double decay = nn::is_matrix<Parameter> ? weight_decay : 0;
+    const auto weights = stored_values(w), velocity = stored_values(m);
+    const auto g = stored_values(gradient) * now.gradient_scale + weights * decay;
     if (lookahead == train::lookahead::nesterov)
-      run(ctx, m = values(m) * momentum + g, w = values(w) - (g + values(m) * momentum) * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, w = weights - (g + velocity * momentum) * now.rate, then...);
     else
-      run(ctx, m = values(m) * momentum + g, w = values(w) - values(m) * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, w = weights - velocity * now.rate, then...);
   }
 };
 

@@ -89,7 +89,7 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   if (grows_by_gradient(policy)) candidates.require_seen(gradients);
   pattern_change all;
   const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
-                          auto&... kept) {
+                          auto&... its) {
     using at_update =
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
@@ -104,9 +104,9 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
     explored.mark(name.text(), changed);
     weight.set_pattern(changed, moves);
     gradient.set_pattern(changed, moves);
-    (kept.set_pattern(changed, moves), ...);
+    (its.set_pattern(changed, moves), ...);
   };
-  std::apply([&](auto&... kept) { for_each_sparse_weight(model, update, gradients, kept...); }, state.kept);
+  std::apply([&](auto&... its) { for_each_sparse_weight(model, update, gradients, its...); }, state.tensors);
   return all;
 }
 

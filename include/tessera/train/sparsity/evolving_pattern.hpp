@@ -16,20 +16,20 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Dynamic sparse training: at each update the blocks of least L1 norm of each sparse matrix are pruned, and
 /// an equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
-/// Sparse Pre-Training of BERT"). The number falls along a cosine from `share` of the blocks to none at the
-/// end.
+/// Sparse Pre-Training of BERT"). The number falls along a cosine from `fraction` of the blocks to none at
+/// the end.
 struct evolving_pattern {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
-  double share = 0.5;         // of the stored blocks, [0, 1]
+  double fraction = 0.5;      // of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
 
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The factor of `share` after `done` steps.
+  /// The factor of `fraction` after `done` steps.
   double decay(std::int64_t done) const { return cosine_decay(done, static_cast<double>(steps)); }
   /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double most = std::ceil(share * static_cast<double>(stored.blocks()));
+    const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
     const std::int64_t all = std::int64_t{stored.block_rows()} * stored.block_cols();
     return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.blocks());
   }

@@ -15,8 +15,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The blocks of each matrix that have ever been stored. Their share of all blocks is the ITOP rate (Liu et
-/// al. 2021): sparse training works best when it comes near 1.
+/// The blocks of each matrix that have ever been stored. Their fraction of all blocks is the ITOP rate (Liu
+/// et al. 2021): sparse training works best when it comes near 1.
 class explored_blocks {
  public:
   void mark(std::string const& matrix, pattern const& stored) {
@@ -30,7 +30,7 @@ class explored_blocks {
   }
 
   /// Blocks ever stored ÷ all blocks of the matrices marked so far; 1 if there are none.
-  double share() const {
+  double fraction() const {
     std::int64_t ever = 0, all = 0;
     for (auto const& [name, one] : grids_) {
       all += one.blocks;

@@ -14,7 +14,6 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
-#include <tessera/train/parameters.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
 // A sparsity policy decides how patterns change while a model is trained: at which steps, how many blocks,
@@ -103,7 +102,7 @@ void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
   nn::for_each_parameter(
       model,
       [&](nn::parameter_name const& name, auto& parameter, auto&... belonging) {
-        if constexpr (is_matrix<decltype(parameter)>) {
+        if constexpr (nn::is_matrix<decltype(parameter)>) {
           const std::uint64_t number = matrices++;
           if (name.role() == nn::parameter_role::weight && !parameter.pattern().is_dense())
             visit(name, number, parameter, belonging...);

@@ -14,8 +14,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least L1 norm are pruned, and
 /// an equal number of absent blocks grows, whose gradients have the greatest L1 norm. The number falls along
-/// a cosine from `share` of the blocks to none at `until` of the run, where updates end. The gradient is that
-/// of the step's last micro-batch; see growth_candidates.
+/// a cosine from `fraction` of the blocks to none at `until` of the run, where updates end. The gradient is
+/// that of the step's last micro-batch; see growth_candidates.
 ///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
 ///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
 ///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
@@ -23,13 +23,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct rigl {
   std::int64_t interval = 0;  // ΔT, steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
-  double share = 0.3;         // α, of the stored blocks, [0, 1]
+  double fraction = 0.3;      // α, of the stored blocks, [0, 1]
   double until = 0.75;        // T_end, of the steps, (0, 1]
 
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
   /// The number of blocks to replace: rounded down, as in the authors' code.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(share * cosine_decay(done, end()) *
+    return static_cast<std::int64_t>(fraction * cosine_decay(done, end()) *
                                      static_cast<double>(stored.blocks()));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {

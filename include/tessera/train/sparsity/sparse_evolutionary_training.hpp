@@ -16,20 +16,20 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse
-/// connectivity"): a fixed share of the smallest positive weights and of the largest negative weights is
+/// connectivity"): a fixed fraction of the smallest positive weights and of the largest negative weights is
 /// pruned, and an equal number of randomly chosen absent blocks grows. A block is negative if the sum of its
 /// elements is, and its size is its L1 norm. A new block is zero, while the authors' code draws random
 /// values.
 struct sparse_evolutionary_training {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
-  double share = 0.3;         // ζ, of the stored blocks, [0, 1]
+  double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
 
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.
   std::int64_t count(pattern const& stored, std::int64_t) const {
-    return static_cast<std::int64_t>(share * static_cast<double>(stored.blocks()));
+    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
