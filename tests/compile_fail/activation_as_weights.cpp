@@ -1,4 +1,4 @@
-// expect: the expression does not have the form of its destination
+// expect one error: the expression does not have the form of its destination
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: the blocks do not fit
+// expect one error: the blocks do not fit
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

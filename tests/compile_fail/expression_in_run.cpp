@@ -1,4 +1,4 @@
-// expect: run takes statements such as
+// expect one error: run takes statements such as
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

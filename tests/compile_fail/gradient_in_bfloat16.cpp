@@ -1,4 +1,4 @@
-// expect: the sums over tokens are kept in c: store a float
+// expect one error: the sums over tokens are kept in c: store a float
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

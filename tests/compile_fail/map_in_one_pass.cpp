@@ -1,4 +1,4 @@
-// expect: in_one_pass takes `vector = sum_tokens
+// expect one error: in_one_pass takes `vector = sum_tokens
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

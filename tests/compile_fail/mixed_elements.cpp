@@ -1,4 +1,4 @@
-// expect: the operands have different element types
+// expect one error: the operands have different element types
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

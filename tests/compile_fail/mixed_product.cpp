@@ -1,4 +1,4 @@
-// expect: the matrix and the activation have different element types
+// expect one error: the matrix and the activation have different element types
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

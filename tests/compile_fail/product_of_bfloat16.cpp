@@ -1,4 +1,4 @@
-// expect: products of two matrices of elements narrower than their sums come later
+// expect one error: products of two matrices of elements narrower than their sums come later
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: W is an expression, not a stored matrix
+// expect one error: W is an expression, not a stored matrix
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

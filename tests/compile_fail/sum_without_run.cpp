@@ -1,4 +1,4 @@
-// expect: computes nothing until it is given to run
+// expect one error: computes nothing until it is given to run
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: the table that tokens are summed into has the accumulator type
+// expect one error: the table that tokens are summed into has the accumulator type
 // SPDX-License-Identifier: BSD-3-Clause
 #include <span>
 

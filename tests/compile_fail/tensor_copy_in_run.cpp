@@ -1,4 +1,4 @@
-// expect: an assignment of one tensor to another
+// expect one error: an assignment of one tensor to another
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

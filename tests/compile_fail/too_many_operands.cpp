@@ -1,4 +1,4 @@
-// expect: split it, or name a part of it with local
+// expect one error: split it, or name a part of it with local
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

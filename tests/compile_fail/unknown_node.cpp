@@ -1,4 +1,4 @@
-// expect: no kind of step computes this node: it needs an overload, in its namespace, of lower_to
+// expect one error: no kind of step computes this node: it needs an overload, in its namespace, of lower_to
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: no kind of step computes this statement: one that is no assignment has a member
+// expect one error: no kind of step computes this statement: one that is no assignment has a member
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: an activation takes activations and vectors
+// expect one error: an activation takes activations and vectors
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: a matrix and an activation cannot be combined element by element
+// expect one error: a matrix and an activation cannot be combined element by element
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

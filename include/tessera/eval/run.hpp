@@ -80,15 +80,25 @@ auto when(bool condition, Make const& make, Otherwise const& otherwise) {
 /// Runs the statements as if one after another. Statements over the same panels are carried together, panel
 /// by panel. Throws shape_error before anything is computed. Repeating a run allocates nothing.
 template <class... Statement> void run(context& ctx, Statement const&... statement) {
-  static_assert(
-      (runnable<Statement> && ...),
-      "run takes statements such as `y = w * x`: an assignment of one tensor to another, or an expression "
-      "without a destination, is none");
+  static_assert((runnable<Statement> && ...),
+                "run takes statements such as `y = w * x`: an assignment of one tensor to another is none "
+                "(`y = converted(x)`"
+                " is), nor is an expression without a destination");
   if constexpr ((runnable<Statement> && ...)) {
     eval::plan plan(ctx.runs_on());
     (eval::lower_statement(plan, statement), ...);
     plan.run(ctx);
   }
+}
+
+/// What run without a context, or with one that nothing else can use, is told.
+template <class First, class... Statement>
+  requires(!std::is_convertible_v<First, context&>)
+void run(First&&, Statement const&...) {
+  static_assert(
+      std::is_void_v<First>,
+      "the first argument of run is a context, a variable that all runs share: `context ctx(2); run(ctx, "
+      "y = w * x);`");
 }
 
 }}  // namespace tessera::TESSERA_ISA
