@@ -16,7 +16,8 @@ enum class random_purpose : std::uint32_t {
   dropout,
   batches,
   sampling,
-  test
+  test,
+  rounding
 };
 
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
