@@ -4,6 +4,7 @@
 
 using namespace tessera;
 
-void f(panel_matrix<float>& y, block_sparse_matrix<float, block_shape<4>> const& w, panel_matrix<float> const& x) {
+void f(panel_matrix<float>& y, block_sparse_matrix<float, block_shape<4>> const& w,
+       panel_matrix<float> const& x) {
   run(y = w * x);
 }
