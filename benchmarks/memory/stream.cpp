@@ -58,8 +58,8 @@ struct streams {
   }
   template <int Read, int Written, int Updated> bool move_if() {
     if (moves.read != Read || moves.written != Written || moves.updated != Updated) return false;
-    ctx.run(ctx.threads(), [&](int piece, std::byte*) {
-      const std::int64_t each = floats / ctx.threads();
+    ctx.run(ctx.concurrency(), [&](int piece, std::byte*) {
+      const std::int64_t each = floats / ctx.concurrency();
       move<Read, Written, Updated>(piece * each, (piece + 1) * each);
     });
     return true;

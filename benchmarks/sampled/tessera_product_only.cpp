@@ -41,7 +41,7 @@ template <class T, class Block> struct product_only {
   context ctx;
   block_sparse_matrix<float, Block> g;
   panel_matrix<T> dy, x;
-  eval::plan plan{{ctx.threads()}};
+  eval::plan plan{{ctx.concurrency()}};
   aligned_array<std::byte> run_memory;
   std::vector<part> parts;
   std::map<std::int32_t, std::vector<chunk>> regrouped;  // by the first column, for all ranges of lines

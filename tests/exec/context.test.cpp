@@ -14,6 +14,7 @@
 
 namespace context_test {
 
+using tessera::at_most;
 using tessera::context;
 using tessera::oversubscribe;
 namespace exec = tessera::exec;
@@ -28,7 +29,8 @@ struct thread_per_body {
   int concurrency() const { return 4; }
 };
 static_assert(exec::executor<thread_per_body>);
-static_assert(!exec::executor<context> && !exec::executor<int>);
+static_assert(!exec::executor<int>);
+static_assert(!std::is_constructible_v<context, context&>);
 static_assert(!std::is_copy_constructible_v<context> && !std::is_copy_assignable_v<context>);
 static_assert(!std::is_convertible_v<int, context>);
 
@@ -55,7 +57,7 @@ void check_runs(context& ctx) {
 TEST_CASE("context: every index is run once with scratch of its own for any number of threads") {
   for (int threads : {1, 2, 3, 8}) {
     context ctx(threads, oversubscribe::allowed);
-    CHECK(ctx.threads() == threads);
+    CHECK(ctx.concurrency() == threads);
     check_runs(ctx);
   }
 }
@@ -63,12 +65,12 @@ TEST_CASE("context: every index is run once with scratch of its own for any numb
 TEST_CASE("context: it runs on the executor of the user") {
   thread_per_body users;
   context on_users(users);
-  CHECK(on_users.threads() == 4);
+  CHECK(on_users.concurrency() == 4);
   check_runs(on_users);
 
   const exec::serial serial;
   context on_serial(serial);
-  CHECK(on_serial.threads() == 1);
+  CHECK(on_serial.concurrency() == 1);
   check_runs(on_serial);
 
   exec::thread_pool pool(3);
@@ -102,8 +104,15 @@ TEST_CASE("context: an exception of the executor itself leaves the context usabl
 
 TEST_CASE("context: without an argument it has the available threads") {
   context ctx;
-  CHECK(ctx.threads() == exec::available_threads());
+  CHECK(ctx.concurrency() == exec::available_threads());
   check_runs(ctx);
+}
+
+TEST_CASE("context: at most so many threads are no more than there are cores") {
+  CHECK(at_most(1) == 1);
+  CHECK(at_most(100000) == exec::available_threads());
+  CHECK(context(at_most(100000)).concurrency() == exec::available_threads());
+  CHECK_THROWS_AS(context{at_most(0)}, tessera::option_error);
 }
 
 TEST_CASE("context: a run begun in a body has scratch of its own") {
@@ -153,7 +162,7 @@ TEST_CASE("context: hooks stand around each part that a thread takes on any exec
     ctx->run(50, [&](int, std::byte*) { wrong += inside != 10; }, hooks);
     CHECK(wrong == 0);
     CHECK(enters >= 1);
-    CHECK(enters <= ctx->threads());
+    CHECK(enters <= ctx->concurrency());
     CHECK(leaves == enters);
     CHECK_THROWS(ctx->run(9, [](int, std::byte*) { throw 1; }, hooks));
     CHECK(leaves == enters);
@@ -225,7 +234,8 @@ TEST_CASE("context: scratch that cannot fit the address space is refused and the
 TEST_CASE("context: more threads than cores are refused with both numbers") {
   const std::string cores = std::to_string(exec::available_threads());
   const std::string expected = "[context] 100000 threads asked for, but this process may use " + cores +
-                               " cores; ask for at most " + cores + ", or pass oversubscribe::allowed";
+                               " cores: write context(at_most(100000)) for as many of them as there are, "
+                               "or pass oversubscribe::allowed";
   CHECK_THROWS_WITH_AS(context(100000), expected.c_str(), tessera::option_error);
 }
 

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#if __cplusplus < 202002L
+#error "tessera needs C++20: compile with -std=c++20"
+#endif
+#ifndef __cpp_exceptions
+#error "tessera reports errors by exceptions: compile without -fno-exceptions"
+#endif
+#if __FINITE_MATH_ONLY__
+#error \
+    "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
+#endif
+
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.

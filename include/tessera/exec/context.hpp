@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -25,6 +27,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// Whether a context may have more threads than `exec::available_threads()`. They only slow each other down,
 /// but a test may want them.
 enum class oversubscribe { refused, allowed };
+
+/// This number of threads, or of the cores this process may use if these are fewer: `context ctx(at_most(4))`
+inline int at_most(int threads) { return std::min(threads, exec::available_threads()); }
 
 namespace detail {
 
@@ -68,6 +73,7 @@ class context {
 
   /// The executor of the user, who keeps it alive and may share it between contexts.
   template <exec::executor Executor>
+    requires(!std::is_same_v<Executor, context>)
   explicit context(Executor& executor)
       : executor_(const_cast<void*>(static_cast<void const*>(std::addressof(executor)))),
         run_([](void* object, int count, exec::body_ref body) {
@@ -84,7 +90,7 @@ class context {
   context& operator=(context const&) = delete;
 
   /// The most bodies of a run that may run at the same time.
-  int threads() const { return machine_.workers; }
+  int concurrency() const { return machine_.workers; }
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
@@ -133,7 +139,7 @@ class context {
     if (bytes <= scratch_bytes_) return;
     require_idle("reserve_scratch");
     const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
-    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(threads()));
+    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
     scratch_bytes_ = 0;
     scratch_ = scratches_.at_least(all);
     scratch_bytes_ = each;
@@ -157,8 +163,8 @@ class context {
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)
       throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
-                                 available, " cores; ask for at most ", available,
-                                 ", or pass oversubscribe::allowed"));
+                                 available, " cores: write context(at_most(", threads,
+                                 ")) for as many of them as there are, or pass oversubscribe::allowed"));
     return std::make_unique<exec::thread_pool>(threads);
   }
 

@@ -1,0 +1,4 @@
+// expect: compile without -fno-exceptions
+// flags: -fno-exceptions
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
