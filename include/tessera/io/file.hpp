@@ -23,11 +23,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Throws io_error with the text of `code`, a value of errno.
+/// Throws io_error with the text of `code`, a value of errno; `offset` is how far the file was read or
+/// written.
 [[noreturn]] inline void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
                                         int code) {
-  throw io_error(
-      message("[", operation, " ", path, "] byte ", offset, ": ", std::generic_category().message(code)));
+  throw io_error(message("[", operation, " ", path, offset > 0 ? message("] byte ", offset, ": ") : "] ",
+                         std::generic_category().message(code)));
 }
 
 /// An open file, closed at the end of its life.
@@ -84,7 +85,7 @@ class mapped_file {
     const detail::descriptor file = detail::open_to_read(path_);
     struct stat about{};
     if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path_, 0, errno);
-    if (!S_ISREG(about.st_mode)) throw io_error(message("[read ", path_, "] byte 0: not a regular file"));
+    if (!S_ISREG(about.st_mode)) throw io_error(message("[read ", path_, "] not a regular file"));
     const auto size = static_cast<std::size_t>(about.st_size);
     if (size == 0) return;  // cannot be mapped
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
@@ -162,7 +163,7 @@ class replacement {
   explicit replacement(std::string const& path) : path_(path) {
     struct stat about{};
     if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-      throw io_error(message("[write ", path, "] byte 0: there is something that is not a regular file"));
+      throw io_error(message("[write ", path, "] there is something that is not a regular file"));
   }
   replacement(replacement const&) = delete;
   replacement& operator=(replacement const&) = delete;
