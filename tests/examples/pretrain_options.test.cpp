@@ -75,9 +75,13 @@ TEST_CASE("options: a value outside its range is refused with the range") {
 
 TEST_CASE("options: sizes that do not go together are refused with sizes that do") {
   CHECK(refusal_of({"--hidden=250", "--heads=4"}) ==
-        "[--hidden] 250 is not a multiple of 4 heads and blocks of 16; 240 and 256 are");
+        "[--heads] 4 is no divisor of --hidden 250; 2 and 5 are");
   CHECK(refusal_of({"--hidden=100", "--heads=500"}) ==
-        "[--hidden] 100 is not a multiple of 500 heads and blocks of 16; 2000 is");
+        "[--heads] 500 heads for 100 features; at most 100 are possible");
+  CHECK(refusal_of({"--hidden=200", "--heads=5"}) ==
+        "[--hidden] 200 is not a multiple of blocks of 16; with 5 heads 160 and 240 are");
+  CHECK(refusal_of({"--hidden=10", "--heads=5"}) ==
+        "[--hidden] 10 is not a multiple of blocks of 16; with 5 heads 80 is");
   CHECK(refusal_of({"--hidden=252", "--block=4"}) == "");
   CHECK(refusal_of({"--hidden=252", "--only=dense"}) == "");
   CHECK(refusal_of({"--threads=3"}) ==

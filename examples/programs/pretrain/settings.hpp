@@ -160,11 +160,19 @@ inline void check_threads(int asked, int available) {
 /// Sizes that do not go together; `available_threads` is what this process may use. Throws option_error.
 inline void check(settings const& s, int available_threads) {
   using tessera::message;
-  const int block = s.only == "dense" ? 1 : s.block, unit = std::lcm(s.heads, block);
-  if (s.hidden % unit != 0) {
-    const int below = s.hidden / unit * unit;
+  if (s.hidden % s.heads != 0) {
+    int below = s.heads, above = s.heads;
+    while (s.hidden % below != 0) --below;
+    while (above < s.hidden && s.hidden % above != 0) ++above;
+    refuse("--heads", s.heads > s.hidden ? message(s.heads, " heads for ", s.hidden, " features; at most ",
+                                                   s.hidden, " are possible")
+                                         : message(s.heads, " is no divisor of --hidden ", s.hidden, "; ",
+                                                   below, " and ", above, " are"));
+  }
+  if (const int block = s.only == "dense" ? 1 : s.block; s.hidden % block != 0) {
+    const int unit = std::lcm(s.heads, block), below = s.hidden / unit * unit;
     refuse("--hidden",
-           message(s.hidden, " is not a multiple of ", s.heads, " heads and blocks of ", block, "; ",
+           message(s.hidden, " is not a multiple of blocks of ", block, "; with ", s.heads, " heads ",
                    below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
   }
   if (s.recompute > s.layers)
