@@ -10,8 +10,10 @@
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <tessera/core/random.hpp>
+#include <tessera/io/folder_lock.hpp>
 #include <tessera/io/safetensors.hpp>
 
 #include "../io/scratch_folder.hpp"
@@ -106,6 +108,23 @@ bool same_tensors(std::string const& a, std::string const& b) {
       return false;
   }
   return !x.tensors().empty();
+}
+
+TEST_CASE("pretrain: two processes do not write to one run, and what a killed one left is cleared away") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("a", "--only sparse --steps 2")).code == 0);
+  const std::string unfinished = here.in("runs/a/sparse/step-00000007.partial");
+  fs::create_directory(unfinished);
+  {
+    const tessera::io::folder_lock other(here.in("runs/a"));
+    const outcome refused = shell(here.resume("a"));
+    CHECK(refused.code != 0);
+    CHECK(contains(refused, "pretrain: [lock " + here.in("runs/a") + "] process " + std::to_string(getpid()) +
+                                " writes to this folder"));
+    CHECK(fs::exists(unfinished));
+  }
+  CHECK(shell(here.resume("a")).code == 0);
+  CHECK(!fs::exists(unfinished));
 }
 
 TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples") {

@@ -10,6 +10,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json_parser.hpp>
 
 #include "forecast.hpp"
@@ -65,6 +66,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
                                         std::filesystem::path const& run, tessera::context& ctx,
                                         train::interrupt_guard const& signals) {
   const std::string folder = (run / v.name).string();
+  train::remove_unfinished_checkpoints(folder);
   std::optional<train::checkpoint> from;
   run_record earlier;
   if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
@@ -140,6 +142,7 @@ int command(string_list const& arguments) {
   }
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
+  const tessera::io::folder_lock sole_writer(run.string());
   print("run      " + run.string() + "\n\n");
 
   const train::interrupt_guard signals;
