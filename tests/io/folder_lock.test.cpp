@@ -2,11 +2,10 @@
 #include <optional>
 #include <string>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <tessera/io/folder_lock.hpp>
 

@@ -148,6 +148,12 @@ TEST_CASE("json parser: nesting is legal up to a limit") {
   CHECK_FALSE(said(std::string(1'000'000, '[')).empty());
 }
 
+TEST_CASE("json parser: more values than are allowed are refused where the first of them begins") {
+  CHECK(parse_json(R"({"a": [1, 2]})", "file.json", 0, 4) == parse_json(R"({"a": [1, 2]})"));
+  CHECK(error_of<io_error>([] { parse_json(R"({"a": [1, 2]})", "file.json", 8, 3); }) ==
+        "[read file.json] byte 18: expected at most 3 values, found '2'");
+}
+
 TEST_CASE("json parser: any text gives a value or an io_error") {
   const random_stream random(2, random_purpose::test);
   const std::string good = R"({"a":[1,-2.5e3,"\u00e9\ud83e\udde9 é"],"b":{"c":null,"d":true}})";

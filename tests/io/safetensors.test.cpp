@@ -314,6 +314,17 @@ TEST_CASE("safetensors: a file of another kind is refused") {
   CHECK(opening_says(folder / "none") == "[read " + folder / "none" + "] No such file or directory");
 }
 
+TEST_CASE("safetensors: a header that would take far more memory than tensors need is refused") {
+  const scratch_folder folder;
+  std::string header = R"({"a":{"dtype":"F32","shape":[)";
+  for (int i = 0; i < 1'000'000; ++i) header += "0,";
+  header += R"(0],"data_offsets":[0,0]}})";
+  std::string bytes(8, '\0');
+  for (int i = 0; i < 8; ++i) bytes[std::size_t(i)] = char(header.size() >> (8 * i) & 255);
+  put(folder / "a", bytes + header);
+  CHECK(opening_says(folder / "a").ends_with("expected at most 1000000 values, found '0'"));
+}
+
 TEST_CASE("safetensors: a file cut off at any byte is an io_error") {
   const scratch_folder folder;
   write_sample(folder / "a");

@@ -126,6 +126,10 @@ class json_place {
     if (index >= size()) fail(message("has ", size(), " elements, so none at index ", index));
     return json_place(elements()[index], document_, message(path_, "[", index, "]"));
   }
+  /// One of members(), which need not be searched for.
+  json_place at(json_member const& member) const {
+    return json_place(member.value, document_, (path_.empty() ? path_ : path_ + ".") + member.key);
+  }
   bool contains(std::string_view key) const { return value_->find(key) != nullptr; }
   std::size_t size() const { return elements().size(); }
 

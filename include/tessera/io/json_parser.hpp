@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -24,8 +25,8 @@ class json_parser {
  public:
   static constexpr int deepest = 100;
 
-  json_parser(std::string_view text, std::string const& source, std::uint64_t origin)
-      : text_(text), source_(source), origin_(origin) {}
+  json_parser(std::string_view text, std::string const& source, std::uint64_t origin, std::uint64_t most)
+      : text_(text), source_(source), origin_(origin), most_(most) {}
 
   json document() {
     json all = value(0);
@@ -38,6 +39,7 @@ class json_parser {
   json value(int depth) {
     if (depth > deepest) expected(message("at most ", deepest, " levels of nesting"));
     skip_space();
+    if (++values_ > most_) expected(message("at most ", most_, " values"));
     switch (peek()) {
       case '{':
         return object(depth);
@@ -216,7 +218,7 @@ class json_parser {
 
   std::string_view text_;
   std::string const& source_;
-  std::uint64_t origin_;
+  std::uint64_t origin_, most_, values_ = 0;
   std::size_t at_ = 0;
 };
 
@@ -226,8 +228,10 @@ class json_parser {
 /// keys that come twice, integers beyond 64 bits, text that is not UTF-8 and nesting deeper than 100.
 ///   source   the name of the text in errors
 ///   origin   where it begins in there, in bytes
-inline json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0) {
-  return detail::json_parser(text, source, origin).document();
+///   most     values in the text, which take 20 times its memory; more are an error
+inline json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0,
+                       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+  return detail::json_parser(text, source, origin, most).document();
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io

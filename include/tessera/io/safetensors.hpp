@@ -300,6 +300,7 @@ class safetensors_file {
 
  private:
   static constexpr std::uint64_t header_at = sizeof(std::uint64_t);
+  static constexpr std::uint64_t most_values = 1000000;  // in a header: those of 160 thousand tensors
 
   struct extent {
     std::uint64_t begin, end;  // within the data
@@ -313,7 +314,7 @@ class safetensors_file {
   void index() {
     const std::string_view header = header_text();
     require_unchanged(header);
-    const json top = parse_json(header, path(), header_at);
+    const json top = parse_json(header, path(), header_at, most_values);
     const std::string document = message("read ", path(), ", header at byte ", header_at);
     std::vector<extent> extents;
     for (json_member const& member : json_place(top, document).members()) {

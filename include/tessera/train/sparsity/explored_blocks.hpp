@@ -52,7 +52,7 @@ class explored_blocks {
   static explored_blocks from_json(io::json_place const& all) {
     explored_blocks explored;
     for (io::json_member const& member : all.members()) {
-      const io::json_place place = all.at(member.key), ever = place.at("ever");
+      const io::json_place place = all.at(member), ever = place.at("ever");
       grid& here = explored.grids_[member.key];
       here.blocks = place.at("blocks").as_integer();
       if (here.blocks < 0 || ever.size() != words(here.blocks))
