@@ -155,7 +155,7 @@ TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any n
   const std::string often = "--checkpoint-every 1";  // there is an update of the patterns in every step
   const outcome first = terminate(here.pretrain("parts", often), here.in("runs/parts/dense/step-*"));
   CHECK(first.code == 128 + SIGTERM);
-  CHECK(contains(first, "pretrain --resume " + here.in("runs/parts")));
+  CHECK(contains(first, "go on with\n  " PRETRAIN " --resume " + here.in("runs/parts")));
   CHECK(!here.files("parts").contains("dense/step-00000060"));
   const outcome second = terminate(here.resume("parts", "--threads 1"), here.in("runs/parts/sparse/step-*"));
   CHECK(second.code == 128 + SIGTERM);

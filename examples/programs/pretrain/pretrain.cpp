@@ -3,6 +3,7 @@
 // Trains a small GPT on text, dense and block-sparse, for the same time each, and compares them.
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -87,8 +88,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   from.reset();
   if (training.train() == train::stop_reason::interrupted) {
     const std::string step = std::to_string(training.record().reached.step);
-    print(padded(v.name, 9) + "interrupted after step " + step +
-          ", which is saved; go on with\n  pretrain --resume " + run.string() + "\n");
+    print(padded(v.name, 9) + "interrupted after step " + step + ", which is saved; ");
     return {};
   }
   std::vector<token> sampled;
@@ -121,7 +121,8 @@ void conclude(run_origin const& origin, token_text const& text, std::filesystem:
         ": table.txt, loss.csv, loss_by_time.svg, loss_by_tokens.svg, checkpoints and samples\n");
 }
 
-int command(string_list const& arguments) {
+/// `typed` is how the program was called, by ./dev or itself.
+int command(string_list const& arguments, std::string const& typed) {
   settings s = new_settings(arguments);
   if (s.help) {
     print("pretrain: trains a small GPT on text, dense and block-sparse, and compares them\n" +
@@ -149,7 +150,10 @@ int command(string_list const& arguments) {
   std::vector<run_record> records;
   for (variant const& v : variants_of(s)) {
     const auto record = train_variant(origin, v, text, run, ctx, signals);
-    if (!record) return 128 + signals.signal();
+    if (!record) {
+      print("go on with\n  " + typed + " --resume " + run.string() + "\n");
+      return 128 + signals.signal();
+    }
     records.push_back(*record);
   }
   conclude(origin, text, run, records);
@@ -159,5 +163,8 @@ int command(string_list const& arguments) {
 }}  // namespace pretrain
 
 int main(int count, char** arguments) {
-  return pretrain::guarded_main("pretrain", count, arguments, pretrain::command);
+  char const* const by_dev = std::getenv("TESSERA_COMMAND");
+  return pretrain::guarded_main("pretrain", count, arguments, [&](pretrain::string_list const& given) {
+    return pretrain::command(given, by_dev ? by_dev : arguments[0]);
+  });
 }
