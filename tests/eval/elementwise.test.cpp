@@ -78,6 +78,27 @@ TEST_CASE_TEMPLATE("elementwise: += adds to what an activation holds", T, float,
         bound<T>(3, 5));
 }
 
+TEST_CASE_TEMPLATE("elementwise: -=, *=, /= and += of a number are the statements they stand for", T, float,
+                   double) {
+  context ctx(2, oversubscribe::allowed);
+  const auto x = filled(panel_matrix<T>(9, 130), 1);
+  const auto b = filled(feature_vector<T>(9), 2);
+  auto y = filled(panel_matrix<T>(9, 130), 3), z = y;
+  auto c = filled(feature_vector<T>(9), 4), d = c;
+  const auto same = [](auto const& p, auto const& q) {
+    return std::equal(p.data(), p.data() + 9 * 192, q.data());
+  };
+  run(ctx, y -= x, y *= 3, y *= b, y /= square(x) + 1, y += 2);
+  run(ctx, z = z - x, z = z * 3, z = z * b, z = z / (square(x) + 1), z = z + 2);
+  CHECK(same(y, z));
+  run(ctx, c -= b, c *= 2, c += 1, c /= b);
+  run(ctx, d = d - b, d = d * 2, d = d + 1, d = d / b);
+  CHECK(std::equal(c.begin(), c.end(), d.begin()));
+  const dense_matrix<T> w(9, 9);
+  run(ctx, y -= w * x);
+  CHECK(same(y, z));
+}
+
 TEST_CASE_TEMPLATE_DEFINE("product: bias, residual and activation are computed behind it", Types, epilogues) {
   using T = typename Types::element;
   context ctx(2, oversubscribe::allowed);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -74,6 +75,29 @@ TEST_CASE_TEMPLATE("values: statements on vectors", T, float, double) {
   run(ctx, s += r);
   CHECK(farthest(s, [&](auto i) { return double(r[i]) * 3 + std::exp(double(before[i])); }) <=
         bound<T>(6, 7));
+}
+
+TEST_CASE_TEMPLATE("values: a number, -=, *= and /= change the stored blocks and no others", Block,
+                   block_shape<5>, block_shape<1>) {
+  context ctx(2, oversubscribe::allowed);
+  auto w = random_matrix<float, Block>(33, 17, 0.4, 1);
+  const auto a = w;
+  const auto equals = [&](auto&& expected) {
+    CHECK(farthest(w, expected) == 0);
+    CHECK(w.pattern() == a.pattern());
+    for (std::int64_t i = 0; i < 33; ++i)
+      for (std::int64_t j = 0; j < 17; ++j) REQUIRE((w.find(i, j) >= 0 || w(i, j) == 0));
+    std::int64_t overhanging = w.size();
+    for (std::int64_t i = 0; i < 33; ++i)
+      for (std::int64_t j = 0; j < 17; ++j) overhanging -= w.find(i, j) >= 0;
+    CHECK(std::count(w.begin(), w.end(), 0.f) >= overhanging);
+  };
+  run(ctx, w = 3);
+  equals([](auto, auto) { return 3.0; });
+  run(ctx, w *= 0.5, w -= a);
+  equals([&](auto i, auto j) { return double(1.5f - a(i, j)); });
+  run(ctx, w = 0, w += a, w *= a, w /= 2);
+  equals([&](auto i, auto j) { return double(a(i, j) * a(i, j) / 2); });
 }
 
 TEST_CASE("values: matrices in different blocks or patterns are refused") {

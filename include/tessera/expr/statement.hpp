@@ -60,10 +60,6 @@ template <bool Accumulates, tensor Destination, class Value>
 auto make_statement(Destination& destination, Value value) {
   constexpr domain to = Destination::laid_over, from = Value::laid_over;
   constexpr bool number_for_matrix = of_matrix(to) && from == domain::number;
-  static_assert(
-      !number_for_matrix,
-      "[w = number] the absent blocks of a matrix stay absent: write `w.fill(number)`, without run, for the "
-      "stored ones");
   constexpr bool fits = number_for_matrix || to == from || from == domain::number || to == domain::panels ||
                         (of_matrix(to) && of_matrix(from));
   static_assert(
@@ -105,26 +101,19 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
 }
 
-// Assignments that do not exist: their messages give the right ones, which are returned, so that no second
-// error follows.
-
+// `y -= x` is `y = y - x`, and so on; `*=` of two matrices multiplies their elements.
 template <tensor Destination, expr::operand Value> auto operator-=(Destination& y, Value&& x) {
-  static_assert(!tensor<Destination>, "[y -= x] is no statement: write `y = y - x`");
   return y = y - std::forward<Value>(x);
 }
 template <tensor Destination, expr::operand Value> auto operator*=(Destination& y, Value&& x) {
-  static_assert(!tensor<Destination>,
-                "[y *= x] is no statement: write `y = y * x`, of two matrices `w = multiply(w, v)`");
   return y = multiply(y, std::forward<Value>(x));
 }
 template <tensor Destination, expr::operand Value> auto operator/=(Destination& y, Value&& x) {
-  static_assert(!tensor<Destination>, "[y /= x] is no statement: write `y = y / x`");
   return y = y / std::forward<Value>(x);
 }
 template <tensor Destination, class Number>
   requires std::is_arithmetic_v<Number>
 auto operator+=(Destination& y, Number x) {
-  static_assert(!tensor<Destination>, "[y += number] adds expressions only: write `y = y + number`");
   return y = y + x;
 }
 

@@ -1,7 +1,0 @@
-// expect one error: write `w.fill.number.`
-// SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/tessera.hpp>
-
-using namespace tessera;
-
-void f(context& ctx, dense_matrix<float>& w) { run(ctx, w = 0); }
