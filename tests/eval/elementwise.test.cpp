@@ -78,6 +78,28 @@ TEST_CASE_TEMPLATE("elementwise: += adds to what an activation holds", T, float,
         bound<T>(3, 5));
 }
 
+TEST_CASE_TEMPLATE("elementwise: comparisons, where, min, max and clamp choose as C++ does", T, float,
+                   bfloat16) {
+  context ctx(1);
+  auto x = filled(panel_matrix<T>(9, 70), 1), z = x;
+  auto b = filled(feature_vector<float>(9), 2);
+  x(0, 0) = T(b[0] = 0.25f);  // equal
+  const auto check = [&](auto const& value, auto&& expected) {
+    run(ctx, z = value);
+    for (std::int64_t f = 0; f < 9; ++f)
+      for (std::int64_t t = 0; t < 70; ++t)
+        REQUIRE(float(z(f, t)) == float(T(expected(float(x(f, t)), b[f]))));
+  };
+  check(x < b, [](float p, float q) { return float(p < q); });
+  check(x > b, [](float p, float q) { return float(p > q); });
+  check(x <= b, [](float p, float q) { return float(p <= q); });
+  check(0.25 >= x, [](float p, float) { return float(0.25f >= p); });
+  check(max(x, b), [](float p, float q) { return std::max(p, q); });
+  check(min(0.1, x), [](float p, float) { return std::min(p, 0.1f); });
+  check(clamp(x, -0.5, b), [](float p, float q) { return std::min(std::max(p, -0.5f), q); });
+  check(where(x > 0, x, 0.5 * b), [](float p, float q) { return p > 0 ? p : 0.5f * q; });
+}
+
 TEST_CASE_TEMPLATE("elementwise: -=, *=, /= and += of a number are the statements they stand for", T, float,
                    double) {
   context ctx(2, oversubscribe::allowed);

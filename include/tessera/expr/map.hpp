@@ -174,6 +174,48 @@ auto operator*(A&& a, B&& b) {
 }
 template <expression A> auto operator-(A&& a) { return apply<ops::negate>(std::forward<A>(a)); }
 
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto max(A&& a, B&& b) {
+  return apply<ops::maximum>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto min(A&& a, B&& b) {
+  return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
+}
+/// x, but at least `low` and at most `high`.
+template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
+  return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));
+}
+
+// Comparisons are 1 where they hold and 0 elsewhere.
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator<(A&& a, B&& b) {
+  return apply<ops::less>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator>(A&& a, B&& b) {
+  return apply<ops::less>(std::forward<B>(b), std::forward<A>(a));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator>=(A&& a, B&& b) {
+  return apply<ops::greater_equal>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator<=(A&& a, B&& b) {
+  return apply<ops::greater_equal>(std::forward<B>(b), std::forward<A>(a));
+}
+/// a where the condition is not 0, b elsewhere: `where(x > 0, x, 0.1 * x)`
+template <expression Condition, expr::operand A, expr::operand B>
+auto where(Condition&& condition, A&& a, B&& b) {
+  return apply<ops::where>(std::forward<Condition>(condition), std::forward<A>(a), std::forward<B>(b));
+}
+
 // One function for each op of one argument.
 #define TESSERA_FUNCTION(name, op) \
   template <expression Operand> auto name(Operand&& x) { return apply<ops::op>(std::forward<Operand>(x)); }

@@ -87,8 +87,7 @@ template <element T> struct cross_entropy {
     const auto scale = local(slope / s.sum);
     // In one run, so that a panel stays in the cache.
     run(p.ctx,
-        in_one_pass(s.picked = sum_features(apply<ops::where>(one_hot, scores, 0.0)),
-                    s.largest = max_features(scores)),
+        in_one_pass(s.picked = sum_features(where(one_hot, scores, 0.0)), s.largest = max_features(scores)),
         s.sum = sum_features(shifted),
         when(dlogits, [&] { return *dlogits = shifted * scale - one_hot * slope; }));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;

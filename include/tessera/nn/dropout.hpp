@@ -39,7 +39,7 @@ template <element T> struct dropout {
   /// The expression x ∘ m / (1 - rate), for use in a statement.
   template <class X> auto masked(X const& x, pass<T> const& p) const {
     const random_stream random(p.seed, random_purpose::dropout, layer, p.step);
-    return multiply(x, apply<ops::where>(apply<ops::less>(uniform(random.key()), rate), 0.0, 1 / (1 - rate)));
+    return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
   }
 
   /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
