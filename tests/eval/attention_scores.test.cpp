@@ -107,6 +107,34 @@ TEST_CASE_TEMPLATE("attention: with a score functor, any number of threads gives
   }
 }
 
+/// Keys within 24 tokens of a query as they are; all others at `far`.
+struct window_scores {
+  double far;
+
+  double term(int, std::int64_t distance) const { return std::abs(distance) < 24 ? 0 : far; }
+  template <class V> V operator()(V score, V term) const { return score + term; }
+  template <class V> V derivative(V, V) const { return V(1); }
+};
+
+TEST_CASE_TEMPLATE("attention: keys at a hugely negative score take no part", T, SUPPORT_ELEMENTS) {
+  context ctx(1);
+  const auto layout = sequences::from_lengths(numbers{256, 100});
+  for (const mask seen : {mask::bidirectional, mask::causal}) {
+    INFO("mask ", seen == mask::causal ? "causal" : "bidirectional");
+    problem<T, window_scores> near(layout, 3, 20, seen, {-1e4});
+    near.compute(ctx);
+    CHECK(near.exact().y.excess(to_reference(near.y)) <= 1);
+    for (const double far : {-1e10, -1e30}) {
+      INFO("far ", far);
+      problem<T, window_scores> a(layout, 3, 20, seen, {far});
+      a.compute(ctx);
+      CHECK(same_bits(a.y, near.y));
+      CHECK(same_bits(a.log_sums, near.log_sums));
+      CHECK(same_bits(a.dqkv, near.dqkv));
+    }
+  }
+}
+
 TEST_CASE("attention: no two tasks add to one gradient of a score functor") {
   problem<float, fading_scores> a(sequences::from_lengths(numbers{100, 40, 64, 64, 64}), {4, 2}, 20,
                                   mask::causal);

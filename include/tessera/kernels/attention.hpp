@@ -316,7 +316,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       }
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         raise(now, lane + j * lanes, maximum[j], scale);
-        maximum[j] = maximum[j] * scale;
+        if constexpr (!changes_scores<Score>) maximum[j] = maximum[j] * scale;
         sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
       });
       for (int key = keys.first; key < keys.last; key += group) {
@@ -327,7 +327,11 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
           batch p[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scratch + (key + i) * panel_tokens + column;
-            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
+            const batch s = batch::load_unaligned(score);
+            if constexpr (changes_scores<Score>)  // exact where a functor makes all scores equally large
+              p[i] = simd::exp2((s - maximum[j]) * scale);
+            else
+              p[i] = simd::exp2(fms(s, scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
           simd::store_lanes<simd::numbers::normal>(
