@@ -69,8 +69,9 @@ template <class Model> void check_bytes(auto&& input_of) {
   const auto ids = some_ids(147, 50, 1);
   auto gradients = nn::zeros_like(m);
   typename Model::saved saved;
-  nn::workspace<float> room;
-  const nn::pass<float> p{ctx, batch, room, nn::purpose::training, 0, 0};
+  using T = typename Model::value_type;
+  nn::workspace<T> room;
+  const nn::pass<T> p{ctx, batch, room, nn::purpose::training, 0, 0};
   // The context's own scratch grows in the first step.
   for (int step = 0; step < 2; ++step) {
     saved = {};
@@ -103,6 +104,7 @@ TEST_CASE("allocation: the second step of an encoder allocates nothing" *
 
 TEST_CASE("allocation: bytes of a step are those that the model's size foretells") {
   check_bytes<gpt>(for_gpt);
+  check_bytes<nn::gpt<bfloat16, block_shape<16>>>(for_gpt);
   check_bytes<encoder>(for_encoder);
 }
 

@@ -59,8 +59,8 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
                           .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
                           .part(linear<T, Block>::size(features, features, of.density, of.bias))
                           .keeps(qkv)
-                          .keeps(features)  // mixed
-                          .keeps(of.heads)  // log_sums
+                          .keeps(features)                                        // mixed
+                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
                           .lends(features)  // the gradients of mixed and qkv
                           .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);

@@ -62,7 +62,7 @@ template <element T> struct cross_entropy {
   };
 
   /// Includes the logits, whose memory later holds their gradient.
-  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_numbers(4); }
+  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_sums(4); }
 
   /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
   /// of a step. Subtracts the largest logit first, so that exp cannot overflow.

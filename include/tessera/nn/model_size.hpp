@@ -84,8 +84,9 @@ struct model_size {
     increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
     return *this;
   }
-  model_size& keeps_numbers(std::int64_t count) {
-    increase(saved_values, count);
+  /// Adds numbers of the accumulator for each token.
+  model_size& keeps_sums(std::int64_t count) {
+    increase(saved_values, detail::product(count, accumulator_bytes / element_bytes));
     return *this;
   }
   /// Adds activations that backward borrows together, and holds while its parts borrow.

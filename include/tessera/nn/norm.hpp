@@ -41,7 +41,7 @@ template <element T> struct layer_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
-    model_size size = model_size::of<T>().vector(features).keeps_numbers(2);
+    model_size size = model_size::of<T>().vector(features).keeps_sums(2);
     return with_bias == bias_term::present ? size.vector(features) : size;
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
@@ -101,7 +101,7 @@ template <element T> struct rms_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term = bias_term::absent) {
-    return model_size::of<T>().vector(features).keeps_numbers(1);
+    return model_size::of<T>().vector(features).keeps_sums(1);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
