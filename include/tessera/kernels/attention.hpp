@@ -295,6 +295,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     [[maybe_unused]] score_terms<Arch, T, Score> terms;
     a.compute_terms(terms, keys.panel);
     const batch scale(a.remaining_scale() * std::numbers::log2e_v<T>);
+    // The scaled maximum is rounded upwards: no exponent is positive, however large the scores.
+    const batch above = scale * batch(T(0.51) * std::numeric_limits<T>::epsilon());
     constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
       batch maximum[registers], sum[registers];
@@ -316,7 +318,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       }
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         raise(now, lane + j * lanes, maximum[j], scale);
-        if constexpr (!changes_scores<Score>) maximum[j] = maximum[j] * scale;
+        maximum[j] = fma(maximum[j], scale, abs(maximum[j]) * above);
         sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
       });
       for (int key = keys.first; key < keys.last; key += group) {
@@ -327,11 +329,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
           batch p[group];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scratch + (key + i) * panel_tokens + column;
-            const batch s = batch::load_unaligned(score);
-            if constexpr (changes_scores<Score>)  // exact where a functor makes all scores equally large
-              p[i] = simd::exp2((s - maximum[j]) * scale);
-            else
-              p[i] = simd::exp2(fms(s, scale, maximum[j]));
+            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
           simd::store_lanes<simd::numbers::normal>(
