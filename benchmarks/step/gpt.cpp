@@ -60,7 +60,7 @@ template <class Block> struct gpt_trainer {
 
   void step() {
     const auto accumulate = [&](int) -> train::token_loss {
-      const double sum = m.forward(ids, targets, saved, pass(), 1);
+      const double sum = m.forward(ids, targets, saved, pass());
       m.backward(ids, saved, training.gradients, pass());
       return {sum, batch.tokens()};
     };

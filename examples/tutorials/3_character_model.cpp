@@ -43,7 +43,7 @@ struct lesson : train::program {
       targets.insert(targets.end(), first + 1, first + context_length + 1);
     }
     const auto pass = student.pass(ctx, windows, room);
-    const double loss = student.model.forward(ids, targets, saved, pass, /*divide the sum by*/ 1);
+    const double loss = student.model.forward(ids, targets, saved, pass);
     student.model.backward(ids, saved, student.gradients, pass);
     return {loss, pass.tokens(), pass.loss_scale};
   }

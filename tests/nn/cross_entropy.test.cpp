@@ -86,9 +86,11 @@ TEST_CASE("cross_entropy: targets must be classes and as many as tokens") {
   const auto loss = [&](std::vector<std::int32_t> const& targets) {
     return nn::cross_entropy<double>().forward(logits, targets, 3, &dlogits, saved, t.pass());
   };
-  CHECK_THROWS_WITH_AS(loss({0, 5, 1}),
-                       "[cross_entropy] index 1 is 5 but there are 5 classes: 0 … 4 are possible",
-                       shape_error);
+  CHECK_THROWS_WITH_AS(
+      loss({0, 5, 1}),
+      "[cross_entropy] index 1 is 5 but there are 5 classes: 0 … 4 are possible; models leave "
+      "out targets that are nn::ignored, -1",
+      shape_error);
   CHECK_THROWS_AS(loss({0, 1}), shape_error);
   dlogits = panel_matrix<double>(5, 2);
   CHECK_THROWS_AS(loss({0, 1, 2}), shape_error);

@@ -37,7 +37,7 @@ void check(nn::transformer_config const& config, int all_but_every) {
   const model::input in{ids, segments};
   model::saved saved;
   auto gradients = nn::zeros_like(m);
-  const auto loss = [&] { return m.forward(in, targets, saved, t.pass()); };
+  const auto loss = [&] { return m.forward(in, targets, saved, t.pass(), 87); };
   static_cast<void>(loss());
   m.backward(in, saved, gradients, t.pass());
   support::check_parameter_gradients(m, gradients, loss);
@@ -49,7 +49,7 @@ TEST_CASE("encoder: gradients of a sparse model with dropout, segments and few t
   auto config = small();
   config.density = 0.4;
   config.dropout = 0.2;
-  config.segments = 2;
+  config.segment_types = 2;
   check(config, 7);
 }
 

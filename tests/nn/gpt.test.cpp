@@ -48,7 +48,7 @@ template <class Model = model> void check(nn::transformer_config const& config, 
   const auto ids = some_ids(tokens, 37, 1), targets = targets_ignoring(all_but_every);
   typename Model::saved saved;
   auto gradients = nn::zeros_like(m);
-  const auto loss = [&] { return m.forward(ids, targets, saved, t.pass()); };
+  const auto loss = [&] { return m.forward(ids, targets, saved, t.pass(), double(tokens)); };
   static_cast<void>(loss());
   m.backward(ids, saved, gradients, t.pass());
   support::check_parameter_gradients(m, gradients, loss);
@@ -91,6 +91,8 @@ TEST_CASE("gpt: rotary positions of odd heads and keys that do not divide are re
   CHECK(said([](auto& c) { c.heads = 5, c.key_heads = 2; }) ==
         "[attention] 5 heads of queries and 2 of keys and values: the latter must divide the former: make "
         "them 1 or 5");
+  CHECK(said([](auto& c) { c.segment_types = 2; }) ==
+        "[gpt] segment_types is 2: a decoder has no segment embeddings, make it 0");
 }
 
 /// The bits of a loss and of all gradients.
@@ -140,8 +142,9 @@ TEST_CASE("gpt: micro-batches with the count of the whole add up to its loss") {
   const model m(small(), 7);
   const auto ids = some_ids(tokens, 37, 1), targets = targets_ignoring(3);
   model::saved saved;
-  const double whole = m.forward(ids, targets, saved, t.pass());
-  const double count = double(saved.targets.count());
+  const double count = 29;
+  const double whole = m.forward(ids, targets, saved, t.pass(), count);
+  CHECK(count == double(saved.targets.count()));
   double sum = 0;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
     const std::int64_t length = offsets[i + 1] - offsets[i];
@@ -163,7 +166,7 @@ TEST_CASE("gpt: predictions are the logits whose loss forward computes") {
   targets[40] = 3;
   targets[86] = 30;
   model::saved saved;
-  const double loss = m.forward(ids, targets, saved, t.pass(nn::purpose::evaluation));
+  const double loss = m.forward(ids, targets, saved, t.pass(nn::purpose::evaluation), 2);
   panel_matrix<double> logits;
   m.predict(ids, positions, logits, saved, t.pass(nn::purpose::evaluation));
   REQUIRE(logits.tokens() == 2);
@@ -174,6 +177,27 @@ TEST_CASE("gpt: predictions are the logits whose loss forward computes") {
     expected += (std::log(sum) - logits(targets[std::size_t(positions[std::size_t(i)])], i)) / 2;
   }
   CHECK(loss == doctest::Approx(expected).epsilon(1e-12));
+}
+
+TEST_CASE("gpt: backward without the gradient of a loss is refused") {
+  trial t(offsets);
+  const model m(small(), 7);
+  const auto ids = some_ids(tokens, 37, 1);
+  auto gradients = nn::zeros_like(m);
+  model::saved saved;
+  const auto backward = [&] { m.backward(ids, saved, gradients, t.pass()); };
+  CHECK_THROWS_AS(backward(), error);
+  static_cast<void>(m.forward(ids, ids, saved, t.pass(nn::purpose::evaluation)));
+  CHECK_THROWS_WITH_AS(
+      backward(),
+      "[cross_entropy] backward without the gradient of a loss: it follows a forward whose pass "
+      "has purpose::training",
+      error);
+  static_cast<void>(m.forward(ids, ids, saved, t.pass()));
+  CHECK_NOTHROW(backward());
+  panel_matrix<double> logits;
+  m.predict(ids, std::vector<std::int32_t>{3}, logits, saved, t.pass(nn::purpose::evaluation));
+  CHECK_THROWS_AS(backward(), error);
 }
 
 TEST_CASE("gpt: parameters have their names and roles, each once") {
@@ -202,7 +226,8 @@ TEST_CASE("gpt: ids, targets and sequences that do not fit are refused") {
   model::saved saved;
   const auto ids = some_ids(tokens, 37, 1);
   CHECK_THROWS_AS(m.forward(some_ids(86, 37, 1), ids, saved, t.pass()), shape_error);
-  CHECK_THROWS_AS(m.forward(ids, some_ids(88, 37, 1), saved, t.pass()), shape_error);
+  CHECK_THROWS_WITH_AS(m.forward(ids, some_ids(88, 37, 1), saved, t.pass()),
+                       "[embedding] 88 targets for a batch of 87 tokens", shape_error);
   CHECK_THROWS_AS(m.forward(some_ids(tokens, 60, 1), ids, saved, t.pass()), shape_error);
   trial long_one({0, 87});
   CHECK_THROWS_WITH_AS(m.forward(ids, ids, saved, long_one.pass()),

@@ -77,7 +77,7 @@ TEST_CASE("model_size: counts of an encoder are those of its containers") {
   for (const std::int64_t segments : {0, 2}) {
     auto config = small();
     config.density = 0.3;
-    config.segments = segments;
+    config.segment_types = segments;
     check_parameters(nn::encoder<double, block>(config, 1), nn::encoder<double, block>::size(config));
   }
 }

@@ -133,7 +133,7 @@ template <class Model> std::pair<double, typename Model::gradients> learn(Model 
   auto g = nn::zeros_like(model);
   const nn::pass<typename Model::value_type> p{ctx, batch, room};
   // As in training, the gradient of the sum: that of the mean would be too small for float16.
-  const double loss = model.forward({ids}, targets, saved, p, 1);
+  const double loss = model.forward({ids}, targets, saved, p);
   model.backward({ids}, saved, g, p);
   return {loss / double(targets.size()), g};
 }

@@ -103,4 +103,25 @@ TEST_CASE("recomputed: more segments than layers, or fewer than none, are refuse
   }
 }
 
+TEST_CASE("recomputed: backward in other segments than forward is refused") {
+  context ctx(1);
+  model m(config(3), 3);
+  const sequences batch({0, 70, 147});
+  const auto ids = some_ids(147, 20, 1);
+  auto gradients = nn::zeros_like(m);
+  model::saved saved;
+  nn::workspace<float> room;
+  const nn::pass<float> p{ctx, batch, room};
+  for (const int at_first : {0, 2}) {
+    m.blocks.segments = at_first;
+    static_cast<void>(m.forward(ids, ids, saved, p));
+    m.blocks.segments = 3;
+    CHECK_THROWS_WITH_AS(m.backward(ids, saved, gradients, p),
+                         message("[stack] backward in 3 segments, but forward had ", at_first,
+                                 ": set `segments` before forward")
+                             .c_str(),
+                         error);
+  }
+}
+
 }  // namespace recomputed_test

@@ -79,9 +79,9 @@ TEST_CASE("architecture: a model of other heads, norms or activation does not re
     CHECK(error_of<io_error>([&] { from.load(model); }) != "");
     CHECK(toy::same_bits(model.blocks.layers[0].attention.out.weight, before));
   };
-  refused(relu_gpt(config(4), 2), "attention.heads is 2 but should be 4");
-  refused(post_gpt(config(2), 2), "order is 0 but should be 1");
-  refused(gelu_gpt(config(2), 2), "mlp.activation is \"relu\" but should be \"gelu\"");
+  refused(relu_gpt(config(4), 2), "attention.heads is 2 in the checkpoint but 4 in this model");
+  refused(post_gpt(config(2), 2), "order is 0 in the checkpoint but 1 in this model");
+  refused(gelu_gpt(config(2), 2), "mlp.activation is \"relu\" in the checkpoint but \"gelu\" in this model");
   relu_gpt same(config(2), 2);  // dropout belongs to the training, not to the model
   train::training t(same, train::sgd{});
   CHECK_NOTHROW(train::resume(t, from));

@@ -391,7 +391,7 @@ TEST_CASE("checkpoint: a model of another setting is refused with both named") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c";
   CHECK(refusal_between(folder, model_with_heads(2), model_with_heads(4)) ==
-        "[" + folder + "/state.json] architecture.heads is 2 but should be 4");
+        "[" + folder + "/state.json] architecture.heads is 2 in the checkpoint but 4 in this model");
   model_with_heads same(2);
   CHECK_NOTHROW(checkpoint(folder).load(same));
   model_with_heads other(4);

@@ -223,4 +223,35 @@ TEST_CASE("training: a learning rate that is no number is refused before anythin
   CHECK(batches == 0);
 }
 
+TEST_CASE("training: settings that make no sense are refused before anything is computed") {
+  context ctx(1);
+  model m;
+  const auto said = [](auto&& action) { return error_of<option_error>(action); };
+  const auto step = [&](train::step_settings const& how, auto optimizer, auto policy) {
+    train::training t(m, optimizer, policy);
+    train::train_step(ctx, t, how, [](int) -> train::token_loss { throw std::logic_error("computed"); });
+  };
+  using train::adamw, train::sgd, train::rigl;
+  const train::evolving_pattern none;
+  CHECK(said([&] { step({-1}, sgd{}, none); }).find("the learning rate is -1") != std::string::npos);
+  CHECK(said([&] { step({.rate = 1, .clip = -1}, sgd{}, none); }) ==
+        "[train] clip is -1: it must be a norm, or 0 for any");
+  CHECK(said([&] { step({.rate = 1, .micro_batches = 0}, sgd{}, none); }) ==
+        "[train] micro_batches is 0: it must be at least 1");
+  CHECK(said([&] { step({1}, sgd{.momentum = 1}, none); }) == "[sgd.momentum] is 1: it must be in [0, 1)");
+  CHECK(said([&] { step({1}, adamw{.beta2 = 2}, none); }) == "[adamw.beta2] is 2: it must be in [0, 1)");
+  CHECK(said([&] { step({1}, adamw{.epsilon = 0}, none); }) == "[adamw.epsilon] is 0: it must be positive");
+  CHECK(
+      said([&] { step({1}, sgd{}, train::evolving_pattern{.interval = 5}); }) ==
+      "[evolving_pattern] interval is 5 but steps is 0, so that no update is due: set steps to those of the "
+      "whole run");
+  CHECK(said([&] { step({1}, sgd{}, rigl{.interval = -2, .steps = 10}); }) ==
+        "[rigl] interval is -2: it must be a number of steps, or 0 to keep the patterns");
+  CHECK(said([&] { step({1}, sgd{}, rigl{.interval = 2, .steps = 10, .until = 2}); }) ==
+        "[rigl] until is 2: it must be in (0, 1]");
+  CHECK(said([&] {
+          step({1}, sgd{}, train::sparse_evolutionary_training{.interval = 2, .steps = 9, .fraction = 1.5});
+        }) == "[sparse_evolutionary_training] fraction is 1.5: it must be in [0, 1]");
+}
+
 }  // namespace training_test

@@ -143,7 +143,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
     const nn::pass<typename Model::value_type> pass{ctx, batch, room};
     const train::step_report report = train::train_step(
         ctx, t, {optimizer.at("learning_rate").as_number(), optimizer.at("clip").as_number()}, [&](int) {
-          const double loss = model.forward({inputs}, targets, saved, pass, 1);
+          const double loss = model.forward({inputs}, targets, saved, pass);
           model.backward({inputs}, saved, t.gradients, pass);
           return train::token_loss{loss, saved.targets.count()};
         });

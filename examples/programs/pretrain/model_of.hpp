@@ -36,7 +36,7 @@ template <class Element, class Block> class model_of final : public model {
   }
 
   double evaluate(examples const& shown) override {
-    return network_.forward(shown.inputs, shown.targets, saved_, evaluation(shown.windows), 1);
+    return network_.forward(shown.inputs, shown.targets, saved_, evaluation(shown.windows));
   }
 
   void begin_training(train::adamw const& optimizer) override {
@@ -47,7 +47,7 @@ template <class Element, class Block> class model_of final : public model {
 
   train::token_loss learn(examples const& shown) override {
     const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
-    const double loss = network_.forward(shown.inputs, shown.targets, saved_, p, 1);
+    const double loss = network_.forward(shown.inputs, shown.targets, saved_, p);
     network_.backward(shown.inputs, saved_, training_->gradients, p);
     return {loss, p.tokens(), p.loss_scale};
   }

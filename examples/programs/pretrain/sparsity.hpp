@@ -22,6 +22,9 @@ namespace train = tessera::train;
 struct chosen_policy {
   std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl> chosen;
 
+  void check() const {
+    std::visit([](auto const& p) { p.check(); }, chosen);
+  }
   bool due(std::int64_t done) const {
     return std::visit([&](auto const& p) { return p.due(done); }, chosen);
   }

@@ -19,8 +19,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax. It may list parts, as a layer does: its numbers are
-///           settings. A learned one has its parameters in the vector `table`, and is its own kind of
+///   Score   changes the scores before the softmax. One with members lists parts, as a layer does: its
+///   numbers
+///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
 ///           gradients.
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones. Rotary
 /// positions, if any, rotate Q and K.
@@ -38,6 +39,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   using gradients = multi_head_attention<accumulator_t<T>, Block, Score>;
 
   static void parts(auto& each, auto& first, auto&... others) {
+    static_assert(
+        std::is_empty_v<Score> || detail::has_parts<Score>,
+        "a score functor with members lists them: `static void parts(auto& each, auto& first, auto&...) "
+        "{ each.setting(\"slope\", first.slope); }`, so that checkpoints keep and compare them");
     each("qkv", first.qkv, others.qkv...);
     each("out", first.out, others.out...);
     each.setting("heads", first.heads.queries);

@@ -195,6 +195,7 @@ template <element T, class Layer> struct stack {
   struct saved {
     typename layer_range<T, Layer>::saved kept;
     std::vector<panel_matrix<T>> inputs;  // of all segments but the first
+    int segments = -1;                    // in forward; -1: before it
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
@@ -215,6 +216,7 @@ template <element T, class Layer> struct stack {
   /// layers.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     require_layers();
+    s.segments = segments;
     if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
     s.inputs.resize(std::size_t(segments - 1));
     for (int i = 0; i < segments; ++i) {
@@ -223,8 +225,10 @@ template <element T, class Layer> struct stack {
                          *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
     }
   }
+  /// Throws error unless `s` is of a forward with as many segments.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward(s);
     if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
     const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
     panel_matrix<T> const* above = &dy;
@@ -247,6 +251,12 @@ template <element T, class Layer> struct stack {
     if (segments < 0 || segments > layers)
       throw option_error(
           message("[stack] ", segments, " segments of ", layers, " layers: 0 … ", layers, " are possible"));
+  }
+  void require_forward(saved const& s) const {
+    if (s.segments < 0) throw error("[stack] backward without a forward: these saved values are empty");
+    if (s.segments != segments)
+      throw error(message("[stack] backward in ", segments, " segments, but forward had ", s.segments,
+                          ": set `segments` before forward"));
   }
   layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
     return {std::span(layers).subspan(first, last - first)};

@@ -59,6 +59,7 @@ class counted_tokens {
 template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
+    bool has_gradient = false;  // forward has computed dlogits
   };
 
   /// Includes the logits, whose memory later holds their gradient.
@@ -73,7 +74,9 @@ template <element T> struct cross_entropy {
     const std::int64_t tokens = logits.tokens();
     if (std::int64_t(targets.size()) != tokens)
       throw shape_error(message("[cross_entropy] ", targets.size(), " targets for ", tokens, " tokens"));
-    eval::require_indices("cross_entropy", "classes", targets, logits.features());
+    eval::require_indices("cross_entropy", "classes", targets, logits.features(),
+                          "; models leave out targets that are nn::ignored, -1");
+    s.has_gradient = dlogits != nullptr;
     if (tokens == 0) return 0;
     if (!(count > 0))
       throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
@@ -91,6 +94,13 @@ template <element T> struct cross_entropy {
         s.sum = sum_features(shifted),
         when(dlogits, [&] { return *dlogits = shifted * scale - one_hot * slope; }));
     return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
+  }
+  /// Throws error if the last forward computed no gradient, as in an evaluation.
+  static void require_gradient(saved const& s) {
+    if (!s.has_gradient)
+      throw error(
+          "[cross_entropy] backward without the gradient of a loss: it follows a forward whose pass has "
+          "purpose::training");
   }
 };
 

@@ -42,11 +42,12 @@ template <element T> struct embedding {
   }
 };
 
-/// Throws shape_error unless there is one id for each token of the batch.
-template <element T> void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p) {
+/// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
+template <element T>
+void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const char* what = "token ids") {
   if (std::int64_t(ids.size()) != p.tokens())
     throw shape_error(
-        message("[embedding] ", ids.size(), " token ids for a batch of ", p.tokens(), " tokens"));
+        message("[embedding] ", ids.size(), " ", what, " for a batch of ", p.tokens(), " tokens"));
 }
 
 /// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence

@@ -111,7 +111,7 @@ struct encoder {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    segment_embedding = embedding<T>(config.segments, config.hidden);
+    segment_embedding = embedding<T>(config.segment_types, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
@@ -125,7 +125,7 @@ struct encoder {
     each.dense("token_embedding", first.token_embedding, others.token_embedding...);
     if (first.has_positions())
       each.dense("position_embedding", first.position_embedding, others.position_embedding...);
-    if (first.config.segments > 0)
+    if (first.config.segment_types > 0)
       each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
@@ -140,7 +140,7 @@ struct encoder {
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(embedding<T>::size(of.segments, of.hidden), of.segments > 0)
+        .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
@@ -150,38 +150,38 @@ struct encoder {
         .checked();
   }
 
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
-  /// number if that is 0.
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
   double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 0) const {
-    require_tokens(targets, p);
+                 double count = 1) const {
+    require_tokens(targets, p, "targets");
     s.targets.choose(targets);
     encode(in, s, p);
     panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
     fit(s.logits, config.vocabulary, top.tokens());
     head.forward(token_embedding.table, top, s.logits, s.head, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(),
-                                      count > 0 ? count : static_cast<double>(s.targets.count()),
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
   /// Computes s.top (hidden, tokens), the encoder's result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
+    s.loss.has_gradient = false;
     require_tokens(in.ids, p);
     list_positions(p.sequences, config.context, s.positions);
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
         when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-    if (config.segments > 0) run(p.ctx, add_rows(s.summed, segment_embedding.table, in.segments));
+    if (config.segment_types > 0) run(p.ctx, add_rows(s.summed, segment_embedding.table, in.segments));
     embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }
 
-  /// Adds the gradients of the loss that forward returned. The pass of forward must have been a training
-  /// pass.
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
   void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
     const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
     const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
       head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
@@ -200,7 +200,7 @@ struct encoder {
     run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
           return scatter_rows(g.position_embedding.table, dsummed, s.positions);
         }));
-    if (config.segments > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
   }
 };
 

@@ -70,6 +70,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     of.check();
+    if (of.segment_types != 0)
+      throw option_error(message("[gpt] segment_types is ", of.segment_types,
+                                 ": a decoder has no segment embeddings, make it 0"));
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
@@ -81,24 +84,23 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
         .checked();
   }
 
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`, or by their
-  /// number if that is 0.
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   ids, targets (tokens): of the batch of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 0) const {
+                 pass<T> const& p, double count = 1) const {
     require_tokens(ids, p);
-    require_tokens(targets, p);
+    require_tokens(targets, p, "targets");
     s.targets.choose(targets);
     compute_top(ids, s, p);
     compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(),
-                                      count > 0 ? count : static_cast<double>(s.targets.count()),
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
-  /// Adds the gradients of the loss that forward returned. The pass of forward must have been a training
-  /// pass.
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
   void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
     panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
     const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
     {
@@ -123,6 +125,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
                panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
     require_tokens(ids, p);
+    s.loss.has_gradient = false;
     compute_top(ids, s, p);
     fit(s.counted, config.hidden, std::int64_t(positions.size()));
     run(p.ctx, gather_tokens(s.counted, s.top, positions));

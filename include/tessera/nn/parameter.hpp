@@ -121,6 +121,10 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
   } else if constexpr (requires { first.pattern(); }) {
     action.parameter(name, first, others...);
   } else {
+    static_assert(
+        requires { typename std::remove_const_t<First>::tensor_tag; },
+        "a part is a tensor, or a layer that lists its own parts: `static void parts(auto& each, "
+        "auto&... of) { each(\"weight\", of.weight...); }`");
     action.parameter(name.with(parameter_role::vector), first, others...);
   }
 }

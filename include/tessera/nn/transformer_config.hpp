@@ -23,11 +23,11 @@ struct transformer_config {
   std::int64_t layers = 4;
   std::int64_t hidden = 128;
   std::int64_t heads = 4;
-  std::int64_t key_heads = 0;     // of keys and values, which groups of heads share; 0: one for each head
-  std::int64_t context = 128;     // longest sequence
-  std::int64_t vocabulary = 256;  // token ids are 0 … vocabulary - 1
-  std::int64_t feed_forward = 4;  // inner features of an MLP ÷ hidden
-  std::int64_t segments = 0;      // number of segment embeddings of an encoder; 0: none
+  std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
+  std::int64_t context = 128;      // longest sequence
+  std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
+  std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
+  std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
   position_coding positions = position_coding::learned;
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
@@ -47,7 +47,7 @@ struct transformer_config {
     at_least_one("context", context, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
     at_least_one("feed_forward", feed_forward, most);
-    if (segments != 0) at_least_one("segments", segments, most_ids);
+    if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);
     if (hidden % heads != 0)
       throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
                                  " heads do not divide: make it ", round_up(hidden, heads)));

@@ -279,14 +279,16 @@ class checkpoint {
   void expect_architecture(io::json const& wanted) const {
     if (version_ < 3) return;
     const io::json_place written = place().at("architecture"), asked(wanted, "the model");
-    for (io::json_member const& setting : asked.members())
-      if (const std::string there = io::to_text(written.at(setting.key).value()),
-          here = io::to_text(setting.value);
-          there != here)
-        written.at(setting.key).fail(message("is ", there, " but should be ", here));
-    if (written.members().size() != asked.members().size())
-      written.fail(
-          message("has ", written.members().size(), " settings but the model ", asked.members().size()));
+    for (io::json_member const& setting : asked.members()) {
+      const std::string here = io::to_text(setting.value);
+      if (!written.contains(setting.key))
+        written.fail(message("has no ", setting.key, ", which is ", here, " in this model"));
+      if (const std::string there = io::to_text(written.at(setting.key).value()); there != here)
+        written.at(setting.key)
+            .fail(message("is ", there, " in the checkpoint but ", here, " in this model"));
+    }
+    for (io::json_member const& setting : written.members())
+      if (!asked.contains(setting.key)) written.at(setting.key).fail("is no setting of this model");
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {

@@ -59,7 +59,14 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         policy(patterns),
         gradients(nn::zeros_like(trained)),
         state(initial_state<Optimizer>(trained)),
-        explored(explore(trained)) {}
+        explored(explore(trained)) {
+    check();
+  }
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
+  void check() const {
+    if constexpr (requires { optimizer.check(); }) optimizer.check();
+    if constexpr (requires { policy.check(); }) policy.check();
+  }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
   ///   seed   of random choices: dropout, which differs between micro-batches
@@ -98,9 +105,14 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
                           Accumulate&& accumulate, Hooks&&... hooks) {
   static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
                 "a hook of the training step derives from train::step_hook");
-  if (!std::isfinite(how.rate))
+  t.check();
+  if (!(std::isfinite(how.rate) && how.rate >= 0))
     throw option_error(message("[train] step ", t.progress.step, ": the learning rate is ", how.rate,
-                               ": it must be a number; a schedule needs at least one step"));
+                               ": it must be a number and not negative; a schedule needs at least one step"));
+  if (!(how.clip >= 0))
+    throw option_error(message("[train] clip is ", how.clip, ": it must be a norm, or 0 for any"));
+  if (how.micro_batches < 1)
+    throw option_error(message("[train] micro_batches is ", how.micro_batches, ": it must be at least 1"));
   t.trained_on = ctx.runs_on();
   nn::set_zero(t.gradients);
   token_loss loss{0, 0, t.scaling.scale};

@@ -97,7 +97,7 @@ TEST_CASE("set: a fraction of more blocks than are absent is refused") {
       train::train_step(ctx, t, {.rate = 0.01, .clip = 1}, [](int) { return train::token_loss{}; }),
       "[evolve] after step 1 the policy replaces 7 blocks of up, but 24 are stored and 6 "
       "absent; 0 … 6 can be "
-      "replaced",
+      "replaced; a smaller fraction replaces fewer",
       option_error);
 }
 

@@ -11,13 +11,20 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// AdamW (Loshchilov & Hutter 2019, algorithm 2), with operations in the order of torch.optim.AdamW. Matrices
-/// decay, biases and gains do not. epsilon > 0.
+/// decay, biases and gains do not.
 struct adamw {
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 
   static constexpr std::array moments{"first_moment", "second_moment"};
+
+  void check() const {
+    require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+    require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+    require_setting("adamw.epsilon", epsilon, epsilon > 0, "positive");
+    require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  }
 
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,

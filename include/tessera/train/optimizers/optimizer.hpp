@@ -15,7 +15,8 @@
 // An optimizer is a struct with the names of its moments and `step`, an elementwise update of the stored
 // values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
 // nothing, and the stored blocks of a sparse matrix get the bits that they would get in a dense one. A zero
-// with a zero gradient must stay zero: it may be padding.
+// with a zero gradient must stay zero: it may be padding. An optimizer may have a function check(), which
+// throws option_error for settings that make no sense; training calls it.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -25,6 +26,11 @@ struct update {
   double rate;            // learning rate
   double gradient_scale;  // factor of all gradients
 };
+
+/// Throws option_error, with the name, unless a setting of an optimizer is in a range.
+TESSERA_COLD inline void require_setting(const char* name, double value, bool in_range, const char* range) {
+  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
 
 /// The names of an optimizer's tensors for each parameter: its moments, and before them, for a
 /// narrow parameter, its master, which the optimizer updates and the model rounds (Micikevicius et al. 2018,

@@ -20,6 +20,11 @@ struct sgd {
 
   static constexpr std::array moments{"momentum"};
 
+  void check() const {
+    require_setting("sgd.momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)");
+    require_setting("sgd.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  }
+
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
             Then const&... then) const {

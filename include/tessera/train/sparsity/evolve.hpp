@@ -44,7 +44,8 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
     if (count < 0 || count > most)
       throw option_error(message("[evolve] after step ", done, " the policy replaces ", count, " blocks of ",
                                  name.text(), ", but ", stored.blocks(), " are stored and ", absent,
-                                 " absent; 0 … ", most, " can be replaced"));
+                                 " absent; 0 … ", most, " can be replaced",
+                                 count > most ? "; a smaller fraction replaces fewer" : ""));
   });
   if (!any)
     throw option_error(message("[evolve] after step ", done,

@@ -24,6 +24,7 @@ struct evolving_pattern {
   double fraction = 0.5;      // of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
 
+  void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The factor of `fraction` after `done` steps.
   double decay(std::int64_t done) const { return cosine_decay(done, static_cast<double>(steps)); }

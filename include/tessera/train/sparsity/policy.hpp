@@ -10,6 +10,7 @@
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
@@ -46,7 +47,9 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   count(stored, done)  number of blocks to replace in a matrix of this pattern
 ///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
 ///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
-/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
+/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits. A
+/// policy may have a function check(), which throws option_error for settings that make no sense; training
+/// calls it.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
                                    detail::some_matrix_at_update const& at) {
@@ -77,6 +80,19 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
 /// interval is 0.
 inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
   return interval > 0 && done > 0 && static_cast<double>(done) < end && done % interval == 0;
+}
+
+/// Throws option_error for settings of updates that make no sense or would never be due.
+TESSERA_COLD inline void require_updates(const char* policy, std::int64_t interval, std::int64_t steps,
+                                         double fraction) {
+  if (interval < 0)
+    throw option_error(message("[", policy, "] interval is ", interval,
+                               ": it must be a number of steps, or 0 to keep the patterns"));
+  if (interval > 0 && steps <= 0)
+    throw option_error(message("[", policy, "] interval is ", interval, " but steps is ", steps,
+                               ", so that no update is due: set steps to those of the whole run"));
+  if (!(fraction >= 0 && fraction <= 1))
+    throw option_error(message("[", policy, "] fraction is ", fraction, ": it must be in [0, 1]"));
 }
 
 /// Half a cosine, from 1 at the first step to 0 at `end`; 1 if there is no end.

@@ -26,6 +26,11 @@ struct rigl {
   double fraction = 0.3;      // α, of the stored blocks, [0, 1]
   double until = 0.75;        // T_end, of the steps, (0, 1]
 
+  void check() const {
+    require_updates("rigl", interval, steps, fraction);
+    if (!(until > 0 && until <= 1))
+      throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
+  }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
   /// The number of blocks to replace: rounded down, as in the authors' code.
   std::int64_t count(pattern const& stored, std::int64_t done) const {

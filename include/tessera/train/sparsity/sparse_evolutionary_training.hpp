@@ -26,6 +26,7 @@ struct sparse_evolutionary_training {
   double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
 
+  void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.
   std::int64_t count(pattern const& stored, std::int64_t) const {
