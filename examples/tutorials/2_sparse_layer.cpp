@@ -68,7 +68,7 @@ int main() {
       net.forward(x, y, saved, pass);
       const double sum = loss.forward(y, labels, /*divide the sum by*/ 1, /*gradient*/ &y, loss_saved, pass);
       net.backward(x, saved, y, nullptr, student.gradients, pass);
-      return {sum, batch, pass.loss_scale};
+      return {sum, batch, pass};
     };
     const train::step_report report = train::train_step(ctx, student, {.rate = 0.05}, accumulate);
     if (report.changed.replaced > 0)

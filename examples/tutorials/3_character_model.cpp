@@ -45,7 +45,7 @@ struct lesson : train::program {
     const auto pass = student.pass(ctx, windows, room);
     const double loss = student.model.forward(ids, targets, saved, pass);
     student.model.backward(ids, saved, student.gradients, pass);
-    return {loss, pass.tokens(), pass.loss_scale};
+    return {loss, pass.tokens(), pass};
   }
 
   // Nothing is held back from so short a text: the windows that it begins with.

@@ -80,7 +80,7 @@ TEST_CASE("loss scaling: gradients that were multiplied by another scale are an 
   };
   CHECK(with(1, 256) ==
         "[train] step 0, micro-batch 0: its gradients were multiplied by 1, but the loss scale is 256: let "
-        "training::pass make the pass, and return {loss, tokens, pass.loss_scale}");
+        "training::pass make the pass, and return {loss, tokens, pass}");
   CHECK(with(256, 512).find("step 0, micro-batch 1: its gradients were multiplied by 512") !=
         std::string::npos);
   CHECK(toy::same_bits(m, before));

@@ -223,6 +223,26 @@ TEST_CASE("training: a learning rate that is no number is refused before anythin
   CHECK(batches == 0);
 }
 
+TEST_CASE("training: a pass that is made once and kept is refused at the second step") {
+  context ctx(1);
+  model m;
+  training t(m, {});
+  const sequences batch = sequences::of_equal_length(1, 40);
+  nn::workspace<float> room;
+  const auto kept = t.pass(ctx, batch, room);
+  const auto step = [&] {
+    train::train_step(ctx, t, {.rate = 0.01}, [&](int) {
+      return train::token_loss{toy::accumulate(ctx, m, t.gradients, 1, 40).sum, 40, kept};
+    });
+  };
+  CHECK_NOTHROW(step());
+  CHECK(error_of<option_error>(step) ==
+        "[train] step 1, micro-batch 0: its pass was made for step 0, and would drop the same features "
+        "again: let "
+        "training::pass make one in each call of accumulate");
+  CHECK(t.progress.step == 1);
+}
+
 TEST_CASE("training: settings that make no sense are refused before anything is computed") {
   context ctx(1);
   model m;

@@ -49,7 +49,7 @@ template <class Element, class Block> class model_of final : public model {
     const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
     const double loss = network_.forward(shown.inputs, shown.targets, saved_, p);
     network_.backward(shown.inputs, saved_, training_->gradients, p);
-    return {loss, p.tokens(), p.loss_scale};
+    return {loss, p.tokens(), p};
   }
 
   std::int64_t steps_within(double seconds, train::planned_run const& planned, chosen_policy const& patterns,

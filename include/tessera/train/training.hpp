@@ -123,8 +123,12 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
       throw option_error(message("[train] step ", t.progress.step, ", micro-batch ", i,
                                  ": its gradients were multiplied by ", more.loss_scale,
                                  ", but the loss scale is ", t.scaling.scale,
-                                 ": let training::pass make the pass, and return {loss, tokens, "
-                                 "pass.loss_scale}"));
+                                 ": let training::pass make the pass, and return {loss, tokens, pass}"));
+    if (more.step >= 0 && more.step != t.progress.step)
+      throw option_error(message("[train] step ", t.progress.step, ", micro-batch ", i,
+                                 ": its pass was made for step ", more.step,
+                                 ", and would drop the same features again: let training::pass make one in "
+                                 "each call of accumulate"));
     loss += more;
   }
   t.micro_batch = 0;
@@ -154,10 +158,10 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
 /// optimizer and, when it is due, updates the pattern. accumulate(i) adds the gradient of the sum of its
-/// losses, times t.scaling.scale, to t.gradients, and returns the sum and the scale. Throws, before the model
-/// is changed, option_error if the update of the pattern is impossible or accumulate returns a different
-/// scale, and error if the loss or a gradient is not finite. If the scale adapts, gradients that are not
-/// finite only skip the optimizer, and growth by gradients.
+/// losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens, pass}. Throws, before the model
+/// is changed, option_error if the update of the pattern is impossible or the pass of accumulate is not
+/// of this step, and error if the loss or a gradient is not finite. If the scale adapts, gradients that are
+/// not finite only skip the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
