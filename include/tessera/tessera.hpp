@@ -8,8 +8,10 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/matrix_sources.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
+#include <tessera/tensor/pruning.hpp>
 #include <tessera/tensor/vectors.hpp>

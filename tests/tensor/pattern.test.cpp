@@ -135,7 +135,7 @@ TEST_CASE("pattern: rows that are no such index are refused with the position of
         "once");
   CHECK(fault({0, 1, 2, 4}, {4, 0, 3, 1}) ==
         "[pattern::from_rows] column 1 at position 3, in row 2, is not above its predecessor 3: sort each "
-        "row");
+        "row (index_order::any does)");
   CHECK_THROWS_AS(pattern::from_rows(-1, 5, {}, {}), shape_error);
 }
 

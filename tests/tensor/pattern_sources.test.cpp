@@ -85,6 +85,15 @@ TEST_CASE("pattern sources: a mask of elements stores the blocks that hold a non
   CHECK(pattern_from_mask(1, 2, negative_zero).blocks() == 0);
 }
 
+TEST_CASE("pattern sources: a mask of bits is a mask") {
+  std::vector<bool> bits(12);
+  bits[7] = true;
+  CHECK(pattern_from_mask(3, 4, bits) ==
+        pattern_from_mask(3, 4, std::vector<char>(bits.begin(), bits.end())));
+  CHECK(pattern_from_mask(3, 4, bits, {2, 2}).find(0, 1) == 0);
+  CHECK_THROWS_AS(pattern_from_mask(3, 3, bits), shape_error);
+}
+
 TEST_CASE("pattern sources: a mask of another size is refused") {
   const std::vector<char> mask(6);
   CHECK(fault([&] { return pattern_from_mask(2, 4, mask); }) ==
@@ -129,10 +138,11 @@ TEST_CASE("pattern sources: wide indices are not cut down to 32 bits before they
 
 TEST_CASE("pattern sources: CSC speaks of columns where CSR speaks of rows") {
   CHECK(fault([] { return pattern_from_csr(2, 4, ints{0, 2, 3}, ints{3, 1, 0}); }) ==
-        "[pattern_from_csr] column 1 at position 1, in row 0, is not above its predecessor 3: sort each row");
+        "[pattern_from_csr] column 1 at position 1, in row 0, is not above its predecessor 3: sort each row "
+        "(index_order::any does)");
   CHECK(fault([] { return pattern_from_csc(4, 2, ints{0, 2, 3}, ints{3, 1, 0}); }) ==
         "[pattern_from_csc] row 1 at position 1, in column 0, is not above its predecessor 3: sort each "
-        "column");
+        "column (index_order::any does)");
   CHECK(fault([] { return pattern_from_csc(4, 2, ints{0, 2, 3}, ints{1, 1, 0}); }) ==
         "[pattern_from_csc] row 1 at position 1, in column 0, repeats its predecessor: list each block once");
   CHECK(fault([] { return pattern_from_csc(4, 2, ints{0, 2, 3}, ints{1, 4, 0}); }) ==
@@ -152,9 +162,9 @@ TEST_CASE("pattern sources: BSR in elements refuses numbers that are no multiple
         "[pattern_from_bsr] column 18 at position 2, in row 1, is not a multiple of the block's 16 columns");
   CHECK(bsr({0, 64, 192}, {48, 0, 16}) ==
         "[pattern_from_bsr] column 48 at position 0, in row 0, is outside the grid's 48 columns");
-  CHECK(
-      bsr({0, 64, 192}, {32, 16, 0}) ==
-      "[pattern_from_bsr] column 0 at position 2, in row 1, is not above its predecessor 16: sort each row");
+  CHECK(bsr({0, 64, 192}, {32, 16, 0}) ==
+        "[pattern_from_bsr] column 0 at position 2, in row 1, is not above its predecessor 16: sort each row "
+        "(index_order::any does)");
   CHECK(
       bsr({0, 64, 192}, {32, 16, 16}) ==
       "[pattern_from_bsr] column 16 at position 2, in row 1, repeats its predecessor: list each block once");

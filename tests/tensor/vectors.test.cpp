@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -25,6 +28,20 @@ TEST_CASE("vectors: features are stored in multiples of 16, tokens of 64") {
   CHECK(std::all_of(b.begin(), b.end(), [](float v) { return v == 0; }));
   CHECK(b.end() - b.begin() == 17);
   static_assert(!std::is_same_v<feature_vector<float>, token_vector<float>>);
+}
+
+TEST_CASE("vectors: numbers come from lists, vectors, arrays and spans, and are converted") {
+  const feature_vector<float> list{1, 2, 3};
+  const std::vector<double> numbers{4, 5};
+  const feature_vector<float> of_vector(numbers), of_span(std::span<double const>(numbers).first(1));
+  const token_vector<bfloat16> of_array(std::array{0.5f, 1.5f});
+  CHECK(std::ranges::equal(list, std::array{1, 2, 3}));
+  CHECK(std::ranges::equal(of_vector, numbers));
+  CHECK(of_span.size() == 1);
+  CHECK(of_span[0] == 4);
+  CHECK(float(of_array[1]) == 1.5f);
+  CHECK(std::all_of(list.end(), list.data() + 16, [](float v) { return v == 0; }));
+  CHECK(feature_vector<float>(std::vector<float>()).size() == 0);
 }
 
 TEST_CASE("vectors: another size keeps memory and clears it") {
@@ -62,8 +79,8 @@ TEST_CASE("vectors: a move leaves the source without elements") {
 }
 
 TEST_CASE("vectors: negative and absurd sizes are refused") {
-  CHECK_THROWS_AS(feature_vector<float>{-1}, shape_error);
-  CHECK_THROWS_AS(token_vector<float>{std::numeric_limits<std::int64_t>::max()}, shape_error);
+  CHECK_THROWS_AS(feature_vector<float>(-1), shape_error);
+  CHECK_THROWS_AS(token_vector<float>(std::numeric_limits<std::int64_t>::max()), shape_error);
 }
 
 }  // namespace vectors_test

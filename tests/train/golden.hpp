@@ -13,7 +13,7 @@
 /// What the scripts in tests/golden move: a matrix (24, 20), stored where a pattern says, and a bias (24).
 template <class Block> struct weight_and_bias_in {
   tessera::block_sparse_matrix<float, Block> weight{24, 20};
-  tessera::feature_vector<float> bias{24};
+  tessera::feature_vector<float> bias = tessera::feature_vector<float>(24);
 
   using gradients = weight_and_bias_in;
 

@@ -79,7 +79,7 @@ template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<
 
 template <class T, tensor Vector>
   requires(Vector::laid_over == domain::features || Vector::laid_over == domain::tokens)
-void copy(matrix_view<T>, Vector&) = delete;  // std::copy(data, data + size, b.begin())
+void copy(matrix_view<T>, Vector&) = delete;  // make it of a span: feature_vector<float> b(numbers)
 
 /// Writes `from` (features, tokens) to a view (features, tokens).
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {

@@ -19,7 +19,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// Contiguous numbers: a vector, an array, a span. (Not std::vector<bool>, which packs bits.)
+/// Contiguous numbers: a vector, an array, a span.
 template <class T>
 concept number_array = requires(T const& array) { std::span(array); };
 
@@ -36,22 +36,6 @@ concept index_array = number_array<T> && requires(T const& array) {
 enum class index_unit { blocks, elements };
 
 namespace detail {
-
-/// Checks a compressed index of any integer type and makes the pattern whose rows are its lines.
-template <class Start, class Index>
-pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
-                                int entries, std::span<Start> start, std::span<Index> index,
-                                std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
-  check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit);
-  const auto in_blocks = [](auto numbers, std::int64_t unit) {
-    std::vector<std::int32_t> result;
-    result.reserve(numbers.size());
-    for (const auto n : numbers)
-      result.push_back(static_cast<std::int32_t>(static_cast<std::int64_t>(n) / unit));
-    return result;
-  };
-  return pattern::from_rows(lines, entries, in_blocks(start, start_unit), in_blocks(index, index_unit));
-}
 
 /// A read-only view whose length is not part of its type.
 template <number_array Array> auto view(Array const& array) {
@@ -92,18 +76,37 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
                                  });
 }
 
-pattern pattern_from_mask(int, int, std::vector<bool> const&) = delete;              // take std::vector<char>
-pattern pattern_from_mask(int, int, std::vector<bool> const&, block_size) = delete;  // std::vector<char>
+/// The same of a mask whose bits are packed.
+inline pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {}) {
+  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
+}
 
-/// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
-/// is outside the grid or repeated.
-template <index_array Rows, index_array Cols>
-pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
-  const char* const operation = "pattern_from_coo";
-  const auto is = detail::view(rows);
-  const auto js = detail::view(cols);
-  detail::check_grid(operation, block_rows, block_cols);
-  detail::check_stored(operation, static_cast<std::int64_t>(is.size()));
+namespace detail {
+
+/// The line of each entry of a compressed index that has been checked.
+template <class Start> std::vector<std::int32_t> lines_of_entries(std::span<Start> start, std::int64_t unit) {
+  std::vector<std::int32_t> lines;
+  for (std::size_t l = 0; l + 1 < start.size(); ++l)
+    lines.resize(static_cast<std::size_t>(static_cast<std::int64_t>(start[l + 1]) / unit),
+                 static_cast<std::int32_t>(l));
+  return lines;
+}
+
+/// Numbers of any integer type, which are multiples of `unit`, in units.
+template <class Number> std::vector<std::int32_t> in_units(std::span<Number> numbers, std::int64_t unit) {
+  std::vector<std::int32_t> result;
+  result.reserve(numbers.size());
+  for (const auto n : numbers)
+    result.push_back(static_cast<std::int32_t>(static_cast<std::int64_t>(n) / unit));
+  return result;
+}
+
+/// The pattern of blocks (is[p], js[p]), in any order.
+template <class I, class J>
+pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
+                           std::span<J> js) {
+  check_grid(operation, block_rows, block_cols);
+  check_stored(operation, static_cast<std::int64_t>(is.size()));
   if (is.size() != js.size())
     throw shape_error(message("[", operation, "] ", is.size(), " row numbers but ", js.size(),
                               " column numbers: they must be equal"));
@@ -141,36 +144,64 @@ pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols 
   return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(sorted_cols));
 }
 
-/// Columns of each row, ascending (CSR).
+/// Checks a compressed index of any integer type and makes the pattern whose rows are its lines.
+template <class Start, class Index>
+pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                int entries, std::span<Start> start, std::span<Index> index,
+                                index_order order, std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
+  check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit, order);
+  std::vector<std::int32_t> columns = in_units(index, index_unit);
+  if (order == index_order::any) {
+    const std::vector<std::int32_t> all = lines_of_entries(start, start_unit);
+    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns));
+  }
+  return pattern::from_right_rows(lines, entries, in_units(start, start_unit), std::move(columns));
+}
+
+}  // namespace detail
+
+/// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
+/// is outside the grid or repeated.
+template <index_array Rows, index_array Cols>
+pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
+  return detail::pattern_of_entries("pattern_from_coo", block_rows, block_cols, detail::view(rows),
+                                    detail::view(cols));
+}
+
+/// Columns of each row (CSR).
 ///   row_start (block_rows + 1), cols (row_start.back())
 ///   Throws shape_error, as the other compressed formats, with the position of the first number that is
 ///   duplicate, unsorted, out of range or not monotone.
 template <index_array Starts, index_array Cols>
-pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols) {
+pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols,
+                         index_order order = index_order::ascending) {
   return detail::pattern_from_compressed("pattern_from_csr", "row", "column", block_rows, block_cols,
-                                         detail::view(row_start), detail::view(cols));
+                                         detail::view(row_start), detail::view(cols), order);
 }
 
-/// Rows of each column, ascending (CSC).
+/// Rows of each column (CSC).
 ///   col_start (block_cols + 1), rows (col_start.back())
 template <index_array Starts, index_array Rows>
-pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows) {
+pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows,
+                         index_order order = index_order::ascending) {
   return transposed(detail::pattern_from_compressed("pattern_from_csc", "column", "row", block_cols,
-                                                    block_rows, detail::view(col_start), detail::view(rows)));
+                                                    block_rows, detail::view(col_start), detail::view(rows),
+                                                    order));
 }
 
-/// Columns of each row of blocks, ascending (BSR), of a matrix of (rows, cols) elements.
+/// Columns of each row of blocks (BSR), of a matrix of (rows, cols) elements.
 ///   row_start (block rows + 1), block_columns (stored blocks)
 template <index_array Starts, index_array Cols>
 pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row_start,
-                         Cols const& block_columns, index_unit unit = index_unit::blocks) {
+                         Cols const& block_columns, index_unit unit = index_unit::blocks,
+                         index_order order = index_order::ascending) {
   const char* const operation = "pattern_from_bsr";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, block);
   const bool in_elements = unit == index_unit::elements;
   return detail::pattern_from_compressed(
       operation, "row", "column", detail::blocks_over(rows, block.rows),
-      detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns),
+      detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns), order,
       in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
 }
 

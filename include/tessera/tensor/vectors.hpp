@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -27,9 +30,14 @@ template <element Element, domain Axis> class axis_vector {
 
   axis_vector() = default;
   TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
+  /// The numbers of a vector, an array or a span, each converted.
   template <class Array>
-    requires requires(Array const& array) { array.size(); }
-  explicit axis_vector(Array const&) = delete;  // make b(size), then std::copy to b.begin()
+    requires requires(Array const& array) { std::span(array); }
+  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
+    std::transform(std::begin(numbers), std::end(numbers), begin(),
+                   [](auto number) { return static_cast<Element>(number); });
+  }
+  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
   axis_vector(axis_vector&& other) noexcept

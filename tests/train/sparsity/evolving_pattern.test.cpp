@@ -67,7 +67,7 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
     auto t = busy(model, policy);
     const auto before = model;
     const std::int64_t done = 5 * (1 + std::int64_t(random.below(2, 19)));
-    const auto norms = train::block_norms(before.up);
+    const auto norms = block_norms(before.up);
     const std::int64_t count = policy.count(before.up.pattern(), done);
 
     const train::pattern_change change = evolve(t, done);

@@ -36,7 +36,7 @@ struct by_sensitivity {
       for (std::size_t e = 0; e < w.size(); ++e) sum += std::abs(double(w[e]) * double(dw[e]));
       change.push_back(sum);
     }
-    return train::weakest(std::span<double const>(change), count);
+    return weakest(std::span<double const>(change), count);
   }
   template <class T> T growth_score(std::span<T const> gradient) const {
     T most = 0;

@@ -10,8 +10,8 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pruning.hpp>
 #include <tessera/train/sparsity/policy.hpp>
-#include <tessera/train/sparsity/replacement.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
