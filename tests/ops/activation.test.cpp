@@ -114,6 +114,18 @@ TEST_CASE_TEMPLATE("activation: gelu of huge numbers is x or zero", T, float, do
   CHECK(std::isnan(in_register(ops::gelu{}, -infinity)));
 }
 
+TEST_CASE_TEMPLATE("activation: gelu by the hyperbolic tangent is the formula of GPT-2", T, float, double) {
+  const auto formula = [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+  };
+  CHECK(worst_error<T>(ops::gelu_tanh{}, formula) < 32 * 9 * double(std::numeric_limits<T>::epsilon()));
+  CHECK(worst_error<T>(ops::gelu_tanh{}, exact_gelu) < 5e-4);
+  CHECK(in_register(ops::gelu_tanh{}, T(1e30)) == T(1e30));
+  CHECK(in_register(ops::gelu_tanh{}, T(-1e30)) == 0);
+  CHECK(in_register(ops::derivative_of<ops::gelu_tanh>{}, T(1e30)) == 1);
+  CHECK(std::abs(in_register(ops::derivative_of<ops::gelu_tanh>{}, T(-1e30))) < 1e-30);
+}
+
 TEST_CASE("activation: the gelu polynomial is within 6e-7 of gelu and its slope within 4e-6") {
   CHECK(worst_error<float>(ops::gelu_polynomial{}, exact_gelu) < 6e-7);
   CHECK(worst_error<double>(ops::gelu_polynomial{}, exact_gelu) < 3.5e-7);

@@ -50,8 +50,8 @@ struct compressed {
   std::vector<int> starts{0}, index;
   std::vector<double> values;
 };
-compressed compress(int lines, std::vector<std::int64_t> const& line_of, std::vector<std::int64_t> const& entry,
-                    std::vector<double> const& values) {
+compressed compress(int lines, std::vector<std::int64_t> const& line_of,
+                    std::vector<std::int64_t> const& entry, std::vector<double> const& values) {
   compressed all;
   for (int l = 0; l < lines; ++l) {
     for (std::size_t p = 0; p < line_of.size(); ++p)
@@ -64,8 +64,8 @@ compressed compress(int lines, std::vector<std::int64_t> const& line_of, std::ve
   return all;
 }
 
-TEST_CASE_TEMPLATE("matrix sources: CSR, CSC and COO give every element, sorted or not, in every block", Types,
-                   support::types<float, block_shape<1>>, support::types<double, block_shape<4>>,
+TEST_CASE_TEMPLATE("matrix sources: CSR, CSC and COO give every element, sorted or not, in every block",
+                   Types, support::types<float, block_shape<1>>, support::types<double, block_shape<4>>,
                    support::types<bfloat16, block_shape<3, 5>>) {
   using T = typename Types::element;
   using block = typename Types::block;
@@ -107,14 +107,16 @@ TEST_CASE_TEMPLATE_DEFINE("matrix sources: BSR gives every block, sorted or not"
       backwards.push_back(row[row.size() - 1 - k]);
       const auto first = w.pattern().first_slot(i);
       for (const T v : w.at_slot(first + std::int64_t(k))) values.push_back(double(v));
-      for (const T v : w.at_slot(first + std::int64_t(row.size() - 1 - k))) values_backwards.push_back(double(v));
+      for (const T v : w.at_slot(first + std::int64_t(row.size() - 1 - k)))
+        values_backwards.push_back(double(v));
     }
     starts.push_back(int(index.size()));
   }
   const auto got = matrix_from_bsr<T, block>(rows, cols, starts, index, values);
   CHECK(got.pattern() == w.pattern());
   CHECK(std::ranges::equal(got, w));
-  const auto again = matrix_from_bsr<T, block>(rows, cols, starts, backwards, values_backwards, index_order::any);
+  const auto again =
+      matrix_from_bsr<T, block>(rows, cols, starts, backwards, values_backwards, index_order::any);
   CHECK(again.pattern() == w.pattern());
   CHECK(std::ranges::equal(again, w));
 }
@@ -155,13 +157,13 @@ TEST_CASE("matrix sources: a wrong index is refused with its position") {
   CHECK(csr(std::array{0, 2, 1}, four) == "[matrix_from_csr] 4 values for 3 indices: there must be 3");
   CHECK(message_of([&] {
           static_cast<void>(matrix_from_bsr<float, block_shape<2>>(4, 6, starts, std::array{0, 2, 1}, four));
-        }) ==
-        "[matrix_from_bsr] 4 values for 3 indices: there must be 12, those of each block row by row");
+        }) == "[matrix_from_bsr] 4 values for 3 indices: there must be 12, those of each block row by row");
   CHECK(message_of([&] { static_cast<void>(matrix_from_coo<float>(4, 3, starts, repeated, four)); }) ==
         "[matrix_from_coo] 4 values for 3 indices: there must be 3");
-  CHECK(message_of([&] { static_cast<void>(matrix_from_csc<float>(3, 2, starts, unsorted, three)); }) ==
-        "[pattern_from_csc] row 0 at position 1, in column 0, is not above its predecessor 2: sort each column "
-        "(index_order::any does)");
+  CHECK(
+      message_of([&] { static_cast<void>(matrix_from_csc<float>(3, 2, starts, unsorted, three)); }) ==
+      "[pattern_from_csc] row 0 at position 1, in column 0, is not above its predecessor 2: sort each column "
+      "(index_order::any does)");
 }
 
 }  // namespace matrix_sources_test

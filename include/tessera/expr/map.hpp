@@ -222,6 +222,7 @@ auto where(Condition&& condition, A&& a, B&& b) {
 TESSERA_FUNCTION(relu, relu)
 TESSERA_FUNCTION(gelu, gelu)
 TESSERA_FUNCTION(gelu_polynomial, gelu_polynomial)
+TESSERA_FUNCTION(gelu_tanh, gelu_tanh)
 TESSERA_FUNCTION(silu, silu)
 TESSERA_FUNCTION(tanh, tanh)
 TESSERA_FUNCTION(sigmoid, sigmoid)

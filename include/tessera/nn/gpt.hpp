@@ -150,4 +150,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   }
 };
 
+/// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
+template <element T, class Block>
+using gpt2 =
+    gpt<T, Block, transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, ops::gelu_tanh>>>;
+
 }}}  // namespace tessera::TESSERA_ISA::nn

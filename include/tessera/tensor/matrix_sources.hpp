@@ -27,8 +27,8 @@ namespace detail {
 TESSERA_COLD inline void check_values(const char* operation, std::size_t values, std::size_t indices,
                                       std::int64_t elements) {
   if (values != checked_multiply(indices, std::size_t(elements)))
-    throw shape_error(message("[", operation, "] ", values, " values for ", indices, " indices: there must be ",
-                              checked_multiply(indices, std::size_t(elements)),
+    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
+                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
                               elements == 1 ? "" : ", those of each block row by row"));
 }
 
@@ -37,8 +37,8 @@ template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
                                                          auto const& row_of, auto const& col_of,
                                                          std::span<Value> values) {
-  block_sparse_matrix<Element, Block> w(
-      rows, cols, reblocked(elements, rows, cols, {1, 1}, {Block::rows, Block::cols}));
+  block_sparse_matrix<Element, Block> w(rows, cols,
+                                        reblocked(elements, rows, cols, {1, 1}, {Block::rows, Block::cols}));
   for (std::size_t p = 0; p < values.size(); ++p)
     w.data()[w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p]))] = Element(values[p]);
   return w;
@@ -47,8 +47,8 @@ block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pat
 }  // namespace detail
 
 /// BSR: `matrix_from_bsr<float, block_shape<4>>(rows, cols, a.indptr, a.indices, a.data)`
-///   row_start (block rows + 1), block_columns (stored blocks), values (stored blocks, Block::rows, Block::cols)
-///   Values that overhang the matrix are left out.
+///   row_start (block rows + 1), block_columns (stored blocks), values (stored blocks, Block::rows,
+///   Block::cols) Values that overhang the matrix are left out.
 template <element Element, class Block, index_array Starts, index_array Cols, number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts const& row_start,
                                                     Cols const& block_columns, Values const& values,
@@ -84,9 +84,9 @@ block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts c
   const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order);
   const auto numbers = detail::view(values);
   detail::check_values("matrix_from_csr", numbers.size(), std::size_t(elements.blocks()), 1);
-  return detail::matrix_from_elements<Element, Block>(
-      rows, cols, elements, detail::lines_of_entries(detail::view(row_start), 1), detail::view(columns),
-      numbers);
+  return detail::matrix_from_elements<Element, Block>(rows, cols, elements,
+                                                      detail::lines_of_entries(detail::view(row_start), 1),
+                                                      detail::view(columns), numbers);
 }
 
 /// CSC: rows and values of each column.
@@ -99,9 +99,9 @@ block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts c
   const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order);
   const auto numbers = detail::view(values);
   detail::check_values("matrix_from_csc", numbers.size(), std::size_t(elements.blocks()), 1);
-  return detail::matrix_from_elements<Element, Block>(
-      rows, cols, elements, detail::view(row_numbers),
-      detail::lines_of_entries(detail::view(col_start), 1), numbers);
+  return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
+                                                      detail::lines_of_entries(detail::view(col_start), 1),
+                                                      numbers);
 }
 
 /// COO: element (row_numbers[p], col_numbers[p]) is values[p], in any order.

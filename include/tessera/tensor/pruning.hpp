@@ -124,8 +124,8 @@ TESSERA_COLD inline pattern without(pattern const& stored, std::vector<char> con
 template <class T, class Block>
 block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double density) {
   pattern const stored = w.pattern();
-  const std::int64_t left = detail::blocks_at("pruned", density,
-                                              std::int64_t{stored.block_rows()} * stored.block_cols());
+  const std::int64_t left =
+      detail::blocks_at("pruned", density, std::int64_t{stored.block_rows()} * stored.block_cols());
   if (left < stored.blocks()) {
     const auto norms = block_norms(w);
     w.set_pattern(detail::without(stored, weakest(std::span(norms), stored.blocks() - left)));
@@ -133,8 +133,8 @@ block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double den
   return w;
 }
 
-/// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows, cols),
-/// 0.1)`. Its elements are `Element`, or those of the view.
+/// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows,
+/// cols), 0.1)`. Its elements are `Element`, or those of the view.
 template <class Block, class Element = void, class T> auto pruned(matrix_view<T> dense, double density) {
   using chosen = std::conditional_t<std::is_void_v<Element>, std::remove_const_t<T>, Element>;
   block_sparse_matrix<chosen, Block> w(dense.rows, dense.cols);

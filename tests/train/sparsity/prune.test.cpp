@@ -63,7 +63,8 @@ TEST_CASE("prune: a model without weights and a density outside (0, 1] are refus
   no_weights none;
   CHECK_THROWS_AS(train::prune(none, 0.5), option_error);
   model m = scaled();
-  for (const double density : {0.0, 1.5, std::nan("")}) CHECK_THROWS_AS(train::prune(m, density), option_error);
+  for (const double density : {0.0, 1.5, std::nan("")})
+    CHECK_THROWS_AS(train::prune(m, density), option_error);
   CHECK(m.weak.pattern().is_dense());
 }
 

@@ -42,7 +42,8 @@ void prune(Model& model, double density, pruning_scope scope = pruning_scope::ea
     for (const double norm : block_norms(w))
       all.push_back(norm / std::remove_cvref_t<decltype(w)>::block::elements);
     if (first < all.size())
-      *std::max_element(all.begin() + std::ptrdiff_t(first), all.end()) = std::numeric_limits<double>::infinity();
+      *std::max_element(all.begin() + std::ptrdiff_t(first), all.end()) =
+          std::numeric_limits<double>::infinity();
   });
   const std::int64_t left = tessera::detail::blocks_at("prune", density, grid);
   if (grid == 0) throw option_error("[prune] the model has no weights that may be pruned");

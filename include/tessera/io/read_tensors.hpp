@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/bfloat16.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/core/float16.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/matrix_view.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+// Tensors by their names out of safetensors files, converted from any dtype of numbers.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A model in one or several safetensors files, as one.
+class safetensors_files {
+ public:
+  /// Throws io_error if a file is not readable, or two of them have a tensor of one name.
+  explicit safetensors_files(std::vector<std::string> const& paths) {
+    if (paths.empty()) throw option_error("[read] no safetensors files are given");
+    files_.reserve(paths.size());
+    for (std::string const& path : paths) {
+      safetensors_file const& file = files_.emplace_back(path);
+      for (auto const& [name, tensor] : file.tensors())
+        for (std::size_t other = 0; other + 1 < files_.size(); ++other)
+          if (files_[other].contains(name))
+            file.fail(message("tensor \"", name, "\" is in ", files_[other].path(), ", too"));
+    }
+  }
+  explicit safetensors_files(std::string const& path) : safetensors_files(std::vector{path}) {}
+
+  std::span<safetensors_file const> files() const { return files_; }
+  bool contains(std::string_view name) const {
+    for (safetensors_file const& file : files_)
+      if (file.contains(name)) return true;
+    return false;
+  }
+  /// The file that holds a tensor. Throws io_error if none does.
+  safetensors_file const& file_of(std::string_view name) const {
+    for (safetensors_file const& file : files_)
+      if (file.contains(name)) return file;
+    if (files_.size() == 1) static_cast<void>(files_[0].at(name));  // names tensors that are there
+    throw io_error(message("[read ", files_[0].path(), " and ", files_.size() - 1, " more] no tensor \"",
+                           std::string(name), "\" in any of these files"));
+  }
+
+ private:
+  std::vector<safetensors_file> files_;
+};
+
+/// How a matrix stands in a file: as (rows, cols), or as (cols, rows), like the weights of GPT-2.
+enum class orientation { as_it_is, transposed };
+
+namespace detail {
+
+/// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
+template <class Visit> void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&& visit) {
+  bool known = false;
+  const auto try_type = [&]<class T>(T) {
+    if (known || tensor.dtype != dtype_name<T>()) return;
+    known = true;
+    visit(T());
+  };
+  try_type(float()), try_type(bfloat16()), try_type(float16()), try_type(double());
+  try_type(std::int64_t()), try_type(std::int32_t()), try_type(std::int16_t()), try_type(std::int8_t());
+  try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
+  try_type(bool());
+  if (!known)
+    file.fail(message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
+}
+
+inline void require_tensor(safetensors_file const& file, safetensor const& tensor,
+                           std::initializer_list<std::int64_t> shape) {
+  if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
+    file.fail(message("tensor \"", tensor.name, "\" is ", tensor_text(tensor.dtype, tensor.shape),
+                      " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
+}
+
+/// Number i of a tensor, whose bytes need not be aligned, converted to To.
+template <class From, class To> To number_at(std::byte const* bytes, std::int64_t i) {
+  From number;
+  std::memcpy(&number, bytes + i * std::int64_t(sizeof(From)), sizeof(From));
+  if constexpr (element<To> && std::is_integral_v<From>)
+    return static_cast<To>(static_cast<accumulator_t<To>>(number));
+  else
+    return static_cast<To>(number);
+}
+
+}  // namespace detail
+
+/// All numbers of a tensor, row by row, converted to T.
+template <class T> std::vector<T> read_numbers(safetensors_file const& file, std::string_view name) {
+  safetensor const& tensor = file.at(name);
+  std::vector<T> numbers;
+  detail::with_type_of(file, tensor, [&]<class From>(From) {
+    numbers.resize(tensor.bytes.size() / sizeof(From));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = detail::number_at<From, T>(tensor.bytes.data(), std::int64_t(i));
+  });
+  return numbers;
+}
+
+/// Reads a tensor by its name and converts it. Throws io_error, before anything is changed, unless the tensor
+/// is in the file with this shape.
+///   a matrix       (rows, cols), or (cols, rows) if transposed; elements of absent blocks are left out
+///   a vector       (size)
+///   an activation  (tokens, features), as PyTorch has it
+template <element T, class Block>
+void read(safetensors_file const& file, std::string_view name, block_sparse_matrix<T, Block>& to,
+          orientation stands = orientation::as_it_is) {
+  safetensor const& tensor = file.at(name);
+  const bool as_it_is = stands == orientation::as_it_is;
+  const std::int64_t height = as_it_is ? to.rows() : to.cols(), width = as_it_is ? to.cols() : to.rows();
+  detail::require_tensor(file, tensor, {height, width});
+  const std::int64_t row_stride = as_it_is ? width : 1, col_stride = as_it_is ? 1 : width;
+  detail::with_type_of(file, tensor, [&]<class From>(From) {
+    to.generate([&](std::int64_t i, std::int64_t j) {
+      return detail::number_at<From, T>(tensor.bytes.data(), i * row_stride + j * col_stride);
+    });
+  });
+}
+template <element T, domain Axis>
+void read(safetensors_file const& file, std::string_view name, axis_vector<T, Axis>& to) {
+  safetensor const& tensor = file.at(name);
+  detail::require_tensor(file, tensor, {to.size()});
+  detail::with_type_of(file, tensor, [&]<class From>(From) {
+    for (std::int64_t i = 0; i < to.size(); ++i) to[i] = detail::number_at<From, T>(tensor.bytes.data(), i);
+  });
+}
+template <element T> void read(safetensors_file const& file, std::string_view name, panel_matrix<T>& to) {
+  safetensor const& tensor = file.at(name);
+  detail::require_tensor(file, tensor, {to.tokens(), to.features()});
+  detail::with_type_of(file, tensor, [&]<class From>(From) {
+    tessera::detail::for_each_element(
+        to,
+        [&](std::int64_t feature, std::int64_t token, T& value) {
+          value = detail::number_at<From, T>(tensor.bytes.data(), token * to.features() + feature);
+        },
+        true);
+  });
+}
+
+/// The same out of several files.
+template <tensor Tensor, class... Orientation>
+void read(safetensors_files const& files, std::string_view name, Tensor& to, Orientation... stands) {
+  read(files.file_of(name), name, to, stands...);
+}
+template <class T> std::vector<T> read_numbers(safetensors_files const& files, std::string_view name) {
+  return read_numbers<T>(files.file_of(name), name);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
