@@ -151,6 +151,8 @@ TEST_CASE("plot: what is not finite leaves a gap and a plot of nothing is still 
 TEST_CASE("progress: a line says where the run stands") {
   CHECK(progress_line("sparse", {300, 1200, 614400, seconds(30), 2.3456, 9.8e-4}) ==
         "sparse  step  300/1200  loss 2.346  lr 9.80e-04  20.5k tokens/s   25 %   1m30s left");
+  CHECK(progress_line("sparse", {300, 1200, 614400, seconds(30), 2.3456, 9.8e-4, seconds(20)}) ==
+        "sparse  step  300/1200  loss 2.346  lr 9.80e-04  20.5k tokens/s   25 %   1m50s left");
   CHECK(progress_line("dense", {0, 10, 0, seconds(0), 4.2, 0}) ==
         "dense   step  0/10  loss 4.200  lr 0.00e+00      0 tokens/s    0 %       ? left");
 }

@@ -13,6 +13,8 @@
 
 #include "element_and_block.hpp"
 #include "report.hpp"
+#include "text.hpp"
+#include "validation.hpp"
 
 namespace pretrain {
 
@@ -57,14 +59,16 @@ template <tessera::element T> double product_speed(tessera::context& ctx) {
 }
 
 /// The table of --dry-run.
-inline std::string forecast(settings const& s, int symbols, tessera::context& ctx) {
+inline std::string forecast(settings const& s, token_text const& text, tessera::context& ctx) {
+  const int symbols = text.symbols.size();
   // A step's share of the speed of a product, measured with the default settings on two Zen 5 cores.
   constexpr double dense_share = 0.7, sparse_share = 0.45;
   const double speed = with_element(
       s.precision, [&]<class Element>(std::type_identity<Element>) { return product_speed<Element>(ctx); });
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
   table t{{""}, {}};
-  std::vector<table_row> rows(10);
+  const validation sample(text.validation, s.context, validation::sample_tokens);
+  std::vector<table_row> rows(11);
   const char* const names[] = {"parameters, were it dense",
                                "live parameters",
                                "multiply-adds per token",
@@ -74,30 +78,38 @@ inline std::string forecast(settings const& s, int symbols, tessera::context& ct
                                "  activations",
                                "  all",
                                "steps, about",
+                               "time of evaluations, about",
                                "expected time, about"};
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(names[i]);
   for (variant const& v : variants_of(s)) {
     const nn::model_size size = size_of(description_of(s, v, symbols));
     const double step = step_flops(s, size) / (speed * (v.density < 1 ? sparse_share : dense_share));
-    const double steps = s.steps > 0 ? s.steps : std::max(1.0, s.time.count() / step);
+    // A forward pass is a third of a step; `evaluations` of the sample, and the whole text once.
+    const auto evaluation = [&](double steps) {
+      const double samples = s.eval_every > 0 ? steps / s.eval_every : double(validation::evaluations);
+      return seconds(step / 3 / double(tokens) *
+                     (samples * double(sample.tokens()) + double(text.validation.size())));
+    };
+    const double left = std::max(s.time - evaluation(validation::evaluations), s.time / 2).count();
+    const double steps = s.steps > 0 ? s.steps : std::max(1.0, left / step);
     const auto bytes = [](auto n) { return quantity(double(n)) + "B"; };
-    const std::string cells[] = {
-        quantity(double(size.parameters)),
-        quantity(double(size.live_parameters)),
-        quantity(double(size.multiply_adds)),
-        quantity(step_flops(s, size)),
-        bytes(size.weight_bytes()),
-        bytes(size.gradient_bytes() + size.moment_bytes()),
-        bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),
-        bytes(training_bytes(s, size)),
-        quantity(steps),
-        duration_text(s.steps > 0 ? seconds(steps * step) : std::max(s.time, seconds(step)))};
+    const std::string cells[] = {quantity(double(size.parameters)),
+                                 quantity(double(size.live_parameters)),
+                                 quantity(double(size.multiply_adds)),
+                                 quantity(step_flops(s, size)),
+                                 bytes(size.weight_bytes()),
+                                 bytes(size.gradient_bytes() + size.moment_bytes()),
+                                 bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),
+                                 bytes(training_bytes(s, size)),
+                                 quantity(steps),
+                                 duration_text(evaluation(steps)),
+                                 duration_text(seconds(steps * step) + evaluation(steps))};
     t.header.push_back(v.name);
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cells[i]);
   }
   t.rows = rows;
-  return aligned(t) + "\nTimes without evaluations, from the " + quantity(speed) +
-         "FLOP/s that a dense product in " + s.precision + " reaches here.\n";
+  return aligned(t) + "\nTimes from the " + quantity(speed) + "FLOP/s that a dense product in " +
+         s.precision + " reaches here.\n";
 }
 
 }  // namespace pretrain

@@ -138,7 +138,7 @@ int command(string_list const& arguments, std::string const& typed) {
   const run_origin origin{s, text.symbols, text.hash};
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   if (s.dry_run) {
-    print("\n" + forecast(s, text.symbols.size(), ctx));
+    print("\n" + forecast(s, text, ctx));
     return 0;
   }
   require_memory(s, text.symbols.size());

@@ -20,6 +20,7 @@ struct progress_report {
   double tokens;
   seconds training_time;
   double loss, learning_rate;
+  seconds evaluations{0};  ///< those still to come
 };
 
 inline std::string progress_line(std::string const& name, progress_report const& now) {
@@ -30,7 +31,8 @@ inline std::string progress_line(std::string const& name, progress_report const&
          fixed(now.loss, 3) + "  lr " + scientific(now.learning_rate, 2) + "  " +
          padded(quantity(spent > 0 ? now.tokens / spent : 0), 5, padding::before) + " tokens/s  " +
          padded(fixed(100 * done, 0), 3, padding::before) + " %  " +
-         padded(done > 0 ? duration_text(now.training_time * (1 / done - 1)) : "?", 6, padding::before) +
+         padded(done > 0 ? duration_text(now.training_time * (1 / done - 1) + now.evaluations) : "?", 6,
+                padding::before) +
          " left";
 }
 

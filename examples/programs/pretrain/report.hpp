@@ -59,7 +59,8 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
   add("training tokens", [](run_record const& r) { return quantity(double(r.reached.tokens)); });
   add("tokens per second",
       [](run_record const& r) { return quantity(double(r.reached.tokens) / r.reached.seconds); });
-  add_loss("the end", [](run_record const& r) { return r.points.back().validation_loss; });
+  add_loss("the end",
+           [](run_record const& r) { return r.whole_loss.value_or(r.points.back().validation_loss); });
   if (runs.size() > 1) {
     const double at_time = least(time), at_tokens = least(tokens);
     add_loss(time_text(at_time), [&](run_record const& r) { return loss_at(r.points, time, at_time); });
@@ -80,8 +81,10 @@ inline table floor_table(std::vector<ngram_floor> const& floors, token_text cons
 inline std::string report(settings const& s, std::vector<run_record> const& runs, token_text const& text,
                           std::vector<ngram_floor> const& floors) {
   std::string all = aligned(comparison(s, runs, text));
-  all += "\nLosses in nats per " + std::string(s.level == "byte" ? "byte" : "character") +
-         ", over the whole validation text. Multiply-adds of the weights, forward.\n";
+  all +=
+      "\nLosses in nats per " + std::string(s.level == "byte" ? "byte" : "character") +
+      ", at the end over the whole validation text, before over a fixed sample of it.\nMultiply-adds of the "
+      "weights, forward.\n";
   if (runs.size() > 1)
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"

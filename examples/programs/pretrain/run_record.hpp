@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,11 @@ struct run_record {
   std::string variant;
   std::int64_t steps = 0;  ///< of the whole training
   std::vector<curve_point> points;
-  train::token_loss recent;     ///< of the steps since the last evaluation
-  std::int64_t peak_bytes = 0;  ///< of tensors
-  double explored = 0;          ///< share of the blocks that were ever stored
-  train::progress reached;      ///< not written: the checkpoint itself has it
+  train::token_loss recent;          ///< of the steps since the last evaluation
+  std::optional<double> whole_loss;  ///< over the whole validation text; at the end
+  std::int64_t peak_bytes = 0;       ///< of tensors
+  double explored = 0;               ///< share of the blocks that were ever stored
+  train::progress reached;           ///< not written: the checkpoint itself has it
 };
 
 inline tessera::io::json to_json(run_record const& r) {
@@ -77,7 +79,8 @@ inline tessera::io::json to_json(run_record const& r) {
                       {"recent_loss", r.recent.sum},
                       {"recent_tokens", r.recent.tokens},
                       {"peak_bytes", r.peak_bytes},
-                      {"explored", r.explored}};
+                      {"explored", r.explored},
+                      {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()}};
 }
 
 inline run_record read_record(tessera::io::json_place const& at) {
@@ -93,6 +96,8 @@ inline run_record read_record(tessera::io::json_place const& at) {
   r.recent = {at.at("recent_loss").as_number(), at.at("recent_tokens").as_integer()};
   r.peak_bytes = at.at("peak_bytes").as_integer();
   r.explored = at.at("explored").as_number();
+  if (at.contains("whole_loss") && !at.at("whole_loss").value().is_null())
+    r.whole_loss = at.at("whole_loss").as_number();
   return r;
 }
 

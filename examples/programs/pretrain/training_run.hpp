@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,9 +12,11 @@
 
 #include <tessera/core/memory.hpp>
 #include <tessera/train/interrupt.hpp>
+#include <tessera/train/time_budget.hpp>
 
 #include "progress.hpp"
 #include "run_record.hpp"
+#include "validation.hpp"
 #include "windows.hpp"
 
 namespace pretrain {
@@ -31,6 +34,8 @@ class training_run final : public training_program {
         windows_(tessera::sequences::of_equal_length(asked().batch, asked().context)),
         inputs_(static_cast<std::size_t>(windows_.tokens())),
         targets_(inputs_.size()),
+        sample_(text.validation, asked().context, validation::sample_tokens),
+        whole_(text.validation, asked().context, text.validation.size()),
         progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
     tessera::tensor_memory::reset_peak();
     model_ = make_model(description_of(asked(), v, text.symbols.size()), ctx);
@@ -38,13 +43,16 @@ class training_run final : public training_program {
     record_.variant = v.name;
   }
 
-  /// The beginning of a new training: finds out how many steps it has.
+  /// The beginning of a new training: finds out how many steps it has, in the time that evaluations leave,
+  /// but at least in half of the time.
   void begin() {
     settings const& s = asked();
     record_.steps = s.steps;
     if (s.steps > 0) return;
+    for (int warm = 0; warm < 2; ++warm) static_cast<void>(evaluate());  // the second one is timed
+    const seconds left = s.time - evaluation_time(validation::evaluations);
     const train::planned_run planned{1, s.clip, variant_.lr, planned_updates()};
-    record_.steps = model_->steps_within(s.time.count(), planned, patterns(1), *this);
+    record_.steps = model_->steps_within(std::max(left, s.time / 2).count(), planned, patterns(1), *this);
     tessera::tensor_memory::reset_peak();
   }
   /// Goes on from a checkpoint.
@@ -62,15 +70,13 @@ class training_run final : public training_program {
     how.loop.tokens = static_cast<std::int64_t>(s.until_tokens);
     how.loop.loss = s.until_loss;
     how.loop.clip = s.clip;
-    how.loop.evaluate_every = s.eval_every > 0 ? s.eval_every : share(evaluations);
+    how.loop.evaluate_every = evaluation_interval();
     how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
     how.rates = rates();
     if (evolves()) how.patterns = patterns(steps);
-    const train::stop_reason why = model_->train(how, *this);
+    train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->progress();
-    // Ended, by what was asked for only now, where it had been interrupted.
-    const bool evaluated_here = !record_.points.empty() && record_.points.back().step == record_.reached.step;
-    if (why != train::stop_reason::interrupted && !evaluated_here) evaluated(evaluate().mean());
+    if (why != train::stop_reason::interrupted && !conclude()) why = train::stop_reason::interrupted;
     progress_.end_line();
     return why;
   }
@@ -85,28 +91,15 @@ class training_run final : public training_program {
   }
 
   train::token_loss evaluate() override {
-    const std::span<token const> text = text_.validation;
-    const std::size_t count = window_count(text, asked().context);
-    train::token_loss all;
-    for (std::size_t first = 0; first < count; first += static_cast<std::size_t>(asked().batch)) {
-      std::vector<std::int64_t> lengths;
-      for (std::size_t i = first; i < std::min(count, first + static_cast<std::size_t>(asked().batch)); ++i)
-        lengths.push_back(std::ssize(window_at(text, asked().context, i).inputs));
-      const auto windows = tessera::sequences::from_lengths(lengths);
-      const auto begin = static_cast<std::size_t>(all.tokens),
-                 size = static_cast<std::size_t>(windows.tokens());
-      all += {model_->evaluate({windows, text.subspan(begin, size), text.subspan(begin + 1, size)}),
-              windows.tokens()};
-    }
-    return all;
+    return loss_over(sample_, [] { return false; });  // takes less time than a step
   }
 
   void stepped(train::step_report const& report) override {
     record_.recent += {report.loss * static_cast<double>(windows_.tokens()), windows_.tokens()};
     train::progress const& now = model_->progress();
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
-                    static_cast<double>(now.tokens), seconds(now.seconds), report.loss,
-                    report.learning_rate});
+                    static_cast<double>(now.tokens), seconds(now.seconds), report.loss, report.learning_rate,
+                    evaluation_time((record_.steps - now.step) / evaluation_interval())});
   }
 
   void evaluated(double loss) override {
@@ -130,9 +123,41 @@ class training_run final : public training_program {
   bool interrupted() override { return signals_.signal() != 0; }
 
  private:
-  static constexpr int evaluations = 12, checkpoints = 5;  // in a run, unless asked otherwise
+  static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
 
   settings const& asked() const { return origin_.asked; }
+
+  /// Evaluates the whole text, once, at the end. False if a signal came first.
+  bool conclude() {
+    // Ended, by what was asked for only now, where it had been interrupted.
+    if (record_.points.empty() || record_.points.back().step != record_.reached.step) {
+      evaluated(evaluate().mean());
+    } else if (record_.whole_loss) {
+      return true;
+    }
+    const train::token_loss all = loss_over(whole_, [this] { return interrupted(); });
+    if (all.tokens == 0) return false;
+    record_.whole_loss = all.mean();
+    save();
+    return true;
+  }
+
+  train::token_loss loss_over(validation const& windows, std::function<bool()> const& stopped) {
+    const train::steady_clock now;
+    const double start = now();
+    const train::token_loss all = windows.loss_of(*model_, asked().batch, stopped);
+    if (all.tokens > 0) seconds_a_token_ = (now() - start) / static_cast<double>(all.tokens);
+    return all;
+  }
+  /// The time of so many evaluations of the sample, and one of the whole text.
+  seconds evaluation_time(std::int64_t samples) const {
+    return seconds(seconds_a_token_ * (static_cast<double>(samples) * static_cast<double>(sample_.tokens()) +
+                                       static_cast<double>(whole_.tokens())));
+  }
+  std::int64_t evaluation_interval() const {
+    if (asked().eval_every > 0) return asked().eval_every;
+    return tessera::ceil_div<std::int64_t>(record_.steps, validation::evaluations);
+  }
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 
   /// How patterns evolve in a run of so many steps.
@@ -162,6 +187,8 @@ class training_run final : public training_program {
   train::interrupt_guard const& signals_;
   tessera::sequences windows_;
   std::vector<token> inputs_, targets_;
+  validation sample_, whole_;
+  double seconds_a_token_ = 0;  // of the newest evaluation
   progress progress_;
   run_record record_;
   std::unique_ptr<model> model_;

@@ -16,7 +16,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The base of a program that run_training runs. The program itself has
 ///   token_loss accumulate(std::int64_t step, int i)   micro-batch i of a step, see train_step
-///   token_loss evaluate()                             loss of the whole validation split
+///   token_loss evaluate()                             loss of the validation split, or a fixed sample of it
 /// It may hide any function below by its own. Steps count from 0; the data of a step must depend on its
 /// number alone, or a resumed run will differ.
 struct program {
