@@ -11,6 +11,7 @@
 #include <tessera/tensor/matrix_sources.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/panel_slice.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/pruning.hpp>

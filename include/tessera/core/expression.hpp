@@ -22,6 +22,11 @@ enum class domain {
 template <class T>
 concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
 
+/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
+/// assignment writes to the other tensor.
+template <class T>
+concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
+
 /// A description of a computation, built by operators; building one computes nothing.
 template <class T>
 concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
@@ -34,10 +39,10 @@ concept expression = tensor<T> || node<T>;
 template <class T>
 concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
 
-/// The right side of `=`: a description, or a number for all values. `assign` refuses a transposition, and a
-/// number for a matrix, with a message that gives the right statement.
+/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
+/// transposition, and a number for a matrix, with a message that gives the right statement.
 template <class T>
-concept assigned = node<T> || transposition<T> || std::is_arithmetic_v<T>;
+concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
 
 template <class C, class Traits, tensor Tensor>
 void operator<<(std::basic_ostream<C, Traits>&, Tensor const&) = delete;  // print elements, such as x(i, j)

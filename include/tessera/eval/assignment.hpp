@@ -6,6 +6,7 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/panel_slice.hpp>
 #include <tessera/tensor/vectors.hpp>
 
 // activation = expression, or token_vector = expression. Argument-dependent lookup of lower_to(plan,
@@ -16,6 +17,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
   panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
+  panel_slice<T> const& y = s.destination();
   lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
 }
 template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {

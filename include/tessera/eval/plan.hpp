@@ -182,7 +182,19 @@ class plan {
     s.first_access = accesses_;
     s.accesses = made.accesses;
     for (access const& a : made.all()) access_[accesses_++] = a;
+    require_in_place(made.all());
     return s;
+  }
+
+  /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
+  TESSERA_COLD static void require_in_place(access_list const& all) {
+    for (access const& to : all)
+      for (access const& from : all)
+        if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
+            to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
+          throw shape_error(
+              "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+              "store the result in a tensor of its own");
   }
 
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
@@ -263,15 +275,12 @@ class plan {
     step_[to] = moved;
   }
 
-  /// Where two steps touch shared memory that one of them writes: nowhere, at equal tiles only, or anywhere.
-  enum class relation { none, same_tile, anywhere };
+  /// Where two steps touch shared memory that one of them writes.
   TESSERA_COLD relation relate(step const& a, step const& b) const {
     relation all = relation::none;
     for (access const& x : accesses_of(a))
       for (access const& y : accesses_of(b)) {
-        if ((!x.writes && !y.writes) || !overlap(x, y)) continue;
-        const bool same = x.touches == footprint::own_range && y.touches == footprint::own_range;
-        all = std::max(all, same ? relation::same_tile : relation::anywhere);
+        if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
       }
     return all;
   }

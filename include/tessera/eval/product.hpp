@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include <tessera/core/block_shape.hpp>
@@ -261,6 +262,17 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   p.add(s, body{of, in_order});
 }
 
+/// The x of a product if it is a tensor that kernels can read where it lies, in multiples of 16 features: no
+/// slice that neighbours follow.
+template <class X> std::optional<operand> operand_in_place(X const& x) {
+  if constexpr (expr::leaf<X>) {
+    if constexpr (tensor_view<typename X::tensor_type>)
+      if (!x.tensor().has_padded_features()) return std::nullopt;
+    return by_panel(x.tensor());
+  }
+  return std::nullopt;
+}
+
 template <class E, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& node,
                                 expr::product<Matrix, Transposed, X> const& product) {
@@ -275,11 +287,12 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
   s.tiles = to.panels();
   s.writes(to.at);
   operand x;
-  if constexpr (expr::leaf<X>)
-    x = s.reads(by_panel(product.x.tensor()));
+  if (const auto in_place = operand_in_place(product.x))
+    x = s.reads(*in_place);
   else
     x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
-  if (overlap(to.at, x)) throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
   using tree_type = std::remove_const_t<decltype(tree)>;

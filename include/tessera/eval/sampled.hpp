@@ -120,36 +120,82 @@ template <class Types, class Block> struct sampled_body {
   }
 };
 
+/// An activation as all tiles read it.
+struct sampled_operand {
+  operand from;
+  std::int64_t features, stride;  // stride: elements from panel to panel
+};
+
+/// A copy of a slice with zeros behind its last feature and token, where the slice has neighbours.
+template <class E> struct padding_body {
+  operand to, from;
+  std::int64_t features, tokens;
+
+  void compute(tile const& t) const noexcept {
+    constexpr std::int64_t lane = element_traits<E>::features_a_lane, row = lane * panel_tokens;
+    E const* source = t.address<E const>(from);
+    E* const copy = t.address<E>(to);
+    const std::int64_t live = lane * tokens_of(t.index, tokens);
+    std::fill(copy, copy + round_up<std::int64_t>(features, granule) * panel_tokens, E(0));
+    for (std::int64_t f = 0; f < features; f += lane, source += row)
+      std::copy(source, source + live, copy + f * panel_tokens);
+  }
+  void describe(tile const& t, task_description& d) const {
+    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
+                             panel_tokens));
+  }
+};
+
+/// An activation where it lies, or the padded copy of a slice that has neighbours.
+template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+  auto const& x = leaf.tensor();
+  if constexpr (tensor_view<typename Leaf::tensor_type>)
+    if (!x.has_padded_features() || !x.has_padded_tokens()) {
+      using E = typename Leaf::value_type;
+      const std::size_t panel = std::size_t(x.padded_features()) * panel_tokens * sizeof(E);
+      step_draft s("padding", cut::panels);
+      s.divides = division::never;
+      s.tiles = int(x.panels());
+      operand copy = s.writes(p.run_memory(panel * std::size_t(x.panels()), panel));
+      const operand from = s.reads(by_panel(x));
+      p.add(s, padding_body<E>{copy, from, x.features(), x.tokens()});
+      copy.touches = footprint::everything;
+      copy.stride = 0;
+      return {copy, x.features(), x.padded_features() * panel_tokens};
+    }
+  return {all_of(x), x.features(), x.panel_stride()};
+}
+
 /// to = a·bᵀ, or to = (a·bᵀ)ᵀ.
 template <class Types, class Block, class Matrix>
-TESSERA_COLD void lower_sampled(plan& p, Matrix& to, panel_matrix<typename Types::left> const& a,
-                                panel_matrix<typename Types::right> const& b, bool accumulates,
-                                bool transposes) {
+TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, sampled_operand const& b,
+                                std::int64_t tokens, bool accumulates, bool transposes) {
   using body = sampled_body<Types, Block>;
   using kernel = typename body::kernel;
   if (to.size() == 0) return;
   step_draft s("sampled product", cut::lines);
-  body of{
-      .to = s.writes(all_of(to)),
-      .a = s.reads(all_of(a)),
-      .b = s.reads(all_of(b)),
-      .transposed_to = {},
-      .result = {index_of(to.pattern(), transposes), a.features(), b.features(), Block::rows, Block::cols},
-      .a_stride = a.panel_stride(),
-      .b_stride = b.panel_stride(),
-      .tokens = a.tokens(),
-      .scratch = {},
-      .line_ranges = 1,
-      .column_ranges = 1,
-      .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
-      .accumulates = accumulates,
-      .transposes = transposes};
+  body of{.to = s.writes(all_of(to)),
+          .a = s.reads(a.from),
+          .b = s.reads(b.from),
+          .transposed_to = {},
+          .result = {index_of(to.pattern(), transposes), a.features, b.features, Block::rows, Block::cols},
+          .a_stride = a.stride,
+          .b_stride = b.stride,
+          .tokens = tokens,
+          .scratch = {},
+          .line_ranges = 1,
+          .column_ranges = 1,
+          .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+          .accumulates = accumulates,
+          .transposes = transposes};
   kernels::block_index const& index = of.result.index;
   if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
 
   // A tile for each worker. Ranges of lines each regroup all of b; columns are cut too where ranges of lines
   // would become short.
-  const std::int64_t rows = a.padded_features(), cols = b.padded_features();
+  const std::int64_t rows = round_up<std::int64_t>(a.features, granule),
+                     cols = round_up<std::int64_t>(b.features, granule);
   const int column_groups = ceil_div(index.width(), of.group_columns);
   const int most = std::min(kernel::most_column_ranges(cols), column_groups);
   const int few_rows = most > 1 ? 256 : 1;
@@ -180,17 +226,18 @@ TESSERA_COLD void lower(
     throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
                               std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
-  auto const& a = s.value.a.tensor();
-  auto const& b = s.value.b.tensor();
+  const sampled_operand a = sampled_operand_of(p, s.value.a), b = sampled_operand_of(p, s.value.b);
+  const std::int64_t tokens = s.value.a.tensor().tokens();
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
-  const bool first_is_smaller = (b.features() - a.features()) * a.tokens() > 4 * to.size();
+  const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
   with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
     using types = kernels::sampled_types<left, right, By>;
     if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
-      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, Accumulates, true);
+      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
+                                                                              Accumulates, true);
     else
-      lower_sampled<types, Block>(p, to, a, b, Accumulates, false);
+      lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
   });
 }
 

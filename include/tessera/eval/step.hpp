@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,6 +44,27 @@ struct operand {
 /// True if two operands share memory.
 inline bool overlap(operand const& a, operand const& b) {
   return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
+enum class relation : std::uint8_t { none, same_tile, anywhere };
+
+/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
+TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches != footprint::own_range || b.touches != footprint::own_range || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) { return std::int64_t(o.bytes) - (tiles(o) - 1) * stride; };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t near = -apart / stride;
+  for (std::int64_t k = std::max(near - 2, 1 - tiles(b)); k <= std::min(near + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
 }
 
 /// The part of a step to compute, and the addresses of its memory.

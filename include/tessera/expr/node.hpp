@@ -53,8 +53,9 @@ inline void require_unchanged(tensor_size const& built, tensor_size const& now) 
   if (!(built == now)) throw_changed(built, now);
 }
 
-/// A tensor in an expression: by reference when it has a name, by value when it is temporary. `tensor` throws
-/// shape_error if a referenced one has another size or pattern than when the expression was written.
+/// A tensor in an expression: by reference when it has a name, by value when it is temporary or a view.
+/// `tensor` throws shape_error if a referenced one has another size or pattern than when the expression was
+/// written.
 template <tensor Tensor> struct by_reference {
   using node_tag = void;
   using tensor_type = Tensor;
@@ -94,6 +95,8 @@ template <class T> constexpr auto hold(T&& operand) {
   using bare = std::remove_cvref_t<T>;
   if constexpr (std::is_arithmetic_v<bare>)
     return number{static_cast<double>(operand)};
+  else if constexpr (tensor_view<bare>)
+    return by_value<bare>{operand};
   else if constexpr (tensor<bare> && std::is_lvalue_reference_v<T>)
     return by_reference<bare>(operand);
   else if constexpr (tensor<bare>)
