@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -98,6 +100,28 @@ TEST_CASE_TEMPLATE("elementwise: comparisons, where, min, max and clamp choose a
   check(min(0.1, x), [](float p, float) { return std::min(p, 0.1f); });
   check(clamp(x, -0.5, b), [](float p, float q) { return std::min(std::max(p, -0.5f), q); });
   check(where(x > 0, x, 0.5 * b), [](float p, float q) { return p > 0 ? p : 0.5f * q; });
+}
+
+TEST_CASE_TEMPLATE("elementwise: pow and the softmax over features are their formulas", T, float, double) {
+  context ctx(1);
+  panel_matrix<T> x(37, 70), y(37, 70), z(37, 70);
+  support::fill(x, 1);
+  run(ctx, y = pow(abs(x) + 0.1, 2.5), z = softmax_features(x * 3.0));
+  double worst = 0, worst_share = 0;
+  for (std::int64_t t = 0; t < 70; ++t) {
+    double sum = 0;
+    for (std::int64_t f = 0; f < 37; ++f) sum += std::exp(3 * double(x(f, t)));
+    for (std::int64_t f = 0; f < 37; ++f) {
+      worst = std::max(worst, std::abs(double(y(f, t)) / std::pow(std::abs(double(x(f, t))) + 0.1, 2.5) - 1));
+      worst_share =
+          std::max(worst_share, std::abs(double(z(f, t)) / (std::exp(3 * double(x(f, t))) / sum) - 1));
+    }
+  }
+  const double unit = double(std::numeric_limits<T>::epsilon());
+  CHECK(worst < 32 * unit);
+  CHECK(worst_share < 64 * unit);
+  run(ctx, x = 1e4, z = softmax_features(x));
+  CHECK(double(z(0, 0)) == doctest::Approx(1.0 / 37));
 }
 
 TEST_CASE_TEMPLATE("elementwise: -=, *=, /= and += of a number are the statements they stand for", T, float,

@@ -27,13 +27,13 @@ template <class T> std::vector<T> counting(int count) {
 /// "numbers" (6, 10) and "vector" (10): i counts their numbers.
 template <class T> void write_sample(std::string const& path) {
   const auto numbers = counting<T>(60);
-  io::write_safetensors(path,
-                        std::vector{io::make_safetensor("numbers", {6, 10}, std::span<T const>(numbers)),
-                                    io::make_safetensor("vector", {10}, std::span<T const>(numbers).first(10))});
+  io::write_safetensors(
+      path, std::vector{io::make_safetensor("numbers", {6, 10}, std::span<T const>(numbers)),
+                        io::make_safetensor("vector", {10}, std::span<T const>(numbers).first(10))});
 }
 
-TEST_CASE_TEMPLATE("read tensors: every dtype of numbers becomes a matrix, a vector, an activation", From, float,
-                   double, bfloat16, float16, std::int64_t, std::int32_t, std::int16_t, std::int8_t,
+TEST_CASE_TEMPLATE("read tensors: every dtype of numbers becomes a matrix, a vector, an activation", From,
+                   float, double, bfloat16, float16, std::int64_t, std::int32_t, std::int16_t, std::int8_t,
                    std::uint8_t) {
   const scratch_folder folder;
   write_sample<From>(folder / "a");
@@ -70,10 +70,12 @@ TEST_CASE("read tensors: a wrong shape, name or dtype is refused with the file, 
         "[read " + (folder / "a") + "] tensor \"numbers\" is F32 (6, 10) but should be F32 (10, 6)");
   CHECK(x(0, 0) == 7);
   feature_vector<float> b(9);
-  CHECK(says([&] { io::read(file, "vector", b); }).find("is F32 (10) but should be F32 (9)") != std::string::npos);
+  CHECK(says([&] { io::read(file, "vector", b); }).find("is F32 (10) but should be F32 (9)") !=
+        std::string::npos);
   block_sparse_matrix<float, block_shape<4>> w(6, 10);
-  CHECK(says([&] { io::read(file, "numbers", w, io::orientation::transposed); })
-            .find("is F32 (6, 10) but should be F32 (10, 6)") != std::string::npos);
+  CHECK(says([&] {
+          io::read(file, "numbers", w, io::orientation::transposed);
+        }).find("is F32 (6, 10) but should be F32 (10, 6)") != std::string::npos);
   CHECK(says([&] { io::read(file, "number", w); }).find("no tensor \"number\", but \"numbers\"") !=
         std::string::npos);
 
@@ -88,7 +90,8 @@ TEST_CASE("read tensors: several files are read as one") {
   const scratch_folder folder;
   write_sample<float>(folder / "a");
   const std::vector<double> more{1, 2, 3};
-  io::write_safetensors(folder / "b", std::vector{io::make_safetensor("more", {3}, std::span<double const>(more))});
+  io::write_safetensors(folder / "b",
+                        std::vector{io::make_safetensor("more", {3}, std::span<double const>(more))});
   const io::safetensors_files files({folder / "a", folder / "b"});
   feature_vector<float> three(3), ten(10);
   io::read(files, "more", three);
@@ -99,8 +102,9 @@ TEST_CASE("read tensors: several files are read as one") {
   CHECK_FALSE(files.contains("less"));
   CHECK(error_of<io_error>([&] { io::read(files, "less", three); }) ==
         "[read " + (folder / "a") + " and 1 more] no tensor \"less\" in any of these files");
-  CHECK(error_of<io_error>([&] { io::safetensors_files({folder / "a", folder / "a"}); })
-            .find("tensor \"numbers\" is in " + (folder / "a") + ", too") != std::string::npos);
+  CHECK(error_of<io_error>([&] {
+          io::safetensors_files({folder / "a", folder / "a"});
+        }).find("tensor \"numbers\" is in " + (folder / "a") + ", too") != std::string::npos);
   CHECK(error_of<option_error>([] { io::safetensors_files(std::vector<std::string>()); }) ==
         "[read] no safetensors files are given");
 }

@@ -17,9 +17,10 @@ using unary_ops =
             tessera::ops::reciprocal_square_root, tessera::ops::exponential, tessera::ops::logarithm,
             tessera::ops::sigmoid, tessera::ops::tanh, tessera::ops::silu, tessera::ops::relu,
             tessera::ops::gelu, tessera::ops::gelu_tanh, tessera::ops::gelu_polynomial>;
-using binary_ops = op_list<tessera::ops::add, tessera::ops::subtract, tessera::ops::multiply,
-                           tessera::ops::divide, tessera::ops::maximum, tessera::ops::minimum,
-                           tessera::ops::equal, tessera::ops::less, tessera::ops::greater_equal>;
+using binary_ops =
+    op_list<tessera::ops::add, tessera::ops::subtract, tessera::ops::multiply, tessera::ops::divide,
+            tessera::ops::power, tessera::ops::maximum, tessera::ops::minimum, tessera::ops::equal,
+            tessera::ops::less, tessera::ops::greater_equal>;
 
 /// op of registers filled with each of the arguments.
 template <class Op, class T, class... More> T in_register(Op op, T a, More... more) {

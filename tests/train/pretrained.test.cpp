@@ -41,7 +41,8 @@ struct recorded {
 double worst_difference(panel_matrix<float> const& a, panel_matrix<float> const& b) {
   double worst = 0;
   for (std::int64_t f = 0; f < a.features(); ++f)
-    for (std::int64_t t = 0; t < a.tokens(); ++t) worst = std::max(worst, std::abs(double(a(f, t)) - b(f, t)));
+    for (std::int64_t t = 0; t < a.tokens(); ++t)
+      worst = std::max(worst, std::abs(double(a(f, t)) - b(f, t)));
   return worst;
 }
 
@@ -86,18 +87,21 @@ TEST_CASE("pretrained: weights are pruned to blocks on the way, embeddings and h
   CHECK(after.pattern().density() == 0.25);
   CHECK(sparse.token_embedding.table.pattern().is_dense());
   CHECK(sparse.config.density == 0.25);
-  const auto whole = train::pretrained<bert>(folder + "bert", {.density = 0.1, .scope = train::pruning_scope::whole_model});
+  const auto whole =
+      train::pretrained<bert>(folder + "bert", {.density = 0.1, .scope = train::pruning_scope::whole_model});
   CHECK(whole.head.transform.weight.pattern().is_dense());
   CHECK_FALSE(whole.blocks.layers[0].attention.qkv.weight.pattern().is_dense());
 }
 
 TEST_CASE("pretrained: what does not fit is refused with the file and the place") {
   const auto says = [](auto&& body) { return error_of<io_error>(body); };
-  CHECK(says([] { train::pretrained<bert>(folder + "gpt2"); }).find("\"gpt2\", but nn::encoder is the model") !=
-        std::string::npos);
+  CHECK(says([] {
+          train::pretrained<bert>(folder + "gpt2");
+        }).find("\"gpt2\", but nn::encoder is the model") != std::string::npos);
   using other = nn::gpt<float, block_shape<4>>;
-  CHECK(says([] { train::pretrained<other>(folder + "gpt2"); })
-            .find("activation_function is \"gelu_new\", but the activation of this model is \"gelu\"") !=
+  CHECK(says([] {
+          train::pretrained<other>(folder + "gpt2");
+        }).find("activation_function is \"gelu_new\", but the activation of this model is \"gelu\"") !=
         std::string::npos);
   CHECK_THROWS_AS(train::pretrained<gpt2>(folder + "gpt2", {.density = 0}), option_error);
   CHECK(says([] { train::pretrained<gpt2>(folder + "none"); }).find("none/config.json") != std::string::npos);
@@ -117,8 +121,8 @@ TEST_CASE("pretrained: what does not fit is refused with the file and the place"
   CHECK(with("\"vocab_size\": 40", "\"vocab_size\": 41").find("is F32 (40, 32) but should be F32 (41, 32)") !=
         std::string::npos);
   CHECK(with("\"n_embd\": 32", "\"n_embd\": \"x\"").find("n_embd") != std::string::npos);
-  CHECK(with("\"n_inner\": null", "\"n_inner\": 33").find("n_inner is 33, but should be a multiple of the 32") !=
-        std::string::npos);
+  CHECK(with("\"n_inner\": null", "\"n_inner\": 33")
+            .find("n_inner is 33, but should be a multiple of the 32") != std::string::npos);
   CHECK(with("\"scale_attn_by_inverse_layer_idx\": false", "\"scale_attn_by_inverse_layer_idx\": true")
             .find("scale_attn_by_inverse_layer_idx is true, but nn::gpt has false") != std::string::npos);
 

@@ -13,13 +13,15 @@
 #include <tessera/core/range.hpp>
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
+#include <tessera/eval/product.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/matrix_product.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/pattern_algebra.hpp>
 
-// matrix = a·b of matrices, at the blocks that the matrix stores.
+// matrix = a·b of matrices, at the blocks that the matrix stores, and matrix = transposed(w).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -97,12 +99,31 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
   }
 };
 
+/// A factor as the kernel reads it: where its blocks are, in the order of its lines.
+struct matrix_factor {
+  operand blocks;
+  kernels::block_index index;
+  pattern stored;
+};
+/// A matrix where it lies, or the copy of a transposed one, made by a step before.
+template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
+  auto const& w = factor.of.tensor();
+  if constexpr (Factor::is_transposed) {
+    using block = typename Factor::of_block;
+    const kernels::block_index index = index_of(w.pattern(), true);
+    return {transposed_weights<typename Factor::value_type, block>(p, all_of(w), index), index.in_order(),
+            transposed(w.pattern())};
+  } else {
+    return {all_of(w), index_of(w.pattern()), w.pattern()};
+  }
+}
+
 template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
     plan& p,
     expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
-  using a_block = typename A::tensor_type::block;
-  using b_block = typename B::tensor_type::block;
+  using a_block = typename A::block;
+  using b_block = typename B::block;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
@@ -110,26 +131,46 @@ TESSERA_COLD void lower(
       std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
       "the operands and the destination of a statement have different element types: bring them to one");
   block_sparse_matrix<T, Block>& to = s.destination();
-  auto const& a = s.value.a.tensor();
-  auto const& b = s.value.b.tensor();
-  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.pattern(), b.pattern(), to.pattern()))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a.pattern(), b.pattern(), to.pattern()),
+  for (auto const& leaf : {all_of(s.value.a.of.tensor()), all_of(s.value.b.of.tensor())})
+    if (overlap(all_of(to), leaf))
+      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
+  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.stored, b.stored, to.pattern()))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored, b.stored, to.pattern()),
                               " blocks of the product are not stored by c and would be lost: give c "
                               "product_pattern(a, b), or write c = sampled(a * b)"));
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
       .to = made.writes(all_of(to)),
-      .a = made.reads(all_of(a)),
-      .b = made.reads(all_of(b)),
-      .a_index = index_of(a.pattern()),
-      .b_index = index_of(b.pattern()),
+      .a = made.reads(a.blocks),
+      .b = made.reads(b.blocks),
+      .a_index = a.index,
+      .b_index = b.index,
       .result = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
       .tiles = made.tiles,
       .accumulates = Accumulates};
-  if (overlap(body.to, body.a) || overlap(body.to, body.b))
-    throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
   p.add(made, body);
+}
+
+/// c = transposed(w)
+template <class T, class Block, class Leaf>
+TESSERA_COLD void lower(
+    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transposed_matrix<Leaf>, false> const& s) {
+  static_assert(std::is_same_v<T, typename Leaf::value_type>,
+                "[c = transposed(w)] the two matrices have different element types: bring them to one");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  auto const& w = s.value.of.tensor();
+  if (!(to.pattern() == transposed(w.pattern())))
+    throw shape_error(message("[c = transposed(w)] c stores ", to.pattern().blocks(), " blocks and w ",
+                              w.pattern().blocks(), ", others: give c the pattern transposed(w.pattern())"));
+  step_draft made("transposition", cut::lines);
+  made.tiles = std::min(to.pattern().block_rows(), 4 * p.workers());
+  const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
+  if (overlap(at, from))
+    throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+  p.add(made, transposition_body<T, typename Leaf::tensor_type::block>{at, from, index_of(w.pattern(), true),
+                                                                       made.tiles});
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -184,6 +184,12 @@ template <class A, class B>
 auto min(A&& a, B&& b) {
   return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
 }
+/// a^b
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto pow(A&& a, B&& b) {
+  return apply<ops::power>(std::forward<A>(a), std::forward<B>(b));
+}
 /// x, but at least `low` and at most `high`.
 template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
   return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/expr/node.hpp>
@@ -41,15 +42,41 @@ template <leaf A, leaf B> struct outer_product {
   extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
 };
 
-/// a·b of two matrices.
-template <leaf A, leaf B> struct matrix_product {
+/// A matrix with rows and columns exchanged, to be stored.
+template <leaf Leaf> struct transposed_matrix {
+  using node_tag = void;
+  using value_type = typename Leaf::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  Leaf of;
+  extent size() const {
+    using block = typename Leaf::tensor_type::block;
+    return {-1, -1, of.tensor().cols(), of.tensor().rows(), block::cols, block::rows};
+  }
+};
+
+/// A factor of a product of matrices: a matrix, or its transpose.
+template <leaf Leaf, bool Transposed = false> struct factor {
+  using value_type = typename Leaf::value_type;
+  using block =
+      std::conditional_t<Transposed,
+                         block_shape<Leaf::tensor_type::block::cols, Leaf::tensor_type::block::rows>,
+                         typename Leaf::tensor_type::block>;
+  using of_block = typename Leaf::tensor_type::block;
+  static constexpr bool is_transposed = Transposed;
+  Leaf of;
+  std::int64_t rows() const { return Transposed ? of.tensor().cols() : of.tensor().rows(); }
+  std::int64_t cols() const { return Transposed ? of.tensor().rows() : of.tensor().cols(); }
+};
+
+/// a·b of two matrices, each of which may be transposed.
+template <class A, class B> struct matrix_product {
   using node_tag = void;
   using value_type = typename A::value_type;
   static constexpr domain laid_over = domain::blocks;
   A a;
   B b;
   bool sampled = false;
-  extent size() const { return {-1, -1, a.tensor().rows(), b.tensor().cols()}; }
+  extent size() const { return {-1, -1, a.rows(), b.cols()}; }
 };
 
 template <class Tensor>
@@ -81,9 +108,20 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
   }
 }
 
+template <class A, class B> auto make_matrix_product(A a, B b) {
+  using T = typename A::value_type;
+  static_assert(std::is_same_v<T, typename B::value_type>,
+                "the two matrices have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<T>>,
+                "products of two matrices of elements narrower than their sums come later: store a float");
+  if (a.cols() != b.rows())
+    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
+  return matrix_product<A, B>{std::move(a), std::move(b)};
+}
+
 }  // namespace expr
 
-/// Rows and columns exchanged, for use in a product.
+/// Rows and columns exchanged, for use in a product, or to be stored: `c = transposed(w)`.
 template <tensor Tensor>
   requires(expr::matrix<Tensor> || expr::activation<Tensor>)
 auto transposed(Tensor&& tensor) {
@@ -138,44 +176,50 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
   }
 }
 
-/// a·b of matrices.
+/// a·b of matrices; each may be transposed.
 template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
-  static_assert(expr::one_type<expr::held<A>, expr::held<B>>,
-                "the two matrices have different element types: bring them to one");
-  static_assert(!expr::is_narrow<A> && !expr::is_narrow<B>,
-                "products of two matrices of elements narrower than their sums come later: store a float");
-  if (a.cols() != b.rows())
-    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
-  return expr::matrix_product<expr::held<A>, expr::held<B>>{expr::hold(std::forward<A>(a)),
-                                                            expr::hold(std::forward<B>(b))};
+  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
+                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
+}
+template <class Leaf, expr::matrix B>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(expr::transpose<Leaf> a, B&& b) {
+  return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
+                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
+}
+template <expr::matrix A, class Leaf>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(A&& a, expr::transpose<Leaf> b) {
+  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
+                                   expr::factor<Leaf, true>{std::move(b.of)});
+}
+template <class A, class B>
+  requires(A::laid_over == domain::blocks && B::laid_over == domain::blocks)
+auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
+  return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
+                                   expr::factor<B, true>{std::move(b.of)});
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
 // error follows.
 
-template <expr::matrix Matrix, class Leaf> auto operator*(Matrix&&, expr::transpose<Leaf> b) {
+template <expr::matrix Matrix, class Leaf>
+  requires(Leaf::laid_over == domain::panels)
+auto operator*(Matrix&&, expr::transpose<Leaf> b) {
   static_assert(
       Leaf::laid_over != domain::panels,
       "[W * transposed(x)] the tokens of an activation are no features: write `w * x`, or for the gradient "
       "of w `g = sampled(dy * transposed(x))`");
-  static_assert(
-      Leaf::laid_over != domain::blocks,
-      "[A * transposed(B)] products of two matrices take stored ones: store the transpose, with "
-      "`c.generate([&](auto i, auto j) { return b(j, i); })` on the pattern transposed(b.pattern())");
   return b.of;
 }
 template <class Leaf, expression B>
-  requires(Leaf::laid_over == domain::panels || expr::matrix<B>)
+  requires(Leaf::laid_over == domain::panels)
 auto operator*(expr::transpose<Leaf> a, B&& b) {
   static_assert(
       Leaf::laid_over != domain::panels,
       "[transposed(x) * b] an activation is transposed on the right side only: write `transposed(w) * x` "
       "for a product with the transpose of w, `sampled(dy * transposed(x))` for the gradient of w");
-  static_assert(
-      Leaf::laid_over != domain::blocks,
-      "[transposed(A) * B] products of two matrices take stored ones: store the transpose, with "
-      "`c.generate([&](auto i, auto j) { return a(j, i); })` on the pattern transposed(a.pattern())");
-  if constexpr (Leaf::laid_over == domain::panels && expr::matrix<B>)
+  if constexpr (expr::matrix<B>)
     return a.of;
   else
     return expr::hold(std::forward<B>(b));

@@ -95,6 +95,13 @@ template <expr::activation Operand> auto max_features(Operand&& x) {
   return expr::feature_reduction<ops::maximum, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
 }
 
+/// e^x divided by its sum over the features, for each token, by the largest x so that nothing overflows
+/// (Goodfellow et al. 2016, §4.1). Reads x three times.
+template <expr::activation Operand> auto softmax_features(Operand&& x) {
+  const auto power = exp(expr::hold(x) - max_features(x));
+  return power / sum_features(power);
+}
+
 /// The sum over the tokens, for each feature: for a feature_vector on the left of `=` or `+=`.
 template <expr::activation Operand> auto sum_tokens(Operand&& x) {
   return expr::token_sum<expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};

@@ -20,14 +20,19 @@ namespace expr {
 template <tensor Destination, class Value, bool Accumulates>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
   using statement_tag = void;
-  Destination* address;
+  static constexpr bool writes_view = tensor_view<Destination>;
+  std::conditional_t<writes_view, Destination, Destination*> place;
   tensor_size built;
   Value value;
 
   /// Throws shape_error if it has another size or pattern than when the statement was written.
-  Destination& destination() const {
-    require_unchanged(built, tensor_size::of(*address));
-    return *address;
+  auto& destination() const {
+    if constexpr (writes_view) {
+      return place;
+    } else {
+      require_unchanged(built, tensor_size::of(*place));
+      return *place;
+    }
   }
 };
 
@@ -55,9 +60,11 @@ template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<outer_product<A, B>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<A, B>> = true;
+template <class Leaf> inline constexpr bool is_transposed_matrix = false;
+template <class Leaf> inline constexpr bool is_transposed_matrix<transposed_matrix<Leaf>> = true;
 
-template <bool Accumulates, tensor Destination, class Value>
-auto make_statement(Destination& destination, Value value) {
+template <bool Accumulates, class Target, class Value> auto make_statement(Target& destination, Value value) {
+  using Destination = std::conditional_t<tensor_view<Target>, std::remove_const_t<Target>, Target>;
   constexpr domain to = Destination::laid_over, from = Value::laid_over;
   constexpr bool number_for_matrix = of_matrix(to) && from == domain::number;
   constexpr bool fits = number_for_matrix || to == from || from == domain::number || to == domain::panels ||
@@ -67,8 +74,11 @@ auto make_statement(Destination& destination, Value value) {
       "the expression does not have the form of its destination: a matrix takes matrices, an activation "
       "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
   check_sizes(extent_of(by_reference<Destination>(destination)), extent_of(value));
-  return statement<Destination, Value, Accumulates>{&destination, tensor_size::of(destination),
-                                                    std::move(value)};
+  const tensor_size built = tensor_size::of(destination);
+  if constexpr (tensor_view<Destination>)
+    return statement<Destination, Value, Accumulates>{destination, built, std::move(value)};
+  else
+    return statement<Destination, Value, Accumulates>{&destination, built, std::move(value)};
 }
 
 /// The value of a statement inside `stochastic`. Not a node: it is no part of an expression.
@@ -83,15 +93,22 @@ template <class Value> struct stochastic_value {
 }  // namespace expr
 
 // The meaning of `destination = expression`: found by argument-dependent lookup from the tensors.
-template <tensor Destination, assigned Value> auto assign(Destination& destination, Value const& value) {
-  static_assert(
-      !transposition<Value>,
-      "[= transposed(a)] rows and columns are exchanged in products only: store the transpose of a matrix "
-      "with `c.generate([&](auto i, auto j) { return a(j, i); })` on the pattern transposed(a.pattern())");
-  if constexpr (transposition<Value>)
-    return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
-  else
+template <tensor Destination, class Value>
+  requires(assigned<Value> || tensor_view<Destination>)
+auto assign(Destination& destination, Value const& value) {
+  if constexpr (transposition<Value>) {
+    constexpr bool of_matrices = Destination::laid_over == domain::blocks &&
+                                 requires { typename decltype(value.of)::tensor_type::block; };
+    static_assert(of_matrices,
+                  "[= transposed(x)] rows and columns of a matrix can be exchanged, and of an activation in "
+                  "products only: `sampled(dy * transposed(x))`");
+    if constexpr (of_matrices)
+      return expr::make_statement<false>(destination, expr::transposed_matrix<decltype(value.of)>{value.of});
+    else
+      return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
+  } else {
     return expr::make_statement<false>(destination, expr::hold(value));
+  }
 }
 
 template <tensor Destination, expression Value> auto accumulate(Destination& destination, Value&& value) {
@@ -101,19 +118,23 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
 }
 
+/// A tensor that outlives the line, or a view of one.
+template <class T>
+concept destination = tensor<T> && (std::is_lvalue_reference_v<T> || tensor_view<T>);
+
 // `y -= x` is `y = y - x`, and so on; `*=` of two matrices multiplies their elements.
-template <tensor Destination, expr::operand Value> auto operator-=(Destination& y, Value&& x) {
+template <destination Destination, expr::operand Value> auto operator-=(Destination&& y, Value&& x) {
   return y = y - std::forward<Value>(x);
 }
-template <tensor Destination, expr::operand Value> auto operator*=(Destination& y, Value&& x) {
+template <destination Destination, expr::operand Value> auto operator*=(Destination&& y, Value&& x) {
   return y = multiply(y, std::forward<Value>(x));
 }
-template <tensor Destination, expr::operand Value> auto operator/=(Destination& y, Value&& x) {
+template <destination Destination, expr::operand Value> auto operator/=(Destination&& y, Value&& x) {
   return y = y / std::forward<Value>(x);
 }
-template <tensor Destination, class Number>
+template <destination Destination, class Number>
   requires std::is_arithmetic_v<Number>
-auto operator+=(Destination& y, Number x) {
+auto operator+=(Destination&& y, Number x) {
   return y = y + x;
 }
 
@@ -130,7 +151,7 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
       "feature_vector of elements narrower than their sums: others are not rounded");
   using value = expr::stochastic_value<Value>;
-  return expr::statement<Destination, value, false>{statement.address, statement.built,
+  return expr::statement<Destination, value, false>{statement.place, statement.built,
                                                     value{std::move(statement.value), key}};
 }
 

@@ -70,7 +70,8 @@ enum class orientation { as_it_is, transposed };
 namespace detail {
 
 /// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
-template <class Visit> void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&& visit) {
+template <class Visit>
+void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&& visit) {
   bool known = false;
   const auto try_type = [&]<class T>(T) {
     if (known || tensor.dtype != dtype_name<T>()) return;
@@ -82,7 +83,8 @@ template <class Visit> void with_type_of(safetensors_file const& file, safetenso
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());
   if (!known)
-    file.fail(message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
+    file.fail(
+        message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
 }
 
 inline void require_tensor(safetensors_file const& file, safetensor const& tensor,

@@ -59,6 +59,15 @@ struct minimum {
   template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a < b) || (a != a), a, b); }
 };
 
+/// a^b, 1 for b = 0, not-a-number for a < 0 unless b is whole.
+struct power {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
+    return select(b == V(0), V(1), pow(a, b));  // xsimd's 0^0 is 0
+  }
+};
+
 /// a == b
 struct equal {
   static constexpr bool keeps_zero = false;

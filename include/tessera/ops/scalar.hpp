@@ -20,6 +20,7 @@ using std::abs;
 using std::erf;
 using std::log;
 using std::min;
+using std::pow;
 using std::sqrt;
 
 /// a * b + c; std::fma would be a library call where the instruction set lacks it.

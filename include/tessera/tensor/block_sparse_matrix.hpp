@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <tessera/core/block_shape.hpp>
@@ -19,6 +20,38 @@
 #include <tessera/tensor/pattern_moves.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
+
+/// Element (i, j) of a matrix, to be read as a number or assigned: `w(i, j) = 3`, `w(i, j) += 1`.
+template <class Matrix> class matrix_element {
+ public:
+  using value_type = typename Matrix::value_type;
+
+  matrix_element(Matrix& of, std::int64_t i, std::int64_t j) : of_(of), i_(i), j_(j) {}
+  matrix_element(matrix_element const&) = default;
+
+  /// Zero if it is absent.
+  operator value_type() const { return std::as_const(of_)(i_, j_); }
+  /// Of a narrow element, as the type in which it is computed with.
+  operator accumulator_t<value_type>() const
+    requires(!std::is_same_v<value_type, accumulator_t<value_type>>)
+  {
+    return value_type(*this);
+  }
+  template <class Number>
+    requires(std::is_arithmetic_v<Number> && !std::is_same_v<Number, accumulator_t<value_type>>)
+  explicit operator Number() const {
+    return static_cast<Number>(value_type(*this));
+  }
+
+  /// Throws shape_error if it is absent, or outside the matrix.
+  value_type operator=(value_type value) const { return of_.stored_at(i_, j_) = value; }
+  value_type operator=(matrix_element const& other) const { return *this = value_type(other); }
+  value_type operator+=(value_type value) const { return *this = value_type(value_type(*this) + value); }
+
+ private:
+  Matrix& of_;
+  std::int64_t i_, j_;
+};
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
 /// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
@@ -116,6 +149,11 @@ template <element Element, class Block> class block_sparse_matrix {
     const std::int64_t slot = pattern_.find(int(i / Block::rows), int(j / Block::cols));
     return slot < 0 ? -1 : slot * Block::elements + i % Block::rows * Block::cols + j % Block::cols;
   }
+  /// Element (i, j), to be assigned or read.
+  matrix_element<block_sparse_matrix> operator()(std::int64_t i, std::int64_t j) {
+    TESSERA_ASSERT(i >= 0 && i < rows_ && j >= 0 && j < cols_, "indices are in range");
+    return {*this, i, j};
+  }
   /// Element (i, j); zero if it is absent.
   Element operator()(std::int64_t i, std::int64_t j) const {
     TESSERA_ASSERT(i >= 0 && i < rows_ && j >= 0 && j < cols_, "indices are in range");
@@ -156,6 +194,15 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
  private:
+  friend class matrix_element<block_sparse_matrix>;
+  TESSERA_COLD Element& stored_at(std::int64_t i, std::int64_t j) {
+    if (const std::int64_t at = find(i, j); at >= 0) return values_[std::size_t(at)];
+    if (i < 0 || i >= rows_ || j < 0 || j >= cols_)
+      throw shape_error(
+          message("[w(i, j) = …] (", i, ", ", j, ") is outside the matrix of ", rows_, " x ", cols_));
+    throw shape_error(message("[w(i, j) = …] (", i, ", ", j, ") is in block (", i / Block::rows, ", ",
+                              j / Block::cols, "), which is absent: store it first, with set_pattern"));
+  }
   TESSERA_COLD void check_grid(tessera::pattern const& stored) const {
     const int block_rows = blocks(rows_, Block::rows), block_cols = blocks(cols_, Block::cols);
     if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)

@@ -25,8 +25,8 @@
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/train/sparsity/prune.hpp>
 
-// Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and model.safetensors,
-// or the several files that model.safetensors.index.json lists.
+// Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and
+// model.safetensors, or the several files that model.safetensors.index.json lists.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -117,9 +117,7 @@ class hugging_face {
     for (std::string const& name : names) all.push_back(folder + "/" + name);
     return all;
   }
-  std::string full(std::string const& name) const {
-    return name.starts_with("cls.") ? name : prefix_ + name;
-  }
+  std::string full(std::string const& name) const { return name.starts_with("cls.") ? name : prefix_ + name; }
 
   std::string path_;
   io::json config_;
@@ -231,10 +229,10 @@ void read_model(hugging_face& from, double dropout, nn::encoder<T, Block, Layer,
 
 }  // namespace detail
 
-/// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT with
-/// its masked-language-model head. Its weights are pruned to blocks if `density` is below 1.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or the
-///   configuration asks for a model that Model is not; option_error for settings without meaning.
+/// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
+/// with its masked-language-model head. Its weights are pruned to blocks if `density` is below 1.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or
+///   the configuration asks for a model that Model is not; option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
   detail::hugging_face from(folder);
