@@ -4,6 +4,7 @@
 // Block-sparse tensors for CPUs: tensors, expressions and run. Layers are in nn/nn.hpp, training in train/.
 
 #include <tessera/core/random.hpp>
+#include <tessera/eval/copy.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/expr/statement.hpp>
@@ -15,4 +16,5 @@
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/pruning.hpp>
+#include <tessera/tensor/token_rows.hpp>
 #include <tessera/tensor/vectors.hpp>

@@ -34,11 +34,12 @@ template <class T> struct sliced {
     support::fill(whole, seed);
     before = whole;
     for (std::int64_t f = 0; f < at.features; ++f)
-      for (std::int64_t t = 0; t < at.tokens; ++t) own(f, t) = before(at.first_feature + f, at.first_token + t);
+      for (std::int64_t t = 0; t < at.tokens; ++t)
+        own(f, t) = before(at.first_feature + f, at.first_token + t);
   }
   auto slice() {
-    return slice_tokens(slice_features(whole, at.first_feature, at.first_feature + at.features), at.first_token,
-                        at.first_token + at.tokens);
+    return slice_tokens(slice_features(whole, at.first_feature, at.first_feature + at.features),
+                        at.first_token, at.first_token + at.tokens);
   }
   /// Elements that differ from `own` inside the slice, or from `before` outside; beyond the last token of the
   /// slice, in its last panel, statements write zeros.
@@ -64,9 +65,10 @@ template <class T> struct sliced {
 
 template <class T> std::vector<place> places() {
   constexpr std::int64_t lane = element_traits<T>::features_a_lane;
-  return {{0, 70, 0, 200},        {0, 16, 0, 200},          {16, 32, 64, 64}, {4 * lane, 20, 64, 128},
-          {70 - 6, 6, 128, 72},   {lane, 2 * lane, 0, 200}, {32, 38, 64, 40}, {70 - 4 * lane, 2 * lane, 128, 72},
-          {48, 10 * lane, 64, 64}};
+  return {
+      {0, 70, 0, 200},        {0, 16, 0, 200},          {16, 32, 64, 64}, {4 * lane, 20, 64, 128},
+      {70 - 6, 6, 128, 72},   {lane, 2 * lane, 0, 200}, {32, 38, 64, 40}, {70 - 4 * lane, 2 * lane, 128, 72},
+      {48, 10 * lane, 64, 64}};
 }
 
 using elements = std::tuple<float, double, bfloat16>;
@@ -91,7 +93,8 @@ TEST_CASE_TEMPLATE_APPLY(elementwise, elements);
 template <class T, class Block> void check_products(place const& from, place const& to, double density) {
   using sum = accumulator_t<T>;
   if (from.tokens != to.tokens) return;
-  INFO("features from ", from.first_feature, ", ", from.features, " to ", to.first_feature, ", ", to.features);
+  INFO("features from ", from.first_feature, ", ", from.features, " to ", to.first_feature, ", ",
+       to.features);
   const auto w = support::random_matrix<T, Block>(to.features, from.features, density, 3);
   feature_vector<sum> b(to.features);
   support::fill(b, 4);
@@ -121,10 +124,9 @@ TEST_CASE_TEMPLATE_DEFINE("slices: products read and write them", Types, product
   for (place const& from : places<T>())
     for (place const& to : places<T>()) check_products<T, typename Types::block>(from, to, 0.5);
 }
-TEST_CASE_TEMPLATE_APPLY(products,
-                         std::tuple<support::types<float, block_shape<8>>, support::types<double, block_shape<4>>,
-                                    support::types<float, block_shape<1>>, support::types<bfloat16, block_shape<16>>,
-                                    support::types<bfloat16, block_shape<1>>>);
+TEST_CASE_TEMPLATE_APPLY(
+    products, std::tuple<support::types<float, block_shape<8>>, support::types<double, block_shape<4>>,
+                         support::types<float, block_shape<1>>, support::types<bfloat16, block_shape<16>>>);
 
 TEST_CASE_TEMPLATE_DEFINE("slices: reductions and totals read them", T, reductions) {
   using sum = accumulator_t<T>;
@@ -146,8 +148,10 @@ TEST_CASE_TEMPLATE_APPLY(reductions, elements);
 struct recurrent {
   static constexpr std::int64_t hidden = 24, in = 10, steps = 5, count = 20;  // sequences
   static constexpr std::int64_t tokens = steps * panel_tokens;
-  block_sparse_matrix<double, block_shape<4>> w = support::random_matrix<double, block_shape<4>>(3 * hidden, in, 0.6, 1),
-                                              u = support::random_matrix<double, block_shape<4>>(3 * hidden, hidden, 0.6, 2);
+  block_sparse_matrix<double, block_shape<4>> w = support::random_matrix<double, block_shape<4>>(3 * hidden,
+                                                                                                 in, 0.6, 1),
+                                              u = support::random_matrix<double, block_shape<4>>(
+                                                  3 * hidden, hidden, 0.6, 2);
   panel_matrix<double> x{in, tokens}, gates{3 * hidden, tokens}, rest{3 * hidden, tokens}, h{hidden, tokens};
   recurrent() { support::fill(x, 3); }
 
@@ -190,7 +194,8 @@ TEST_CASE("slices: a gated recurrent unit is right, with the same bits for any n
         return sum;
       };
       const auto from_x = [&](std::int64_t gate) {
-        return row(gate, one.w, [&](std::int64_t j) { return one.x(j, t * panel_tokens + s); }, recurrent::in);
+        return row(
+            gate, one.w, [&](std::int64_t j) { return one.x(j, t * panel_tokens + s); }, recurrent::in);
       };
       const auto from_h = [&](std::int64_t gate) {
         return row(gate, one.u, [&](std::int64_t j) { return state[std::size_t(j)]; }, recurrent::hidden);
@@ -262,9 +267,10 @@ TEST_CASE("slices: ranges that leave the activation, or cut a lane or a panel, a
         "[slice_features] features 8 to 33 of 32: they must be in ascending order within 0 … 32");
   CHECK(message_of([&] { slice_features(x, 9, 8); }) ==
         "[slice_features] features 9 to 8 of 32: they must be in ascending order within 0 … 32");
-  CHECK(message_of([&] { slice_features(narrow, 1, 4); }) ==
-        "[slice_features] features 1 to 4 of 31: 2 features share a lane, so a slice begins at a multiple of 2 "
-        "and ends at one, or at 31");
+  CHECK(
+      message_of([&] { slice_features(narrow, 1, 4); }) ==
+      "[slice_features] features 1 to 4 of 31: 2 features share a lane, so a slice begins at a multiple of 2 "
+      "and ends at one, or at 31");
   CHECK(message_of([&] { slice_features(narrow, 2, 31); }) == "none");
   CHECK(message_of([&] { slice_features(slice_features(narrow, 0, 30), 2, 29); }).substr(0, 16) ==
         "[slice_features]");
@@ -298,7 +304,8 @@ TEST_CASE("slices: of an activation that has another size now are refused") {
   const auto statement = (y = relu(part));
   x.resize(100);
   CHECK(message_of([&] { run(ctx, statement); }) ==
-        "[slice] the activation was (32, 200) when the slice was made and is (32, 100) now: make the slice anew");
+        "[slice] the activation was (32, 200) when the slice was made and is (32, 100) now: make the slice "
+        "anew");
 }
 
 TEST_CASE("slices: an assignment of a slice or a tensor to a slice copies values") {

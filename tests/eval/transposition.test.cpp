@@ -16,7 +16,8 @@ namespace transposition_test {
 
 using namespace tessera;
 
-TEST_CASE_TEMPLATE_DEFINE("transposition: a matrix is stored with rows and columns exchanged", Types, stored) {
+TEST_CASE_TEMPLATE_DEFINE("transposition: a matrix is stored with rows and columns exchanged", Types,
+                          stored) {
   using T = typename Types::element;
   using block = typename Types::block;
   using exchanged = block_shape<block::cols, block::rows>;
@@ -35,14 +36,16 @@ TEST_CASE_TEMPLATE_DEFINE("transposition: a matrix is stored with rows and colum
 TEST_CASE_TEMPLATE_APPLY(stored, support::element_and_block);
 TEST_CASE_TEMPLATE_INVOKE(stored, support::types<bfloat16, block_shape<4, 16>>);
 
-TEST_CASE_TEMPLATE_DEFINE("transposition: a factor of a product of matrices may be transposed", Types, factors) {
+TEST_CASE_TEMPLATE_DEFINE("transposition: a factor of a product of matrices may be transposed", Types,
+                          factors) {
   using T = typename Types::element;
   using block = typename Types::block;
   using exchanged = block_shape<block::cols, block::rows>;
   using square = block_shape<block::cols, block::cols>;
   using other_square = block_shape<block::rows, block::rows>;
   context ctx(2, oversubscribe::allowed);
-  const auto a = support::random_matrix<T, block>(50, 36, 0.4, 1), b = support::random_matrix<T, block>(50, 36, 0.5, 2);
+  const auto a = support::random_matrix<T, block>(50, 36, 0.4, 1),
+             b = support::random_matrix<T, block>(50, 36, 0.5, 2);
   const auto check = [&](auto const& c, support::reference const& left, support::reference const& right) {
     const auto exact = support::multiply(left, right),
                size = support::multiply(support::magnitudes(left), support::magnitudes(right));
@@ -87,7 +90,8 @@ TEST_CASE("transposition: sizes and patterns that do not fit are refused") {
         "[=] the destination has 8 rows but the expression 12");
   CHECK(message_of([&] { run(ctx, square = transposed(square)); }) ==
         "[c = transposed(w)] c is w: a matrix cannot be transposed in place");
-  CHECK(message_of([&] { run(ctx, c = transposed(w) * dense); }) == "[A * B] A has 8 columns but B has 12 rows");
+  CHECK(message_of([&] { run(ctx, c = transposed(w) * dense); }) ==
+        "[A * B] A has 8 columns but B has 12 rows");
   CHECK(message_of([&] { run(ctx, square = transposed(square) * square); }) ==
         "[c = a * b] c is also an operand: a product cannot be computed in place");
 }

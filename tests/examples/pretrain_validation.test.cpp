@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-
 #include <pretrain/validation.hpp>
 
 namespace pretrain_validation_test {
@@ -32,7 +31,8 @@ class listener final : public model {
   std::vector<float> logits(std::span<token const>) override { return {}; }
   void begin_training(train::adamw const&) override {}
   train::token_loss learn(examples const&) override { return {}; }
-  std::int64_t steps_within(double, train::planned_run const&, chosen_policy const&, training_program&) override {
+  std::int64_t steps_within(double, train::planned_run const&, chosen_policy const&,
+                            training_program&) override {
     return 0;
   }
   train::stop_reason train(training_settings const&, training_program&) override { return {}; }
@@ -74,6 +74,14 @@ TEST_CASE("validation: a sample is spread over the text and the same every time"
   std::set<int> tenths;
   for (const token t : first.seen) tenths.insert(int(t) / 10'000);
   CHECK(tenths.size() == 10);
+}
+
+TEST_CASE(
+    "validation: a run has twelve evaluations, or fewer where they would take more than a tenth of it") {
+  CHECK(validation::evaluations(seconds(90), seconds(0.5)) == 12);
+  CHECK(validation::evaluations(seconds(90), seconds(1.5)) == 6);
+  CHECK(validation::evaluations(seconds(10), seconds(5)) == 2);
+  CHECK(validation::evaluations(seconds(90), seconds(0)) == 12);
 }
 
 TEST_CASE("validation: a signal ends it between two batches, without a loss") {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -130,6 +131,31 @@ TEST_CASE("block_sparse_matrix: negative and absurd sizes are refused") {
   CHECK_THROWS_AS(matrix(-1, 4), shape_error);
   CHECK_THROWS_AS(matrix(4, std::numeric_limits<std::int64_t>::max()), shape_error);
   CHECK_THROWS_AS(matrix(std::int64_t(1) << 32, std::int64_t(1) << 32), shape_error);
+}
+
+TEST_CASE_TEMPLATE("matrix: an element that is stored is assigned, and an absent one names its block", T,
+                   float, double, bfloat16) {
+  block_sparse_matrix<T, block_shape<4>> w(10, 10, band_pattern(3, 3, 0, 0));
+  auto const& constant = w;
+  w(5, 6) = T(3);
+  w(4, 4) = w(5, 6);
+  w(4, 4) += T(2);
+  CHECK(double(w(5, 6)) == 3);
+  CHECK(double(constant(4, 4)) == 5);
+  CHECK(w(4, 4) - w(5, 6) == 2);
+  CHECK(w(0, 9) == 0);
+  CHECK(int(w(5, 6)) == 3);
+  const auto says = [&](std::int64_t i, std::int64_t j) {
+    try {
+      w(i, j) = T(1);
+    } catch (shape_error const& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(says(2, 9) ==
+        "[w(i, j) = …] (2, 9) is in block (0, 2), which is absent: store it first, with set_pattern");
+  static_assert(!std::is_trivially_copyable_v<decltype(w(0, 0))>);
 }
 
 }  // namespace block_sparse_matrix_test

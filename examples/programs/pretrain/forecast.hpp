@@ -84,13 +84,15 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
   for (variant const& v : variants_of(s)) {
     const nn::model_size size = size_of(description_of(s, v, symbols));
     const double step = step_flops(s, size) / (speed * (v.density < 1 ? sparse_share : dense_share));
-    // A forward pass is a third of a step; `evaluations` of the sample, and the whole text once.
+    // A forward pass is a third of a step; evaluations of the sample, and of the whole text once.
+    const seconds of_token(step / 3 / double(tokens)), of_sample = of_token * double(sample.tokens());
+    const double planned = s.steps > 0 ? 12 : validation::evaluations(s.time, of_sample);
     const auto evaluation = [&](double steps) {
-      const double samples = s.eval_every > 0 ? steps / s.eval_every : double(validation::evaluations);
-      return seconds(step / 3 / double(tokens) *
-                     (samples * double(sample.tokens()) + double(text.validation.size())));
+      const double samples = s.eval_every > 0 ? steps / s.eval_every : planned;
+      return of_sample * samples + of_token * double(text.validation.size());
     };
-    const double left = std::max(s.time - evaluation(validation::evaluations), s.time / 2).count();
+    const seconds asked = s.time;
+    const double left = std::max(asked - evaluation(0), asked / 2).count();
     const double steps = s.steps > 0 ? s.steps : std::max(1.0, left / step);
     const auto bytes = [](auto n) { return quantity(double(n)) + "B"; };
     const std::string cells[] = {quantity(double(size.parameters)),

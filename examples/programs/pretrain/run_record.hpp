@@ -59,6 +59,7 @@ inline model_description description_of(settings const& s, variant const& v, int
 struct run_record {
   std::string variant;
   std::int64_t steps = 0;  ///< of the whole training
+  int evaluations = 12;    ///< in it, unless asked otherwise
   std::vector<curve_point> points;
   train::token_loss recent;          ///< of the steps since the last evaluation
   std::optional<double> whole_loss;  ///< over the whole validation text; at the end
@@ -75,6 +76,7 @@ inline tessera::io::json to_json(run_record const& r) {
                                  p.validation_loss, p.learning_rate});
   return json::object{{"variant", r.variant},
                       {"steps", r.steps},
+                      {"evaluations", r.evaluations},
                       {"points", std::move(points)},
                       {"recent_loss", r.recent.sum},
                       {"recent_tokens", r.recent.tokens},
@@ -87,6 +89,7 @@ inline run_record read_record(tessera::io::json_place const& at) {
   run_record r;
   r.variant = at.at("variant").as_string();
   r.steps = at.at("steps").as_integer();
+  if (at.contains("evaluations")) r.evaluations = at.at("evaluations").as_integer<int>();
   const auto points = at.at("points");
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto p = points.at(i);

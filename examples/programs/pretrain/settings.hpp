@@ -109,7 +109,7 @@ inline option_table<settings> const& settings_table() {
          "again: less memory, the same results; the square root of --layers is usual, --layers saves most; "
          "0: keep all",
          session},
-        {"eval-every", &s::eval_every, "[0, 2e9]", "steps between evaluations; 0: twelve in a run"},
+        {"eval-every", &s::eval_every, "[0, 2e9]", "steps between evaluations; 0: up to twelve in a run"},
         {"checkpoint-every", &s::checkpoint_every, "[0, 2e9]",
          "steps between checkpoints, besides those after the best evaluations; 0: five in a run", session},
         {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},

@@ -50,7 +50,8 @@ class training_run final : public training_program {
     record_.steps = s.steps;
     if (s.steps > 0) return;
     for (int warm = 0; warm < 2; ++warm) static_cast<void>(evaluate());  // the second one is timed
-    const seconds left = s.time - evaluation_time(validation::evaluations);
+    record_.evaluations = validation::evaluations(s.time, evaluation_time(1) - evaluation_time(0));
+    const seconds left = s.time - evaluation_time(record_.evaluations);
     const train::planned_run planned{1, s.clip, variant_.lr, planned_updates()};
     record_.steps = model_->steps_within(std::max(left, s.time / 2).count(), planned, patterns(1), *this);
     tessera::tensor_memory::reset_peak();
@@ -156,7 +157,7 @@ class training_run final : public training_program {
   }
   std::int64_t evaluation_interval() const {
     if (asked().eval_every > 0) return asked().eval_every;
-    return tessera::ceil_div<std::int64_t>(record_.steps, validation::evaluations);
+    return tessera::ceil_div<std::int64_t>(record_.steps, record_.evaluations);
   }
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 

@@ -12,17 +12,23 @@
 #include <tessera/core/memory.hpp>
 #include <tessera/tensor/sequences.hpp>
 
+#include "format.hpp"
 #include "model.hpp"
 #include "windows.hpp"
 
 namespace pretrain {
 
-/// The windows of the validation text that an evaluation takes: all of them, or a fixed sample, evenly spread, of
-/// about so many tokens.
+/// The windows of the validation text that an evaluation takes: all of them, or a fixed sample, evenly
+/// spread, of about so many tokens.
 class validation {
  public:
   static constexpr std::size_t sample_tokens = 8192;  // of the evaluations while a run goes on
-  static constexpr int evaluations = 12;              // in a run, unless asked otherwise
+
+  /// The number of evaluations in a run, unless asked otherwise: twelve, but fewer if they would take more
+  /// than a tenth of its time.
+  static int evaluations(seconds time, seconds of_sample) {
+    return static_cast<int>(std::clamp(time / 10 / std::max(of_sample, seconds(1e-6)), 2.0, 12.0));
+  }
 
   validation(std::span<token const> text, int context, std::size_t tokens)
       : text_(text),

@@ -67,6 +67,8 @@ template <class T, over Over> class binder {
         "the operands and the destination of a statement have different element types: bring them to one");
     if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
+    else if constexpr (!in_panels<typename Leaf::tensor_type>)
+      return panel_leaf<E, domain::panels>(compute_before<E>(plan_, tokens_, leaf));
     else
       return panel_leaf<E, Leaf::laid_over>(by_panel(leaf.tensor()));
   }

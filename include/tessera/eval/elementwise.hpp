@@ -30,22 +30,24 @@ template <class E, class Tree> struct panels_body {
   std::int64_t features, tokens;
   Tree tree;
 
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
+  operand const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
 
   void compute(tile const& t) const noexcept {
-    const range f = rows(t);
     E* const y = t.address<E>(to);
+    compute_at(t, y);
+    clear_padding(to, features, y);
+  }
+  /// With the panel of the result at y.
+  void compute_at(tile const& t, E* y) const noexcept {
+    const range f = features_of(t);
     const auto on_panel = on(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
         on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
-    clear_padding(to, features, y);
   }
 
   void describe(tile const& t, task_description& d) const {
-    const range f = rows(t);
+    const range f = features_of(t);
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, f.first, f.last, live, d);
     d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
@@ -71,17 +73,24 @@ template <class E, class Tree> struct tokens_body {
   }
 };
 
-template <class E, class Node>
-  requires(!has_product<Node>)
-TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
-  require_elementwise<Node>();
+/// Adds the step that computes an elementwise expression into panels, or rows, of elements E.
+template <class E, class To, class Node> TESSERA_COLD void add_elementwise(plan& p, To to, Node const& node) {
   step_draft s("elementwise", cut::panels);
   s.writes(to.at);
   const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
   require_same_names(tree);
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
-  p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to.at, to.features, to.tokens, tree});
+  to.cut(p, s.most_parts, [&](int part, int parts) { return granules_of(to.features, part, parts); });
+  p.add(s, to.finished(panels_body<E, std::remove_const_t<decltype(tree)>>{to.computed_in(), to.features,
+                                                                           to.tokens, tree}));
+}
+
+template <class E, class Node>
+  requires(!has_product<Node>)
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  require_elementwise<Node>();
+  add_elementwise<E>(p, to, node);
 }
 
 template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> const& to, Node const& node) {

@@ -8,6 +8,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/expression.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/core/range.hpp>
 #include <tessera/eval/step.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -15,6 +17,8 @@
 // Tensors as operands of steps, and the bytes that a tile touches of them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+class plan;
 
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
@@ -37,6 +41,11 @@ template <class Tensor> operand by_panel(Tensor const& tensor) {
   }
   return o;
 }
+/// Whether the elements of an activation stand in panels; if not, a step brings them there.
+template <class Tensor>
+inline constexpr bool in_panels =
+    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
+
 /// A tensor of which a tile touches its own range of stored values.
 template <class Tensor> operand by_values(Tensor const& tensor) {
   operand o = all_of(tensor);
@@ -61,11 +70,23 @@ inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
   return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
 }
 
+/// Part `part` of `parts` of the features of a panel, in multiples of 16.
+inline range granules_of(std::int64_t features, int part, int parts) {
+  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
+  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+}
+
 /// The destination of a step over panels: `features` features, or a number for each token.
 template <element E> struct panels_to {
   operand at;
   std::int64_t features, tokens;
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  operand const& computed_in() const { return at; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> Body const& finished(Body const& body) const { return body; }
 };
 template <element E> struct tokens_to {
   operand at;

@@ -101,16 +101,23 @@ template <class Types, class Tree> struct product_operands {
 
   std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
 
-  auto arguments(tile const& t) const {
+  /// The features of part `part` of `parts`, in lines of `line_rows`.
+  range features_of(int part, int parts, int line_rows) const {
+    const range lines = index.lines_of_part(part, parts, group_lines);
+    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+  }
+
+  /// With the panel of the result at y.
+  auto arguments(tile const& t, typename Types::result* y) const {
     using X = typename Types::activation;
-    using Y = typename Types::result;
     const auto on_panel = on(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
         {.weights = nullptr,
          .index = index,
          .x = t.address<X const>(x),
-         .y = t.address<Y>(to),
+         .y = y,
          .first_line = lines.first,
          .last_line = lines.last,
          .rows = features,
@@ -136,8 +143,7 @@ template <class Types, class Tree> struct product_operands {
   void describe(tile const& t, operand const& weights, task_description& d) const {
     constexpr std::int64_t weight_bytes = sizeof(W);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
-    const std::int64_t first = std::min<std::int64_t>(features, std::int64_t(lines.first) * Block::rows),
-                       last = std::min<std::int64_t>(features, std::int64_t(lines.last) * Block::rows);
+    const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const std::int64_t stored = index.blocks(lines.first, lines.last) * Block::elements;
     const int live = tokens_of(t.index, tokens);
     const auto before = std::uintptr_t(index.blocks_before(lines.first) * Block::elements * weight_bytes);
@@ -152,14 +158,21 @@ template <class Types, class Tree> struct product_operands {
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
   using kernel = kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>;
+  using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
 
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
   void compute(tile const& t) const noexcept {
-    auto a = of.arguments(t);
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
     kernel::run(a);
-    clear_padding(of.to, of.features, a.y);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
@@ -170,17 +183,27 @@ template <class Types, class Block, class Tree> struct product_body {
 template <class Types, class Tree> struct ordered_product_body {
   using T = typename Types::accumulator;
   using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand ordered;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
 
   kernels::nonzeros<T> nonzeros(tile const& t) const {
     return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
             t.address<std::byte>(ordered)};
   }
   void compute(tile const& t) const noexcept {
-    const auto a = of.arguments(t);
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    if constexpr (std::is_same_v<Y, T>)
+      if (of.sums == of.to) a.sums = y;
     kernel::run(a, nonzeros(t));
-    clear_padding(of.to, of.features, a.y);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<block_shape<1>, T>(t, ordered, d);
@@ -222,26 +245,38 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
   return body.to;
 }
 
+/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
+/// beside them all lines are computed at once.
+inline int most_pieces(std::int64_t x_bytes, int lines) {
+  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
+}
+
 /// Adds the step of a product with W, and chooses the order of the weights.
-template <class Types, class Block, bool Transposed, class Tree>
-TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
+template <class Types, class Block, bool Transposed, class To, class Tree>
+TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights, To to,
                               product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
   using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
                                         block_shape<Block::rows, Block::cols>>;
+  const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
+  const auto cut_destination = [&](int most) {
+    to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
+    of.to = to.computed_in();
+  };
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && (Transposed || s.tiles >= fewest_panels_ordered)) {
       using body = ordered_product_body<Types, Tree>;
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
       of.group_lines = kernels::nonzeros<T>::group;
+      cut_destination(most_pieces(x_bytes, of.index.lines() / of.group_lines));
       body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
       const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                                   std::is_same_v<typename Types::result, T> && !reads_result;
       made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
       s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-      return p.add(s, made);
+      return p.add(s, to.finished(made));
     }
 
   operand in_order = weights;
@@ -252,6 +287,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   s.reads(in_order);
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
+  cut_destination(kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
   s.divides = kernel::shares_lanes                                       ? division::never
@@ -259,23 +295,29 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
   s.most_parts = of.index.lines();
-  p.add(s, body{of, in_order});
+  p.add(s, to.finished(body{of, in_order}));
 }
 
 /// The x of a product if it is a tensor that kernels can read where it lies, in multiples of 16 features: no
 /// slice that neighbours follow.
 template <class X> std::optional<operand> operand_in_place(X const& x) {
   if constexpr (expr::leaf<X>) {
-    if constexpr (tensor_view<typename X::tensor_type>)
-      if (!x.tensor().has_padded_features()) return std::nullopt;
-    return by_panel(x.tensor());
+    if constexpr (!in_panels<typename X::tensor_type>)
+      return std::nullopt;
+    else {
+      if constexpr (tensor_view<typename X::tensor_type>)
+        if (!x.tensor().has_padded_features()) return std::nullopt;
+      return by_panel(x.tensor());
+    }
+  } else {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
-template <class E, class Node, class Matrix, bool Transposed, class X>
-TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& node,
-                                expr::product<Matrix, Transposed, X> const& product) {
+/// Adds the step that computes an expression around a product into panels, or rows, of elements E.
+template <class E, class To, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
+                                 expr::product<Matrix, Transposed, X> const& product) {
   using T = accumulator_t<E>;
   using W = typename Matrix::value_type;
   static_assert(
@@ -300,8 +342,8 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
   constexpr int depth = Transposed ? Matrix::tensor_type::block::rows : Matrix::tensor_type::block::cols;
   with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, typename Matrix::tensor_type::block, Transposed, tree_type>(
-        p, s, by_panel(matrix),
+    add_product<types, typename Matrix::tensor_type::block, Transposed, To, tree_type>(
+        p, s, by_panel(matrix), to,
         {.to = to.at,
          .x = x,
          .index = index_of(matrix.pattern(), Transposed),
@@ -316,7 +358,7 @@ TESSERA_COLD void lower_product(plan& p, panels_to<E> const& to, Node const& nod
 template <class E, class Node>
   requires has_product<Node>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
-  lower_product(p, to, node, first_product(node));
+  add_product_of<E>(p, to, node, first_product(node));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -60,10 +60,7 @@ template <class T, class... Reduction> struct reductions_body {
   std::int64_t features, tokens;
   tree::operands<Reduction...> of;
 
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
+  range rows(tile const& t) const { return granules_of(features, t.part, t.parts); }
   void compute(tile const& t) const noexcept {
     const range f = rows(t);
     tree::with(of, [&](auto const&... each) {

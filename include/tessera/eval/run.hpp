@@ -14,6 +14,7 @@
 #include <tessera/eval/product.hpp>
 #include <tessera/eval/reduction.hpp>
 #include <tessera/eval/sampled.hpp>
+#include <tessera/eval/token_rows.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 

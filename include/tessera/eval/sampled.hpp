@@ -150,7 +150,17 @@ template <class E> struct padding_body {
 /// An activation where it lies, or the padded copy of a slice that has neighbours.
 template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
   auto const& x = leaf.tensor();
-  if constexpr (tensor_view<typename Leaf::tensor_type>)
+  if constexpr (!in_panels<typename Leaf::tensor_type>) {
+    using E = typename Leaf::value_type;
+    const std::size_t panel =
+        std::size_t(round_up<std::int64_t>(x.features(), granule)) * panel_tokens * sizeof(E);
+    const auto panels = std::size_t(ceil_div<std::int64_t>(x.tokens(), panel_tokens));
+    operand copy = p.run_memory(panel * panels, panel);
+    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+    copy.touches = footprint::everything;
+    copy.stride = 0;
+    return {copy, x.features(), std::int64_t(panel / sizeof(E))};
+  } else if constexpr (tensor_view<typename Leaf::tensor_type>) {
     if (!x.has_padded_features() || !x.has_padded_tokens()) {
       using E = typename Leaf::value_type;
       const std::size_t panel = std::size_t(x.padded_features()) * panel_tokens * sizeof(E);
@@ -164,7 +174,10 @@ template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& le
       copy.stride = 0;
       return {copy, x.features(), x.padded_features() * panel_tokens};
     }
-  return {all_of(x), x.features(), x.panel_stride()};
+    return {all_of(x), x.features(), x.panel_stride()};
+  } else {
+    return {all_of(x), x.features(), x.panel_stride()};
+  }
 }
 
 /// to = a·bᵀ, or to = (a·bᵀ)ᵀ.

@@ -123,6 +123,18 @@ template <class T, class Arch> TESSERA_INLINE void transpose(reg<T, Arch> (&r)[u
   detail::exchange_columns<lanes<T, Arch>, T, Arch>(r);
 }
 
+/// A square of words, one register for each row, into its transpose.
+///   from_stride, to_stride   words from one row to the next
+template <class Word, class Arch>
+TESSERA_INLINE void transpose_square(Word const* from, std::int64_t from_stride, Word* to,
+                                     std::int64_t to_stride) {
+  constexpr int side = lanes<Word, Arch>;
+  reg<Word, Arch> r[side];
+  unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { r[i] = load<Arch>(from + i * from_stride); });
+  detail::exchange_columns<side, Word, Arch>(r);
+  unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * to_stride, r[i]); });
+}
+
 /// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles (a
 /// register for each lane), or number by number.
 template <int Rows, int Cols, class Arch, class T>

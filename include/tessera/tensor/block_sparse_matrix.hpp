@@ -27,7 +27,8 @@ template <class Matrix> class matrix_element {
   using value_type = typename Matrix::value_type;
 
   matrix_element(Matrix& of, std::int64_t i, std::int64_t j) : of_(of), i_(i), j_(j) {}
-  matrix_element(matrix_element const&) = default;
+  /// Not trivial, so that printf takes double(w(i, j)) alone.
+  matrix_element(matrix_element const& other) : of_(other.of_), i_(other.i_), j_(other.j_) {}
 
   /// Zero if it is absent.
   operator value_type() const { return std::as_const(of_)(i_, j_); }

@@ -45,12 +45,13 @@ inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols
                               other_rows, " x ", other_cols));
 }
 
-/// Calls visit(feature, token, element) for each element of an activation, a granule of a panel after the
-/// other, and of that feature by feature or token by token.
+/// Calls visit(feature, token, element) for each element of panels [first_panel, last_panel) of an
+/// activation, a granule of a panel after the other, and of that feature by feature or token by token.
 template <class Panels, class Visit>
-void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
+void for_each_element(Panels& x, std::int64_t first_panel, std::int64_t last_panel, Visit&& visit,
+                      bool token_by_token = false) {
   using T = typename Panels::value_type;
-  for (std::int64_t p = 0; p < x.panels(); ++p) {
+  for (std::int64_t p = first_panel; p < last_panel; ++p) {
     const std::int64_t first = p * panel_tokens,
                        count = std::min<std::int64_t>(panel_tokens, x.tokens() - first);
     const auto at = [&](std::int64_t f, std::int64_t t) {
@@ -68,13 +69,35 @@ void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
     }
   }
 }
+template <class Panels, class Visit>
+void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
+  for_each_element(x, 0, x.panels(), visit, token_by_token);
+}
+
+template <class T, element Element>
+void copy_panels(matrix_view<T> from, panel_matrix<Element>& to, std::int64_t first, std::int64_t last) {
+  for_each_element(
+      to, first, last, [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); },
+      std::abs(from.row_stride) < std::abs(from.col_stride));
+}
+template <class T, element Element>
+void copy_panels(panel_matrix<Element> const& from, matrix_view<T> to, std::int64_t first,
+                 std::int64_t last) {
+  // The order follows the smaller stride of the view.
+  for_each_element(
+      from, first, last, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); },
+      std::abs(to.row_stride) < std::abs(to.col_stride));
+}
+template <class T, element Element>
+void require_copy(panel_matrix<Element> const& x, matrix_view<T> const& view) {
+  require_shape("panel_matrix", x.features(), x.tokens(), "view", view.rows, view.cols);
+}
 }  // namespace detail
 
 /// Fills `to` (features, tokens) from a view (features, tokens).
 template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<Element>& to) {
-  detail::require_shape("panel_matrix", to.features(), to.tokens(), "view", from.rows, from.cols);
-  detail::for_each_element(to,
-                           [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); });
+  detail::require_copy(to, from);
+  detail::copy_panels(from, to, 0, to.panels());
 }
 
 template <class T, tensor Vector>
@@ -83,11 +106,8 @@ void copy(matrix_view<T>, Vector&) = delete;  // make it of a span: feature_vect
 
 /// Writes `from` (features, tokens) to a view (features, tokens).
 template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
-  detail::require_shape("panel_matrix", from.features(), from.tokens(), "view", to.rows, to.cols);
-  // The order of writing follows the smaller stride of the view.
-  detail::for_each_element(
-      from, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); },
-      std::abs(to.row_stride) < std::abs(to.col_stride));
+  detail::require_copy(from, to);
+  detail::copy_panels(from, to, 0, from.panels());
 }
 
 /// Converts the values to another element.

@@ -29,8 +29,11 @@ template <class Element> class panel_slice {
 
   /// All of an activation.
   explicit panel_slice(whole_type& whole)
-      : whole_(&whole), built_features_(whole.features()), built_tokens_(whole.tokens()),
-        features_(whole.features()), tokens_(whole.tokens()) {}
+      : whole_(&whole),
+        built_features_(whole.features()),
+        built_tokens_(whole.tokens()),
+        features_(whole.features()),
+        tokens_(whole.tokens()) {}
   panel_slice(panel_slice const&) = default;
 
   std::int64_t features() const { return features_; }
@@ -58,8 +61,8 @@ template <class Element> class panel_slice {
   Element* data() const {
     if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
       throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
-                                ") when the slice was made and is (", whole_->features(), ", ", whole_->tokens(),
-                                ") now: make the slice anew"));
+                                ") when the slice was made and is (", whole_->features(), ", ",
+                                whole_->tokens(), ") now: make the slice anew"));
     return whole_->data() + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0);
   }
   Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
@@ -76,8 +79,8 @@ template <class Element> class panel_slice {
     require_range("slice_features", "features", first, last, features_);
     constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
     if (first % lane != 0 || (last % lane != 0 && last != features_))
-      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ", lane,
-                                " features share a lane, so a slice begins at a multiple of ", lane,
+      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
+                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
                                 " and ends at one, or at ", features_));
     panel_slice part = *this;
     part.first_feature_ += first;

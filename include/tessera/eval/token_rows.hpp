@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/bind.hpp>
+#include <tessera/eval/elementwise.hpp>
+#include <tessera/eval/operands.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/eval/product.hpp>
+#include <tessera/expr/statement.hpp>
+#include <tessera/kernels/token_rows.hpp>
+#include <tessera/simd/simd.hpp>
+#include <tessera/tensor/token_rows.hpp>
+
+// Rows of tokens in the user's memory as operands and destinations. An operand is brought into a panel by a
+// step before the one that reads it. A destination is computed in memory of the worker, a part of a panel at
+// a time that stays in the L2, and brought into the rows from there.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Rows of which a tile touches those of its panel.
+template <class E> operand rows_by_panel(token_rows<E> const& rows) {
+  operand o = all_of(rows);
+  o.touches = footprint::own_range;
+  o.stride = std::size_t(panel_tokens * rows.stride()) * sizeof(E);
+  return o;
+}
+
+/// The bytes of features [first, last) of the rows of a panel.
+template <class E>
+touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const& t, std::int64_t first,
+                           std::int64_t last, int tokens) {
+  constexpr auto bytes = std::int64_t(sizeof(E));
+  return {rows.owner, place_of(rows, t) + std::uintptr_t(first * bytes), (last - first) * bytes, tokens,
+          stride * bytes};
+}
+
+/// panel = rows
+template <class E> struct from_rows_body {
+  operand to, rows;
+  std::int64_t features, tokens, stride;
+
+  void compute(tile const& t) const noexcept {
+    E* const panel = t.address<E>(to);
+    kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
+                                                          features, tokens_of(t.index, tokens));
+    clear_padding(to, features, panel);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    d.read(part_of_rows<E>(rows, stride, t, 0, features, live));
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, features, live));
+  }
+};
+
+template <class E, class T>
+  requires std::is_same_v<E, std::remove_const_t<T>>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token_rows<T>> const& leaf) {
+  token_rows<T> const& rows = leaf.tensor();
+  step_draft s("rows to panels", cut::panels);
+  s.divides = division::never;
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const operand from = s.reads(rows_by_panel(rows));
+  p.add(s, from_rows_body<E>{to.at, from, to.features, to.tokens, rows.stride()});
+}
+
+/// A body that computes panels, a piece at a time, and brings each into the rows.
+template <class E, class Body> struct rows_body {
+  Body of;
+  operand rows;
+  std::int64_t stride, tokens;
+  int pieces;
+
+  tile piece_of(tile const& t, int piece) const {
+    tile part = t;
+    part.part = t.part * pieces + piece;
+    part.parts = t.parts * pieces;
+    return part;
+  }
+  void compute(tile const& t) const noexcept {
+    E* const to = t.address<E>(rows);
+    for (int i = 0; i < pieces; ++i) {
+      const tile now = piece_of(t, i);
+      const range f = of.features_of(now);
+      if (f.size() <= 0) continue;
+      // Where the panel would begin whose feature f.first stands in the piece's memory.
+      E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
+      of.compute_at(now, panel);
+      kernels::row_transposition<simd::native, E>::to_rows(panel, to, stride, f.first, f.last,
+                                                           tokens_of(t.index, tokens));
+    }
+  }
+  void describe(tile const& t, task_description& d) const {
+    for (int i = 0; i < pieces; ++i) {
+      const tile now = piece_of(t, i);
+      const range f = of.features_of(now);
+      task_description inner;
+      of.describe(now, inner);
+      for (touched_bytes const& bytes : inner.reads) read_once(d, bytes);
+      d.multiplies += inner.multiplies;
+      d.write(part_of_rows<E>(rows, stride, t, f.first, f.last, tokens_of(t.index, tokens)));
+    }
+  }
+};
+
+/// The destination of a step over panels that brings its results into rows.
+template <element E> struct rows_to {
+  static constexpr std::int64_t piece_features = (1 << 18) / (panel_tokens * std::int64_t(sizeof(E)));
+
+  operand at;
+  std::int64_t features, tokens, stride;
+  operand piece = {};  // in the worker's memory
+  int pieces = 1;
+
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+  operand const& computed_in() const { return piece; }
+  void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
+    pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));
+    int widest = 0;
+    for (int i = 0; i < pieces; ++i) widest = std::max(widest, features_of(i, pieces).size());
+    piece = p.worker_memory(std::size_t(round_up(widest, granule)) * panel_tokens * sizeof(E));
+  }
+  template <class Body> rows_body<E, Body> finished(Body const& body) const {
+    return {body, at, stride, tokens, pieces};
+  }
+};
+
+/// rows = panel
+template <class E> struct to_rows_body {
+  operand rows, from;
+  std::int64_t features, tokens, stride;
+
+  void compute(tile const& t) const noexcept {
+    kernels::row_transposition<simd::native, E>::to_rows(t.address<E const>(from), t.address<E>(rows), stride,
+                                                         0, features, tokens_of(t.index, tokens));
+  }
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, live));
+    d.write(part_of_rows<E>(rows, stride, t, 0, features, live));
+  }
+};
+
+template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T>, Value, false> const& s) {
+  token_rows<T> const& y = s.destination();
+  if constexpr (expr::leaf<Value>)
+    if constexpr (in_panels<typename Value::tensor_type> && Value::laid_over == domain::panels &&
+                  std::is_same_v<T, typename Value::value_type>) {
+      step_draft copy("panels to rows", cut::panels);
+      copy.divides = division::never;
+      copy.tiles = int(ceil_div<std::int64_t>(y.tokens(), panel_tokens));
+      const operand to = copy.writes(rows_by_panel(y)), from = copy.reads(by_panel(s.value.tensor()));
+      return p.add(copy, to_rows_body<T>{to, from, y.features(), y.tokens(), y.stride()});
+    }
+  const rows_to<T> to{rows_by_panel(y), y.features(), y.tokens(), y.stride()};
+  if constexpr (has_product<Value>)
+    add_product_of<T>(p, to, s.value, first_product(s.value));
+  else
+    add_elementwise<T>(p, to, s.value);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
