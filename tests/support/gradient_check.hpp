@@ -14,6 +14,7 @@
 #include <support/reference.hpp>
 
 #include <tessera/eval/run.hpp>
+#include <tessera/nn/gradient_check.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
@@ -22,40 +23,13 @@
 
 namespace support {
 
-/// The largest |difference quotient - gradient| over some elements of a tensor, relative to the largest
-/// gradient in it.
-///   element(k), gradient(k)   the k-th of `count` values and its gradient
-///   loss()                    the function whose gradient is checked
+/// See nn/gradient_check.hpp.
 template <class Element, class Gradient, class Loss>
 double gradient_error(std::int64_t count, Element&& element, Gradient&& gradient, Loss&& loss,
                       std::int64_t checked = 12) {
-  constexpr double h = 1e-5;
-  double largest = 1e-30, worst = 0;
-  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, std::abs(gradient(k)));
-  const random_stream random(std::uint64_t(count), random_purpose::test);
-  for (std::int64_t n = 0; n < std::min(checked, count); ++n) {
-    const std::int64_t k =
-        count <= checked ? n : std::int64_t(random.below(std::uint64_t(n), std::uint64_t(count)));
-    double& value = element(k);
-    const double before = value;
-    value = before + h;
-    const double above = loss();
-    value = before - h;
-    const double below = loss();
-    value = before;
-    worst = larger(worst, std::abs((above - below) / (2 * h) - gradient(k)));
-  }
-  return worst / largest;
+  return nn::detail::relative_difference(count, element, gradient, loss, checked);
 }
-
-/// The indices in data() of the elements inside a matrix: blocks may overhang.
-template <class Matrix> std::vector<std::int64_t> places_inside(Matrix const& m) {
-  std::vector<std::int64_t> places;
-  for (std::int64_t i = 0; i < m.rows(); ++i)
-    for (std::int64_t j = 0; j < m.cols(); ++j)
-      if (const std::int64_t at = m.find(i, j); at >= 0) places.push_back(at);
-  return places;
-}
+using nn::detail::places_inside;
 
 /// Random values near 0 for weights and biases and near 1 for gains, so that no term of a gradient vanishes.
 template <class Layer> void randomise(Layer& layer, std::uint64_t seed = 1, double size = 0.5) {

@@ -90,6 +90,10 @@ template <class Value> struct stochastic_value {
   extent size() const { return extent_of(value); }
 };
 
+/// A tensor that outlives the line, or a view of one.
+template <class T>
+concept destination = tensor<T> && (std::is_lvalue_reference_v<T> || tensor_view<T>);
+
 }  // namespace expr
 
 // The meaning of `destination = expression`: found by argument-dependent lookup from the tensors.
@@ -118,21 +122,17 @@ template <tensor Destination, expression Value> auto accumulate(Destination& des
     return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
 }
 
-/// A tensor that outlives the line, or a view of one.
-template <class T>
-concept destination = tensor<T> && (std::is_lvalue_reference_v<T> || tensor_view<T>);
-
 // `y -= x` is `y = y - x`, and so on; `*=` of two matrices multiplies their elements.
-template <destination Destination, expr::operand Value> auto operator-=(Destination&& y, Value&& x) {
+template <expr::destination Destination, expr::operand Value> auto operator-=(Destination&& y, Value&& x) {
   return y = y - std::forward<Value>(x);
 }
-template <destination Destination, expr::operand Value> auto operator*=(Destination&& y, Value&& x) {
+template <expr::destination Destination, expr::operand Value> auto operator*=(Destination&& y, Value&& x) {
   return y = multiply(y, std::forward<Value>(x));
 }
-template <destination Destination, expr::operand Value> auto operator/=(Destination&& y, Value&& x) {
+template <expr::destination Destination, expr::operand Value> auto operator/=(Destination&& y, Value&& x) {
   return y = y / std::forward<Value>(x);
 }
-template <destination Destination, class Number>
+template <expr::destination Destination, class Number>
   requires std::is_arithmetic_v<Number>
 auto operator+=(Destination&& y, Number x) {
   return y = y + x;

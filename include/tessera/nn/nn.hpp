@@ -12,6 +12,7 @@
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/gradient_check.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/mlp.hpp>

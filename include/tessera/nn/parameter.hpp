@@ -18,14 +18,15 @@
 //     each("weight", of.weight...);                     // a tensor, a layer, a vector or a tuple of layers
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
+//     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
 //     each.hyperparameter(of.rate...);                  // a value that only training depends on
 //   }
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
 // same template, with accumulators as elements. The list is the source of for_each_parameter, by which
-// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_setting, widened and
-// zeros_like.
+// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, for_each_setting,
+// widened and zeros_like.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -90,6 +91,7 @@ template <class Action> struct part_lister;
 struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
+  template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void hyperparameter(auto&...) {}
 };
@@ -129,6 +131,20 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
   }
 }
 
+/// An action on a part that is frozen: on its settings, and by `frozen` on its tensors.
+template <class Action> struct freeze {
+  Action& action;
+  template <class... Of> void parameter(parameter_name const& name, Of&... of) { action.frozen(name, of...); }
+  template <class First, class... Others>
+  void optional(parameter_name const& name, First& first, Others&... others) {
+    if (first.term == bias_term::present) action.frozen(name, first.vector, others.vector...);
+  }
+  template <class... Of> void frozen(parameter_name const& name, Of&... of) { action.frozen(name, of...); }
+  template <class... Of> void lists(Of&... of) { action.lists(of...); }
+  template <class... Of> void setting(parameter_name const& name, Of&&... of) { action.setting(name, of...); }
+  template <class... Of> void hyperparameter(Of&... of) { action.hyperparameter(of...); }
+};
+
 /// The argument `each` of `parts`: a layer calls it for each of its parts.
 template <class Action> struct part_lister {
   parameter_name const& name;
@@ -139,6 +155,10 @@ template <class Action> struct part_lister {
   }
   template <class... Of> void dense(std::string_view part, Of&&... of) {
     walk(name.child(part).with(parameter_role::dense_weight), action, of...);
+  }
+  template <class... Of> void frozen(std::string_view part, Of&&... of) {
+    freeze<Action> inside{action};
+    walk(name.child(part), inside, of...);
   }
   /// A single value, such as an Op, belongs to the type: it is not copied.
   template <class... Of> void setting(std::string_view part, Of&&... of) {
@@ -154,6 +174,17 @@ template <class Visit> struct visit_parameters {
   void optional(parameter_name const& name, First& first, Others&... others) {
     if (first.term == bias_term::present) visit(name, first.vector, others.vector...);
   }
+  void frozen(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto&...) {}
+  void hyperparameter(auto&...) {}
+};
+
+template <class Visit> struct visit_frozen {
+  Visit& visit;
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const& name, auto& of, auto&...) { visit(name, of); }
   void lists(auto&...) {}
   void setting(parameter_name const&, auto&...) {}
   void hyperparameter(auto&...) {}
@@ -163,12 +194,13 @@ template <class Visit> struct visit_settings {
   Visit& visit;
   void parameter(parameter_name const&, auto&...) {}
   void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
   void hyperparameter(auto&...) {}
 };
 
-/// Copies a layer into a layer of wider elements.
+/// Copies a layer, without frozen tensors, into a layer of wider elements.
 struct widen {
   template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
     to = To(from);
@@ -177,6 +209,7 @@ struct widen {
     to.vector = from.vector;
     to.term = from.term;
   }
+  void frozen(parameter_name const&, auto&...) {}
   template <class From, class To> void lists(From const& from, To& to) { to.resize(from.size()); }
   template <class Value> void setting(parameter_name const&, Value const& from, Value& to) { to = from; }
   void setting(parameter_name const&, auto const&) {}
@@ -186,7 +219,7 @@ struct widen {
 }  // namespace detail
 
 /// Calls visit(name, parameter, parameter of each other…) for every parameter of a layer, once each, in a
-/// fixed order.
+/// fixed order. A frozen tensor is no parameter: see for_each_frozen.
 template <class Layer, class Visit, class... Others>
 void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
   static_assert(detail::has_parts<Layer>,
@@ -194,6 +227,12 @@ void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
                 "of.weight...); }`");
   detail::visit_parameters<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer, others...);
+}
+
+/// Calls visit(name, tensor) for every tensor of a layer that is not trained.
+template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& visit) {
+  detail::visit_frozen<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer);
 }
 
 /// Calls visit(name, value) for every setting of a layer: numbers, enumerations, functors.
@@ -224,10 +263,12 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   }
 }
 
-/// Zeros of a layer's shape, on its patterns: initial gradients or moments.
+/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty.
 template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
   typename Layer::gradients zeros = widened(layer);
   set_zero(zeros);
+  for_each_frozen(
+      zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
   return zeros;
 }
 

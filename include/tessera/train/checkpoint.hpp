@@ -31,7 +31,8 @@
 #include <tessera/train/optimizers/optimizer.hpp>
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
-//   tensors.safetensors  NAME for each parameter, NAME.MOMENT for each of its moments, and NAME.master for
+//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.MOMENT for each of its moments,
+//   and NAME.master for
 //                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
 //                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
 //                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
@@ -155,6 +156,10 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
             like...);
       },
       optimizer.tensors);
+  nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto const& tensor) {
+    tensors.add(name.text(), tensor);
+    if constexpr (nn::is_matrix<decltype(tensor)>) tensors.add_pattern(name.text(), tensor);
+  });
   tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
   io::write_folder_atomically(folder, {detail::tensors_file, detail::state_file},
@@ -254,26 +259,36 @@ class checkpoint {
     nn::for_each_parameter(
         model,
         [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
-          const std::string name = place.text();
-          pattern const* stored = nullptr;
-          if constexpr (nn::is_matrix<decltype(parameter)>) {
-            stored = &patterns.emplace_back(read_pattern(name, parameter));
-            if (!stored->is_dense())
-              for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
-          }
-          const auto check = [&](std::string const& in_file, auto const& tensor) {
-            using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
-            expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
-            expected.insert(in_file);
-          };
-          detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
+          check_tensors<Optimizer, Model>(place.text(), patterns, expected, parameter, its...);
         },
         like...);
+    nn::for_each_frozen(model, [&](nn::parameter_name const& place, auto const& tensor) {
+      check_tensors<no_optimizer, Model>(place.text(), patterns, expected, tensor);
+    });
     for (auto const& [name, tensor] : tensors_.tensors())
       if (sizeof...(Like) > 0 && !expected.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
                               expected.size(), ": \"", name, "\" is none of them"));
     return patterns;
+  }
+
+  /// Checks a parameter, or a frozen tensor, its master and moments; adds its pattern and the names of its
+  /// tensors.
+  template <class Optimizer, class Model, class Parameter, class... Its>
+  void check_tensors(std::string const& name, std::vector<pattern>& patterns, std::set<std::string>& expected,
+                     Parameter const& parameter, Its const&... its) const {
+    pattern const* stored = nullptr;
+    if constexpr (nn::is_matrix<Parameter>) {
+      stored = &patterns.emplace_back(read_pattern(name, parameter));
+      if (!stored->is_dense())
+        for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+    }
+    const auto check = [&](std::string const& in_file, auto const& tensor) {
+      using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
+      expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
+      expected.insert(in_file);
+    };
+    detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
   }
 
   void expect_architecture(io::json const& wanted) const {
@@ -352,6 +367,11 @@ class checkpoint {
           detail::for_each_tensor<Optimizer, Model>(fill, name.text(), parameter, its...);
         },
         like...);
+    nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto& tensor) {
+      pattern const* stored = nullptr;
+      if constexpr (nn::is_matrix<decltype(tensor)>) stored = &patterns[next++];
+      read(name.text(), stored, tensor);
+    });
   }
 
   template <class Tensor>

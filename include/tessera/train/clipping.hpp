@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/train/parameter_groups.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -18,11 +20,15 @@ struct gradient_size {
   std::string not_finite;  // name of the first parameter whose gradient norm is not finite, or ""
 };
 
-/// Sums are kept in double and added in an order that does not depend on threads.
-template <class Gradients> gradient_size measure(context& ctx, Gradients const& gradients) {
+/// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
+/// parameters do not count.
+template <class Gradients>
+gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups const& groups = {}) {
   gradient_size all;
   double squares = 0;
+  std::size_t number = 0;
   nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
+    if (groups.of_parameter(number++).is_frozen()) return;
     const double here = total(ctx, square(stored_values(gradient)));
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();

@@ -78,7 +78,7 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
   };
   for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
     if (t.policy.due(done)) {
-      require_possible(t.policy, done, t.model);
+      require_possible(t.policy, done, t.model, t.groups);
       break;
     }
   while (!ended()) {

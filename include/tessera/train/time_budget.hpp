@@ -59,11 +59,11 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
     for (int warm = 0; warm < 2; ++warm) {
       const double start = now();
       if (grows_by_gradient(t.policy)) {  // in a micro-batch, whose time is subtracted below
-        t.candidates.watch(t.policy, 0, t.model, t.gradients);
+        t.candidates.watch(t.policy, 0, t.model, t.gradients, t.groups);
         accumulate(planned.micro_batches - 1);
         t.candidates.stop();
       }
-      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates);
+      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
       update_time = now() - start;
     }
     if (grows_by_gradient(t.policy))

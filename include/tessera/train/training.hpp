@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -20,6 +21,7 @@
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
@@ -50,6 +52,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
   train::progress progress;
+  parameter_groups groups;              // rates, decay and policy by name: group_parameters
   machine trained_on = this_machine();  // the machine of the last step
   int micro_batch = 0;                  // the one that train_step accumulates now
 
@@ -67,6 +70,10 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
     if constexpr (requires { optimizer.check(); }) optimizer.check();
     if constexpr (requires { policy.check(); }) policy.check();
   }
+
+  /// Trains the parameters whose names match in another way: see parameter_group. Throws option_error for a
+  /// group without parameters.
+  void group_parameters(std::vector<parameter_group> by_name) { groups = {model, std::move(by_name)}; }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
   ///   seed   of random choices: dropout, which differs between micro-batches
@@ -136,8 +143,8 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.candidates.watching()) t.candidates.require_seen(t.gradients);
-  gradient_size size = measure(ctx, t.gradients);
+  if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
+  gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
@@ -147,7 +154,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
     size.norm /= divisor;
     const auto update = [&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
-                        clipping_factor(size.norm, how.clip) / divisor);
+                        clipping_factor(size.norm, how.clip) / divisor, t.groups);
     };
     detail::update_inside(ctx, t, update, hooks...);
     t.scaling.succeeded();
@@ -167,18 +174,18 @@ template <class Model, class Optimizer, class Policy, class Accumulate, class...
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
                        Accumulate&& accumulate, Hooks&&... hooks) {
   const bool evolves = t.policy.due(t.progress.step + 1);
-  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model);
+  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
     if (evolves && i + 1 == how.micro_batches)
-      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients);
+      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
     return accumulate(i);
   };
   step_report report = gradient_step(ctx, t, how, watched, hooks...);
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed =
-        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates);
+        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
   return report;
 }
 

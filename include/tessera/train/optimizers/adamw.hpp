@@ -29,7 +29,7 @@ struct adamw {
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
             Parameter& v, Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? now.rate * weight_decay : 0;
+    const double decay = nn::is_matrix<Parameter> ? now.rate * weight_decay * now.decay : 0;
     const auto number = static_cast<double>(now.number);
     const double correction1 = 1 - std::pow(beta1, number);
     const double correction2 = std::sqrt(1 - std::pow(beta2, number));

@@ -11,6 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/train/parameter_groups.hpp>
 
 // An optimizer is a struct with the names of its moments and `step`, an elementwise update of the stored
 // values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
@@ -20,11 +21,12 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The values that all parameters of one update share.
+/// The values of one update that do not depend on elements.
 struct update {
   std::int64_t number;    // number of this update; the first is 1
   double rate;            // learning rate
   double gradient_scale;  // factor of all gradients
+  double decay = 1;       // factor of the optimizer's weight decay
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
@@ -58,15 +60,19 @@ template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initia
   }(std::make_index_sequence<tensor_names<Optimizer, Model>.size()>());
 }
 
-/// One update of all parameters; the gradients stay unchanged. `gradient_scale` applies clipping and the mean
-/// over tokens, without another pass over the gradients.
+/// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies
+/// clipping and the mean over tokens, without another pass over the gradients.
 template <class Optimizer, class Model>
 void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
                        typename Model::gradients const& gradients, optimizer_state<Optimizer, Model>& state,
-                       double rate, double gradient_scale = 1) {
-  const update now{++state.updates, rate, gradient_scale};
+                       double rate, double gradient_scale = 1, parameter_groups const& groups = {}) {
+  ++state.updates;
+  std::size_t number = 0;
   const auto step = [&](nn::parameter_name const&, auto& parameter, auto const& gradient, auto& first,
                         auto&... others) {
+    parameter_group const& group = groups.of_parameter(number++);
+    if (group.is_frozen()) return;
+    const update now{state.updates, rate * group.rate, gradient_scale, group.decay};
     if constexpr (nn::is_narrow<Model>)
       optimizer.step(ctx, now, first, gradient, others..., parameter = converted(first));
     else

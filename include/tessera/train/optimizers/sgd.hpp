@@ -28,7 +28,7 @@ struct sgd {
   template <class Parameter, class... Then>
   void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
             Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? weight_decay : 0;
+    const double decay = nn::is_matrix<Parameter> ? weight_decay * now.decay : 0;
     const auto weights = stored_values(w), velocity = stored_values(m);
     const auto g = stored_values(gradient) * now.gradient_scale + weights * decay;
     if (lookahead == train::lookahead::nesterov)

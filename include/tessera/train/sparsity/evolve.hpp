@@ -14,6 +14,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/growth_candidates.hpp>
 #include <tessera/train/sparsity/policy.hpp>
@@ -33,24 +34,28 @@ template <class Model> explored_blocks explore(Model const& model) {
 /// Throws option_error unless the update after `done` steps is possible: the model has a sparse matrix, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
-void require_possible(Policy const& policy, std::int64_t done, Model const& model) {
+void require_possible(Policy const& policy, std::int64_t done, Model const& model,
+                      parameter_groups const& groups = {}) {
   bool any = false;
-  for_each_sparse_weight(model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-    pattern const& stored = weight.pattern();
-    const std::int64_t count = policy.count(stored, done),
-                       absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks(),
-                       most = std::min(stored.blocks(), absent);
-    any = true;
-    if (count < 0 || count > most)
-      throw option_error(message("[evolve] after step ", done, " the policy replaces ", count, " blocks of ",
-                                 name.text(), ", but ", stored.blocks(), " are stored and ", absent,
-                                 " absent; 0 … ", most, " can be replaced",
-                                 count > most ? "; a smaller fraction replaces fewer" : ""));
-  });
+  for_each_sparse_weight(
+      model, [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
+        if (!groups.evolves(number)) return;
+        pattern const& stored = weight.pattern();
+        const std::int64_t count = policy.count(stored, done),
+                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks(),
+                           most = std::min(stored.blocks(), absent);
+        any = true;
+        if (count < 0 || count > most)
+          throw option_error(message("[evolve] after step ", done, " the policy replaces ", count,
+                                     " blocks of ", name.text(), ", but ", stored.blocks(),
+                                     " are stored and ", absent, " absent; 0 … ", most, " can be replaced",
+                                     count > most ? "; a smaller fraction replaces fewer" : ""));
+      });
   if (!any)
-    throw option_error(message("[evolve] after step ", done,
-                               " the policy replaces blocks, but no matrix of the model is sparse; make one ",
-                               "with a pattern that leaves out blocks, or keep the patterns as they are"));
+    throw option_error(message(
+        "[evolve] after step ", done,
+        " the policy replaces blocks, but no matrix of the model is sparse and may ",
+        "change; make one with a pattern that leaves out blocks, or keep the patterns as ", "they are"));
 }
 
 namespace detail {
@@ -85,12 +90,13 @@ struct pattern_change {
 template <sparsity_policy Policy, class Optimizer, class Model>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
                       typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state,
-                      growth_candidates<Policy> const& candidates = {}) {
-  require_possible(policy, done, model);
-  if (grows_by_gradient(policy)) candidates.require_seen(gradients);
+                      growth_candidates<Policy> const& candidates = {}, parameter_groups const& groups = {}) {
+  require_possible(policy, done, model, groups);
+  if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
   const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
                           auto&... its) {
+    if (!groups.evolves(number)) return;
     using at_update =
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};

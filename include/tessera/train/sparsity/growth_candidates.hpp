@@ -12,6 +12,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/sparsity/absent_gradients.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 
@@ -35,13 +36,15 @@ template <class Policy> class growth_candidates {
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
   /// no growth_score.
   template <class Model, class Gradients>
-  void watch(Policy const& policy, std::int64_t done, Model const& model, Gradients const& gradients) {
+  void watch(Policy const& policy, std::int64_t done, Model const& model, Gradients const& gradients,
+             parameter_groups const& groups = {}) {
     stop();
     found_.clear();
     if (!grows_by_gradient(policy)) return;
     for_each_sparse_weight(
         model,
-        [&](nn::parameter_name const&, std::uint64_t, auto const& weight, auto const& gradient) {
+        [&](nn::parameter_name const&, std::uint64_t number, auto const& weight, auto const& gradient) {
+          if (!groups.evolves(number)) return;
           using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
           found_.push_back({&gradient,
                             weight.pattern(),
@@ -73,9 +76,12 @@ template <class Policy> class growth_candidates {
     }
   }
 
-  /// Throws error unless the gradients of all sparse weights were seen.
-  template <class Gradients> void require_seen(Gradients const& gradients) const {
-    for_each_sparse_weight(gradients, [&](nn::parameter_name const& name, std::uint64_t, auto const& each) {
+  /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
+  template <class Gradients>
+  void require_seen(Gradients const& gradients, parameter_groups const& groups = {}) const {
+    for_each_sparse_weight(gradients, [&](nn::parameter_name const& name, std::uint64_t number,
+                                          auto const& each) {
+      if (!groups.evolves(number)) return;
       matrix const* const found = find(found_, &each);
       if (!found || !found->seen || found->stored.serial() != each.pattern().serial())
         throw error(message("[evolve] the policy grows blocks by their gradients, but that of ", name.text(),

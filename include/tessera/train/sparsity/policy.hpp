@@ -111,7 +111,7 @@ std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count,
 }
 
 /// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
-/// change: sparse ones of role `weight`. `number` counts all matrices.
+/// change: sparse ones of role `weight`. `number` counts all matrices. Groups may keep the pattern of some.
 template <class Model, class Visit, class... Others>
 void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
   std::uint64_t matrices = 0;
