@@ -80,7 +80,8 @@ TEST_CASE("vectors: a move leaves the source without elements") {
 
 TEST_CASE("vectors: negative and absurd sizes are refused") {
   CHECK_THROWS_AS(feature_vector<float>(-1), shape_error);
-  CHECK_THROWS_AS(token_vector<float>(std::numeric_limits<std::int64_t>::max()), shape_error);
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  CHECK_THROWS_AS(token_vector<float>(most + 0), shape_error);
 }
 
 }  // namespace vectors_test
