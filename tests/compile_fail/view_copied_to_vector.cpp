@@ -1,4 +1,4 @@
-// expect one error: std::copy.data
+// expect one error: make it of a span
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 
