@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/mlp.hpp>
+#include <tessera/train/classification.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/schedules.hpp>
+
+namespace classification_test {
+
+using namespace tessera;
+
+constexpr int features = 32, classes = 4;
+
+/// The class of an example is the largest of its first features.
+struct examples {
+  std::vector<float> inputs;
+  std::vector<std::int32_t> labels;
+  examples(int count, std::uint64_t seed) {
+    const random_stream random(seed, random_purpose::test);
+    for (int i = 0; i < count; ++i) {
+      for (int f = 0; f < features; ++f)
+        inputs.push_back(float(random.normal(std::uint64_t(i * features + f))));
+      const auto row = inputs.end() - features;
+      labels.push_back(std::int32_t(std::max_element(row, row + classes) - row));
+    }
+  }
+  operator train::labelled_set() const { return {inputs, labels}; }
+};
+
+template <class T> nn::mlp<T, block_shape<4>, ops::relu> some_network() {
+  nn::mlp<T, block_shape<4>, ops::relu> net;
+  net.up = {64, features, random_pattern(16, 8, 0.5, 1)};
+  net.down = {classes, 64};
+  nn::initialise(net.up.weight, nn::distribution::he, 1, 0);
+  nn::initialise(net.down.weight, nn::distribution::xavier, 1, 1);
+  return net;
+}
+
+TEST_CASE_TEMPLATE("classification: a sparse network learns, with progress and checkpoints", T, float,
+                   bfloat16) {
+  const scratch_folder folder;
+  const examples learned(2000, 1), held_out(300, 2);
+  context ctx(1);
+  auto net = some_network<T>();
+  train::training t(net, train::adamw{});
+  train::classification task(ctx, t, learned, held_out, {.batch = 50, .checkpoints = folder / "run"});
+  int steps = 0;
+  std::vector<double> accuracies;
+  task.on_step = [&](train::step_report const&) { ++steps; };
+  task.on_evaluation = [&](double, double accuracy) { accuracies.push_back(accuracy); };
+  const train::cosine rates{.highest = 0.01, .lowest = 0.001, .steps = 300};
+  train::run_training(ctx, t, {.steps = 300, .evaluate_every = 100, .save_every = 100}, rates, task);
+  CHECK(steps == 300);
+  CHECK(accuracies.size() == 3);
+  CHECK(task.accuracy() > 0.85);
+  CHECK(train::checkpoint_steps(folder / "run").size() >= 2);
+
+  // A second training goes on where the first one ended, with its bits.
+  auto other = some_network<T>();
+  train::training again(other, train::adamw{});
+  train::classification resumed(ctx, again, learned, held_out, {.batch = 50, .checkpoints = folder / "run"});
+  CHECK(resumed.resume());
+  CHECK(again.progress.step == 300);
+  CHECK(std::ranges::equal(other.up.weight, net.up.weight));
+}
+
+TEST_CASE("classification: sets that do not fit the network are refused") {
+  context ctx(1);
+  auto net = some_network<float>();
+  train::training t(net, train::adamw{});
+  const examples good(100, 1);
+  const auto says = [&](train::labelled_set a, train::labelled_set b,
+                        train::classification_settings how = {}) {
+    return error_of<error>([&] { train::classification(ctx, t, a, b, how); });
+  };
+  examples bad(10, 2);
+  bad.labels[3] = classes;
+  CHECK(says(good, bad) ==
+        "[classification] label 3 of the validation set is 4, but the network has 4 outputs: 0 … 3");
+  bad.labels[3] = 0;
+  bad.inputs.pop_back();
+  CHECK(says(bad, good) ==
+        "[classification] the training set has 319 numbers for 10 labels: each example must have as many "
+        "features");
+  CHECK(says({}, good) == "[classification] the training set has no examples");
+  CHECK(says(good, good, {.batch = 0}) == "[classification] a batch of 0 examples: there must be some");
+}
+
+}  // namespace classification_test
