@@ -16,5 +16,6 @@
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/pruning.hpp>
+#include <tessera/tensor/text.hpp>
 #include <tessera/tensor/token_rows.hpp>
 #include <tessera/tensor/vectors.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <iosfwd>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
@@ -43,8 +42,5 @@ concept transposition = requires { typename std::remove_cvref_t<T>::transpose_ta
 /// transposition, and a number for a matrix, with a message that gives the right statement.
 template <class T>
 concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
-
-template <class C, class Traits, tensor Tensor>
-void operator<<(std::basic_ostream<C, Traits>&, Tensor const&) = delete;  // print elements, such as x(i, j)
 
 }}  // namespace tessera::TESSERA_ISA

@@ -156,7 +156,8 @@ template <element T, class Block> struct gru {
     detail::shift_in_time(s.hidden, s.initial, previous, p);
     run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
     for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), last = time.at(previous, t), m = time.at(s.candidate, t);
+      const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
+      const auto last = time.at(previous, t);
       const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
       const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
       const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
@@ -242,7 +243,8 @@ template <element T, class Block> struct lstm {
     detail::shift_in_time(s.cell, s.initial_cell, cells, p);
     run(p.ctx, dgates = 0, state = 0, dcells = 0);
     for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t), last_cell = time.at(cells, t);
+      const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
+      const auto last_cell = time.at(cells, t);
       const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
                  candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
       const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
