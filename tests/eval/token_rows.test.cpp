@@ -88,14 +88,20 @@ TEST_CASE_TEMPLATE_DEFINE("token rows: statements on them have the bits of panel
   check<T, Block>(16, 200, 1, 0, 0.5);
   check<T, Block>(9, 3, 75, 1, 1);
 }
-TEST_CASE_TEMPLATE_APPLY(
-    bits, std::tuple<support::types<float, block_shape<8>>, support::types<double, block_shape<4>>,
-                     support::types<float, block_shape<1>>, support::types<bfloat16, block_shape<16>>>);
+#ifdef TESSERA_REDUCED_TYPES
+using some_types = std::tuple<support::types<bfloat16, block_shape<8>>>;
+#else
+using some_types = std::tuple<support::types<double, block_shape<4>>, support::types<float, block_shape<1>>,
+                              support::types<bfloat16, block_shape<16>>>;
+#endif
+TEST_CASE_TEMPLATE_APPLY(bits, some_types);
 
 TEST_CASE("token rows: a deep product, and one of many features, have the bits of panels") {
-  check<float, block_shape<16>>(1700, 80, 70, 0, 0.1);
-  check<float, block_shape<8>>(160, 900, 70, 0, 0.1);
-  check<float, block_shape<1>>(160, 900, 300, 0, 0.1);
+  check<float, block_shape<8>>(1700, 80, 70, 0, 0.1);
+  check<float, block_shape<8>>(160, 1100, 70, 3, 0.1);
+#ifndef TESSERA_REDUCED_TYPES
+  check<float, block_shape<1>>(160, 1100, 300, 0, 0.1);
+#endif
 }
 
 TEST_CASE("token rows: a copy between rows, panels and other elements is a statement") {
@@ -147,6 +153,7 @@ TEST_CASE("token rows: sizes that are impossible or do not fit are refused") {
   std::vector<float> data(100);
   panel_matrix<float> y(10, 10);
   context ctx(1);
+  CHECK_THROWS_AS(token_rows<float>(nullptr, 1, 10), shape_error);
   CHECK_THROWS_AS(token_rows<float>(data.data(), -1, 10), shape_error);
   CHECK_THROWS_AS(token_rows<float>(data.data(), 10, 10, 9), shape_error);
   CHECK_THROWS_AS(run(ctx, y = token_rows<float>(data.data(), 10, 9)), shape_error);

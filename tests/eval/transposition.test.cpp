@@ -33,7 +33,7 @@ TEST_CASE_TEMPLATE_DEFINE("transposition: a matrix is stored with rows and colum
       CHECK(wrong == 0);
     }
 }
-TEST_CASE_TEMPLATE_APPLY(stored, support::element_and_block);
+TEST_CASE_TEMPLATE_APPLY(stored, support::few);
 TEST_CASE_TEMPLATE_INVOKE(stored, support::types<bfloat16, block_shape<4, 16>>);
 
 TEST_CASE_TEMPLATE_DEFINE("transposition: a factor of a product of matrices may be transposed", Types,
@@ -68,7 +68,7 @@ TEST_CASE_TEMPLATE_DEFINE("transposition: a factor of a product of matrices may 
   run(ctx, inner = sampled(transposed(a) * b), inner += transposed(a) * b);
   CHECK(support::conflict(machine{4}, inner = transposed(a) * b, outer = a * transposed(b)) == "");
 }
-TEST_CASE_TEMPLATE_APPLY(factors, support::few);
+TEST_CASE_TEMPLATE_APPLY(factors, support::fewer);
 
 template <class Make> std::string message_of(Make&& make) {
   try {

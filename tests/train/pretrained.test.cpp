@@ -116,7 +116,7 @@ TEST_CASE("pretrained: what does not fit is refused with the file and the place"
   CHECK(with("\"n_layer\": 2", "\"n_layer\": 2").find("model.safetensors") != std::string::npos);
   std::filesystem::copy_file(folder + "gpt2/model.safetensors", scratch / "model.safetensors");
   CHECK(with("\"n_layer\": 2", "\"n_layer\": 2").empty());
-  CHECK(with("\"n_layer\": 2", "\"n_layer\": 3").find("no tensor \"transformer.h.2.ln_1.weight\"") !=
+  CHECK(with("\"n_layer\": 2", "\"n_layer\": 3").find("no tensor \"transformer.h.2.mlp.c_fc.weight\"") !=
         std::string::npos);
   CHECK(with("\"vocab_size\": 40", "\"vocab_size\": 41").find("is F32 (40, 32) but should be F32 (41, 32)") !=
         std::string::npos);
@@ -125,6 +125,13 @@ TEST_CASE("pretrained: what does not fit is refused with the file and the place"
             .find("n_inner is 33, but should be a multiple of the 32") != std::string::npos);
   CHECK(with("\"scale_attn_by_inverse_layer_idx\": false", "\"scale_attn_by_inverse_layer_idx\": true")
             .find("scale_attn_by_inverse_layer_idx is true, but nn::gpt has false") != std::string::npos);
+
+  // A configuration of a size that no machine holds is refused by the file, before memory is taken.
+  CHECK(with("\"n_layer\": 2", "\"n_layer\": 2000000000").find("no tensor") != std::string::npos);
+  CHECK(with("\"n_inner\": null", "\"n_inner\": 3200000000").find("should be F32 (32, 3200000000)") !=
+        std::string::npos);
+  CHECK(with("\"vocab_size\": 40", "\"vocab_size\": 16000000").find("should be F32 (16000000, 32)") !=
+        std::string::npos);
 
   put(scratch / "model.safetensors.index.json", "{\"weight_map\": {\"x\": \"../x\"}}");
   CHECK(with("\"n_layer\": 2", "\"n_layer\": 2").find("is no file of this folder") != std::string::npos);

@@ -98,7 +98,8 @@ template <expr::activation Operand> auto max_features(Operand&& x) {
 /// e^x divided by its sum over the features, for each token, by the largest x so that nothing overflows
 /// (Goodfellow et al. 2016, §4.1). Reads x three times.
 template <expr::activation Operand> auto softmax_features(Operand&& x) {
-  const auto power = exp(expr::hold(x) - max_features(x));
+  const auto held = expr::hold(std::forward<Operand>(x));
+  const auto power = exp(held - max_features(held));
   return power / sum_features(power);
 }
 

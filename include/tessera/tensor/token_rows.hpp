@@ -32,6 +32,7 @@ template <class Element> class token_rows {
       : token_rows(data, tokens, features, features) {}
   TESSERA_COLD token_rows(Element* data, std::int64_t tokens, std::int64_t features, std::int64_t stride)
       : data_(data), tokens_(tokens), features_(features), stride_(stride) {
+    if (!data && tokens > 0 && features > 0) throw shape_error("[token_rows] null is no memory of rows");
     if (tokens < 0 || features < 0 || stride < features)
       throw shape_error(
           message("[token_rows] ", tokens, " tokens of ", features, " features, ", stride,

@@ -65,6 +65,13 @@ class hugging_face {
     if (files_.contains(prefix + probe)) prefix_ = prefix;
   }
 
+  /// Throws io_error unless a tensor is there with this shape: before memory is taken for what the
+  /// configuration says.
+  void require(std::string const& name, std::initializer_list<std::int64_t> shape) const {
+    io::safetensors_file const& file = files_.file_of(full(name));
+    io::detail::require_tensor(file, file.at(full(name)), shape);
+  }
+
   template <class Tensor, class... Orientation>
   void read(std::string const& name, Tensor& to, Orientation... stands) const {
     io::read(files_, full(name), to, stands...);
@@ -166,8 +173,12 @@ void read_model(hugging_face& from, double dropout, nn::gpt<T, Block, Layer>& mo
   c.feed_forward = times_hidden(from, "n_inner", c.hidden);
   c.dropout = dropout;
   const double epsilon = from.config().at("layer_norm_epsilon").as_number();
-  model = nn::gpt<T, Block, Layer>(c, 0);
+  c.check();
   from.set_prefix("transformer.", "wte.weight");
+  from.require("wte.weight", {c.vocabulary, c.hidden});
+  from.require("wpe.weight", {c.context, c.hidden});
+  from.require("h." + std::to_string(c.layers - 1) + ".mlp.c_fc.weight", {c.hidden, c.inner()});
+  model = nn::gpt<T, Block, Layer>(c, 0);
   from.read("wte.weight", model.token_embedding.table);
   from.read("wpe.weight", model.position_embedding.table);
   constexpr auto stands = io::orientation::transposed;
@@ -203,8 +214,13 @@ void read_model(hugging_face& from, double dropout, nn::encoder<T, Block, Layer,
   c.feed_forward = times_hidden(from, "intermediate_size", c.hidden);
   c.dropout = dropout;
   const double epsilon = from.config().at("layer_norm_eps").as_number();
-  model = nn::encoder<T, Block, Layer, Op>(c, 0);
+  c.check();
   from.set_prefix("bert.", "embeddings.word_embeddings.weight");
+  from.require("embeddings.word_embeddings.weight", {c.vocabulary, c.hidden});
+  from.require("embeddings.position_embeddings.weight", {c.context, c.hidden});
+  from.require("encoder.layer." + std::to_string(c.layers - 1) + ".intermediate.dense.weight",
+               {c.inner(), c.hidden});
+  model = nn::encoder<T, Block, Layer, Op>(c, 0);
   from.read("embeddings.word_embeddings.weight", model.token_embedding.table);
   from.read("embeddings.position_embeddings.weight", model.position_embedding.table);
   if (c.segment_types > 0)
@@ -232,7 +248,8 @@ void read_model(hugging_face& from, double dropout, nn::encoder<T, Block, Layer,
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
 /// with its masked-language-model head. Its weights are pruned to blocks if `density` is below 1.
 ///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or
-///   the configuration asks for a model that Model is not; option_error for settings without meaning.
+///   the configuration asks for a model that Model is not; option_error for settings, and for a
+///   configuration, without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
   detail::hugging_face from(folder);
