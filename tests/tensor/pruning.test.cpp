@@ -130,7 +130,7 @@ TEST_CASE("pruning: a dense matrix of the user becomes blocks in one line") {
   CHECK(float(half(2, 2)) == 5);
 }
 
-TEST_CASE("pruning: a density outside (0, 1] is an option error") {
+TEST_CASE("pruning: a density of zero or above one is an option error") {
   const block_sparse_matrix<float, block_shape<4>> w(8, 8), none;
   for (const double density : {0.0, -0.5, 1.01, std::nan("")})
     CHECK_THROWS_AS(static_cast<void>(pruned(w, density)), option_error);

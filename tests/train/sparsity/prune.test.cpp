@@ -59,7 +59,7 @@ struct no_weights {
   static void parts(auto& each, auto&... of) { each("bias", of.bias...); }
 };
 
-TEST_CASE("prune: a model without weights and a density outside (0, 1] are refused, and nothing is changed") {
+TEST_CASE("prune: a model without weights and an impossible density are refused, and nothing is changed") {
   no_weights none;
   CHECK_THROWS_AS(train::prune(none, 0.5), option_error);
   model m = scaled();
