@@ -64,6 +64,11 @@ checked_value beside_sum(T value, std::int64_t terms, Left&& left, Right&& right
   return {double(value), sum, summed + stored};
 }
 
+template <class Matrix, class Left, class Right>
+checked_value beside_sum(matrix_element<Matrix> const& value, std::int64_t terms, Left&& left, Right&& right) {
+  return beside_sum(typename Matrix::value_type(value), terms, left, right);
+}
+
 /// The row and column of each stored value inside a matrix: what the results of a sampled product are.
 template <class T, class Block>
 std::vector<std::pair<std::int32_t, std::int32_t>> stored_places(block_sparse_matrix<T, Block> const& g) {

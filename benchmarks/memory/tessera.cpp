@@ -184,7 +184,7 @@ job adamw(workload const& what) {
           [p, what](std::int64_t r) {
             const auto w = double(p->first(r / what.k, r % what.k));  // which is its gradient, too
             const train::adamw rule;
-            return about(p->w(r / what.k, r % what.k),
+            return about(std::as_const(p->w)(r / what.k, r % what.k),
                          w * (1 - rate * rule.weight_decay) - rate * w / (std::abs(w) + rule.epsilon), 16);
           }};
 }
