@@ -65,7 +65,8 @@ checked_value beside_sum(T value, std::int64_t terms, Left&& left, Right&& right
 }
 
 template <class Matrix, class Left, class Right>
-checked_value beside_sum(matrix_element<Matrix> const& value, std::int64_t terms, Left&& left, Right&& right) {
+checked_value beside_sum(matrix_element<Matrix> const& value, std::int64_t terms, Left&& left,
+                         Right&& right) {
   return beside_sum(typename Matrix::value_type(value), terms, left, right);
 }
 
