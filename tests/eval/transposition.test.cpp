@@ -4,6 +4,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
 #include <support/conflicts.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>
@@ -70,29 +71,20 @@ TEST_CASE_TEMPLATE_DEFINE("transposition: a factor of a product of matrices may 
 }
 TEST_CASE_TEMPLATE_APPLY(factors, support::fewer);
 
-template <class Make> std::string message_of(Make&& make) {
-  try {
-    make();
-  } catch (shape_error const& e) {
-    return e.what();
-  }
-  return "none";
-}
-
 TEST_CASE("transposition: sizes and patterns that do not fit are refused") {
   context ctx(1);
   using matrix = block_sparse_matrix<float, block_shape<4>>;
   const matrix w(8, 12, random_pattern(2, 3, 0.5, 1));
   matrix dense(12, 8), wrong(8, 12), square(8, 8), c(12, 12);
-  CHECK(message_of([&] { run(ctx, dense = transposed(w)); }) ==
+  CHECK(error_of<shape_error>([&] { run(ctx, dense = transposed(w)); }) ==
         "[c = transposed(w)] c stores 6 blocks and w 3, others: give c the pattern transposed(w.pattern())");
-  CHECK(message_of([&] { run(ctx, wrong = transposed(w)); }) ==
+  CHECK(error_of<shape_error>([&] { run(ctx, wrong = transposed(w)); }) ==
         "[=] the destination has 8 rows but the expression 12");
-  CHECK(message_of([&] { run(ctx, square = transposed(square)); }) ==
+  CHECK(error_of<shape_error>([&] { run(ctx, square = transposed(square)); }) ==
         "[c = transposed(w)] c is w: a matrix cannot be transposed in place");
-  CHECK(message_of([&] { run(ctx, c = transposed(w) * dense); }) ==
+  CHECK(error_of<shape_error>([&] { run(ctx, c = transposed(w) * dense); }) ==
         "[A * B] A has 8 columns but B has 12 rows");
-  CHECK(message_of([&] { run(ctx, square = transposed(square) * square); }) ==
+  CHECK(error_of<shape_error>([&] { run(ctx, square = transposed(square) * square); }) ==
         "[c = a * b] c is also an operand: a product cannot be computed in place");
 }
 

@@ -19,7 +19,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 /// Whether a view is rows of tokens, of elements that a statement can convert.
-template <class Element, class T> bool is_token_rows(matrix_view<T> const& view) {
+template <class T> bool is_token_rows(matrix_view<T> const& view) {
   return view.row_stride == 1 && view.col_stride >= view.rows;
 }
 template <class Element, class T> constexpr bool may_be_token_rows() {
@@ -34,7 +34,7 @@ template <class Element, class T> constexpr bool may_be_token_rows() {
 template <class T, element Element> void copy(context& ctx, matrix_view<T> from, panel_matrix<Element>& to) {
   detail::require_copy(to, from);
   if constexpr (detail::may_be_token_rows<Element, T>())
-    if (detail::is_token_rows<Element>(from))
+    if (detail::is_token_rows(from))
       return run(ctx, to = token_rows<T const>(from.data, from.cols, from.rows, from.col_stride));
   ctx.run(int(to.panels()), [&](int p, std::byte*) { detail::copy_panels(from, to, p, p + 1); });
 }
@@ -42,7 +42,7 @@ template <class T, element Element>
 void copy(context& ctx, panel_matrix<Element> const& from, matrix_view<T> to) {
   detail::require_copy(from, to);
   if constexpr (detail::may_be_token_rows<Element, T>())
-    if (detail::is_token_rows<Element>(to))
+    if (detail::is_token_rows(to))
       return run(ctx, token_rows<T>(to.data, to.cols, to.rows, to.col_stride) = converted(from));
   ctx.run(int(from.panels()), [&](int p, std::byte*) { detail::copy_panels(from, to, p, p + 1); });
 }
