@@ -14,11 +14,13 @@
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
+#include <tessera/eval/weight_order.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/product_1x1.hpp>
-#include <tessera/kernels/transposition.hpp>
+#include <tessera/kernels/scattered_product.hpp>
+#include <tessera/kernels/vector_product.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
@@ -26,64 +28,6 @@
 // elements, into the order in which the product reads them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-// ---- the order of weights ----
-
-/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
-template <class W, class Block> struct transposition_body {
-  operand to, weights;
-  kernels::block_index index;  // of Wᵀ
-  int tiles;
-
-  void compute(tile const& t) const noexcept {
-    const range lines = index.lines_of_part(int(t.index), tiles);
-    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
-                                                   lines.first, lines.last);
-  }
-  void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
-    const range lines = index.lines_of_part(int(t.index), tiles);
-    for (int line = lines.first; line < lines.last; ++line) {
-      const kernels::block_line blocks = index.line(line);
-      for (int b = 0; b < blocks.count; ++b)
-        d.read({weights.owner, weights.at + std::uintptr_t(blocks.slot(b) * block_bytes), block_bytes});
-    }
-    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-             index.blocks(lines.first, lines.last) * block_bytes});
-  }
-};
-
-/// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
-template <class T, class W> struct nonzeros_body {
-  static constexpr int group = kernels::nonzeros<T>::group;
-  operand to, weights;
-  kernels::block_index index;
-  std::int64_t depth;
-
-  range lines(tile const& t) const {
-    return {int(t.index) * group, std::min(index.lines(), int(t.index + 1) * group)};
-  }
-  kernels::nonzeros<T> nonzeros(tile const& t) const {
-    return {index, depth, kernels::register_block<T, simd::native>::chunk_features, t.address<std::byte>(to)};
-  }
-  void compute(tile const& t) const noexcept {
-    nonzeros(t).order(index, t.address<W const>(weights), lines(t).first);
-  }
-  void describe(tile const& t, task_description& d) const {
-    const range now = lines(t);
-    const auto first = std::uintptr_t(index.blocks_before(now.first));
-    const std::int64_t count = index.blocks(now.first, now.last);
-    for (int line = now.first; line < now.last; ++line) {
-      const kernels::block_line blocks = index.line(line);
-      if (!blocks.slots)
-        d.read({weights.owner, weights.at + std::uintptr_t(blocks.first) * sizeof(W),
-                blocks.count * std::int64_t(sizeof(W))});
-      for (int b = 0; blocks.slots && b < blocks.count; ++b)
-        d.read({weights.owner, weights.at + std::uintptr_t(blocks.slot(b)) * sizeof(W), sizeof(W)});
-    }
-    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
-  }
-};
 
 // ---- the product ----
 
@@ -141,17 +85,14 @@ template <class Types, class Tree> struct product_operands {
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
-    constexpr std::int64_t weight_bytes = sizeof(W);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const std::int64_t stored = index.blocks(lines.first, lines.last) * Block::elements;
     const int live = tokens_of(t.index, tokens);
-    const auto before = std::uintptr_t(index.blocks_before(lines.first) * Block::elements * weight_bytes);
-    read_once(d, {weights.owner, weights.at + before, stored * weight_bytes});
+    describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
     read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiplies += stored * live;
+    d.multiplies += index.blocks(lines.first, lines.last) * Block::elements * live;
   }
 };
 
@@ -210,40 +151,38 @@ template <class Types, class Tree> struct ordered_product_body {
   }
 };
 
+/// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
+///   Kernel   vector_product or scattered_product
+template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
+  using kernel = Kernel;
+  using W = typename Types::weight;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand weights;
+  kernels::block_index by_rows;  // of W
+  int line_rows;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, line_rows); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    a.weights = t.address<W const>(weights);
+    kernel::run(a, by_rows);
+  }
+  void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
+};
+
 // ---- lowering ----
 
 /// A panel with fewer weights takes less than 10 µs and is not divided.
 inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
-
-/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
-/// Returns the copy.
-template <class W, class Block>
-operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
-  step_draft order("order", cut::lines);
-  order.when = timing::early;
-  order.tiles = std::min(index.lines(), 4 * p.workers());
-  const operand to = order.writes(p.run_memory(weights.bytes));
-  order.reads(weights);
-  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
-  return to;
-}
-
-/// Adds a step before the product that orders single elements, and returns the ordered copy.
-template <class T, class W>
-operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
-                        std::int64_t depth) {
-  using nonzeros = kernels::nonzeros<T>;
-  step_draft order("order", cut::lines);
-  order.when = timing::early;
-  order.tiles = ceil_div(index.lines(), nonzeros::group);
-  nonzeros_body<T, W> body{{}, weights, index, depth};
-  body.to = order.writes(p.run_memory(body.nonzeros({}).bytes()));
-  order.reads(weights);
-  p.add(order, body);
-  return body.to;
-}
 
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
@@ -252,9 +191,10 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 }
 
 /// Adds the step of a product with W, and chooses the order of the weights.
+///   by_rows   the index of W, also for Wᵀ
 template <class Types, class Block, bool Transposed, class To, class Tree>
-TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights, To to,
-                              product_operands<Types, Tree> of) {
+TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
+                              kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
   using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
@@ -264,8 +204,24 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights, To
     to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
     of.to = to.computed_in();
   };
+  const auto where_they_stand = [&]<class Kernel>(std::type_identity<Kernel>) {
+    using body = few_tokens_body<Kernel, Types, line_block, Tree>;
+    of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
+    cut_destination(1);
+    of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+    s.divides = division::freely;
+    s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+    p.add(s, to.finished(body{of, s.reads(weights), by_rows, line_block::rows}));
+  };
+  using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
+  if constexpr (vector_product::exists)
+    if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+  if constexpr (Block::elements == 1 && Transposed)
+    if (of.index.is_sparse() && s.tiles < fewest_panels_ordered)
+      return where_they_stand(
+          std::type_identity<kernels::scattered_product<simd::native, Types, on_tile<Tree>>>());
   if constexpr (Block::elements == 1)
-    if (of.index.is_sparse() && (Transposed || s.tiles >= fewest_panels_ordered)) {
+    if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
       using body = ordered_product_body<Types, Tree>;
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
@@ -343,7 +299,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<W, x_element, E, By>;
     add_product<types, typename Matrix::tensor_type::block, Transposed, To, tree_type>(
-        p, s, by_panel(matrix), to,
+        p, s, by_panel(matrix), index_of(matrix.pattern()), to,
         {.to = to.at,
          .x = x,
          .index = index_of(matrix.pattern(), Transposed),

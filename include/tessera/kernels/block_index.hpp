@@ -24,6 +24,12 @@ struct block_line {
   std::int64_t slot(int b) const { return slots[b] + slot_offset; }
 };
 
+/// The columns of a line from `first` on, before `last`.
+inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
+  const auto all = line.all_columns();
+  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
+}
+
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
 /// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
 /// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
@@ -87,6 +93,8 @@ class block_index {
   }
   /// Whether some block is absent: single elements are then multiplied by ordered_product.
   bool is_sparse() const { return starts_ != nullptr; }
+  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  bool has_slots() const { return slots_ != nullptr; }
   /// The index of Wᵀ for a copy of its blocks in the order of its lines.
   block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
 

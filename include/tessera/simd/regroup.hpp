@@ -72,6 +72,18 @@ template <int Columns, class Lane, class Arch> TESSERA_INLINE void exchange_colu
   });
 }
 
+template <int Keep, int Lanes, class T>
+TESSERA_INLINE typename compiler_vector<T, Keep>::type fold(
+    typename compiler_vector<T, Lanes>::type const& value) {
+  if constexpr (Keep == Lanes)
+    return value;
+  else
+    return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+      return fold<Keep, Lanes / 2, T>(__builtin_shufflevector(value, value, i...) +
+                                      __builtin_shufflevector(value, value, (Lanes / 2 + i)...));
+    }(std::make_integer_sequence<int, Lanes / 2>());
+}
+
 template <int Lanes, int Odd> struct alternate {
   static constexpr int at(int lane) { return 2 * lane + Odd; }
 };
@@ -223,6 +235,13 @@ TESSERA_INLINE reg<T, Arch> sum_groups(reg<T, Arch> const* registers) {
             batch<T, Arch>(detail::permute<T, Arch>(a, b, detail::alternate<n, 1>{})))
         .data;
   }
+}
+
+/// The sum of all groups of `Keep` consecutive lanes, as a vector of that many numbers.
+template <int Keep, class T, class Arch>
+TESSERA_INLINE typename compiler_vector<T, Keep>::type fold(reg<T, Arch> value) {
+  return detail::fold<Keep, lanes<T, Arch>, T>(
+      std::bit_cast<typename compiler_vector<T, lanes<T, Arch>>::type>(value));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::simd

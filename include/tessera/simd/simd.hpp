@@ -6,8 +6,10 @@
 // arithmetic.
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics headers
@@ -146,6 +148,13 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   }
 #endif
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
+}
+
+/// from[index[i]] in lane i: by loads of single numbers, of which AMD does more than its gather instruction.
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> gather(T const* from, std::int32_t const* index) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+    return std::bit_cast<reg<T, Arch>>(typename compiler_vector<T, lanes<T, Arch>>::type{from[index[i]]...});
+  }(std::make_integer_sequence<int, lanes<T, Arch>>());
 }
 
 /// Asks for the cache line at `address`, into the L2 or the L1.

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/operands.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/register_block.hpp>
+#include <tessera/kernels/transposition.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Steps before a product that bring weights into the order in which it reads them: the blocks of Wᵀ, and
+// single elements.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The blocks of some lines, where they stand in W.
+TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
+                                         operand const& weights, std::int64_t block_bytes) {
+  if (!index.has_slots())
+    return read_once(
+        d, {weights.owner, weights.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+            index.blocks(lines.first, lines.last) * block_bytes});
+  for (int i = lines.first; i < lines.last; ++i) {
+    const kernels::block_line line = index.line(i);
+    for (int b = 0; b < line.count; ++b)
+      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
+template <class W, class Block> struct transposition_body {
+  operand to, weights;
+  kernels::block_index index;  // of Wᵀ
+  int tiles;
+
+  void compute(tile const& t) const noexcept {
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
+                                                   lines.first, lines.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    describe_blocks(d, index, lines, weights, block_bytes);
+    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+             index.blocks(lines.first, lines.last) * block_bytes});
+  }
+};
+
+/// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
+template <class T, class W> struct nonzeros_body {
+  static constexpr int group = kernels::nonzeros<T>::group;
+  operand to, weights;
+  kernels::block_index index;
+  std::int64_t depth;
+
+  range lines(tile const& t) const {
+    return {int(t.index) * group, std::min(index.lines(), int(t.index + 1) * group)};
+  }
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {index, depth, kernels::register_block<T, simd::native>::chunk_features, t.address<std::byte>(to)};
+  }
+  void compute(tile const& t) const noexcept {
+    nonzeros(t).order(index, t.address<W const>(weights), lines(t).first);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range now = lines(t);
+    const auto first = std::uintptr_t(index.blocks_before(now.first));
+    const std::int64_t count = index.blocks(now.first, now.last);
+    describe_blocks(d, index, now, weights, sizeof(W));
+    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+  }
+};
+
+/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
+/// Returns the copy.
+template <class W, class Block>
+operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = std::min(index.lines(), 4 * p.workers());
+  const operand to = order.writes(p.run_memory(weights.bytes));
+  order.reads(weights);
+  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before the product that orders single elements, and returns the ordered copy.
+template <class T, class W>
+operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
+                        std::int64_t depth) {
+  using nonzeros = kernels::nonzeros<T>;
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = ceil_div(index.lines(), nonzeros::group);
+  nonzeros_body<T, W> body{{}, weights, index, depth};
+  body.to = order.writes(p.run_memory(body.nonzeros({}).bytes()));
+  order.reads(weights);
+  p.add(order, body);
+  return body.to;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <kernels/arrays.hpp>
+#include <simd/archs.hpp>
+
+#include <tessera/kernels/scattered_product.hpp>
+
+using namespace tessera;
+using namespace support;
+
+namespace {
+
+template <class Arch, class W, class X> void check_scattered_sums() {
+  using kernel = kernels::scattered_sums<Arch, W, X>;
+  using T = accumulator_t<W>;
+  blocks<W, block_shape<1>> w;
+  const auto index = kernels::block_index::sparse(rows, cols, w.row_start.data(), w.col.data());
+  for (const int tokens : {1, 16, 17, 33, 64}) {
+    INFO(tokens, " tokens, ", simd::lanes<T, Arch>, " lanes");
+    const auto x = panel<X>(rows, stored_rows, tokens, 2);
+    const int registers = kernel::registers_of(tokens), stride = registers * kernel::lanes;
+    std::vector<T> sums(std::size_t(cols) * std::size_t(stride), T(99));
+    for (const auto& [first, last] : {std::pair{11, cols}, {0, 11}})
+      kernel::add(index, w.values.data(), x.data(), sums.data(), first, last, registers);
+    for (int j = 0; j < cols; ++j)
+      for (int t = 0; t < tokens; ++t) {
+        T sum = 0;
+        for (int i = 0; i < rows; ++i) sum += T(w.value(i, j)) * T(x[std::size_t(place_in_panel<X>(i, t))]);
+        REQUIRE(sums[std::size_t(j * stride + t)] == sum);
+      }
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("scattered_product: sums are exact on integers, in parts", Arch, exact_scattered) {
+  check_scattered_sums<Arch, float, float>();
+  check_scattered_sums<Arch, double, double>();
+  check_scattered_sums<Arch, bfloat16, bfloat16>();
+  check_scattered_sums<Arch, float, bfloat16>();
+  check_scattered_sums<Arch, float16, float16>();
+}
+TEST_CASE_TEMPLATE_APPLY(exact_scattered, support::archs);
