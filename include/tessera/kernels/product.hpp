@@ -295,7 +295,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
                                                          chunk const& now, T* sums, prefetcher& next) {
-    reg acc[rows][C];  // (rows of W, registers of tokens)
+    constexpr int sets = C == 1 ? 2 : 1;
+    reg set[sets][rows][C];  // (steps of the depth in turn, rows of W, registers of tokens)
+    auto& acc = set[0];
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
@@ -303,6 +305,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                               ? simd::zero<Arch, T>()
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
     prefetcher fetching = next;  // in registers
     std::int32_t const* column = now.column;
     W const* w = nullptr;  // a matrix without blocks has no weights
@@ -313,9 +316,11 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       const std::int64_t feature = std::int64_t(*column) * block_depth;
       int depth = block_depth;
       if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
-      multiply_block<C>(acc, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
+      multiply_block<C>(set, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
     }
     next = fetching;
+    unroll<(sets - 1) * rows>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i][0] = (batch(acc[i][0]) + batch(set[1][i][0])).data; });
     const auto carry = [&]() TESSERA_INLINE_LAMBDA {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
@@ -345,16 +350,25 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     });
   }
 
-  template <int C>
-  TESSERA_INLINE static void multiply_block(reg (&acc)[rows][C], W const* w, factor const* x, int depth) {
+  /// The steps of a block go to several sets of sums in turn: one register of tokens gives too few
+  /// sums to hide the latency of a multiply-add.
+  template <int C, int Sets>
+  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][rows][C], W const* w, factor const* x,
+                                            int depth) {
     using lane = simd::stored_lane<factor>;
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
-    for (int k = 0; k < depth; k += factors_a_lane, w += factors_a_lane, x += factors_a_lane * panel_tokens) {
+    const auto step = [&](auto s) TESSERA_INLINE_LAMBDA {
       multiply_registers<lane, Arch>(
-          acc, [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
+          sums[s], [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
           [&](auto c)
               TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * factors_a_lane); });
-    }
+      w += factors_a_lane;
+      x += factors_a_lane * panel_tokens;
+    };
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
+    int k = 0;
+    if constexpr (Sets > 1)
+      for (; k + Sets * factors_a_lane <= depth; k += Sets * factors_a_lane) unroll<Sets>(step);
+    for (; k < depth; k += factors_a_lane) step(std::integral_constant<int, 0>());
   }
 
   /// The weight of one row, broadcast to all lanes.
