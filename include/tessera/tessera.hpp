@@ -6,6 +6,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/eval/copy.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/eval/sequence_sums.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>

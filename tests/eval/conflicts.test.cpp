@@ -61,6 +61,8 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   panel_matrix<float> log_sums(4, tokens);
   feature_vector<float> b(150);
   token_vector<float> r(tokens), m(tokens);
+  panel_matrix<T> one_x(133, 1), one_y(150, 1), few_x(133, 70), few_y(150, 70), pooled(133, 4),
+      second(100, tokens);
   const sequences layout = sequences::from_lengths(std::vector<std::int64_t>{100, 40, 64, tokens - 204});
   std::vector<std::int32_t> ids(std::size_t(tokens), 3), positions;
   for (std::int32_t i = 0; i < 70; ++i) positions.push_back(4 * i);
@@ -70,6 +72,10 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
     CHECK(conflict(on, y = relu(w * x + b), z = y * r) == "");
     CHECK(conflict(on, x = transposed(w) * y) == "");
     CHECK(conflict(on, y = ones * x, x = transposed(ones) * z) == "");
+    CHECK(conflict(on, one_y = w * one_x, one_x = transposed(ones) * one_y) == "");
+    CHECK(conflict(on, one_x = transposed(w) * one_y, few_x = transposed(ones) * few_y) == "");
+    CHECK(conflict(on, concat_features(first, second) = w * x, y = concat_features(second, first)) == "");
+    CHECK(conflict(on, pooled = sum_tokens(x, layout), x = repeat_tokens(pooled, layout)) == "");
     CHECK(conflict(on, g += sampled(y * transposed(x)), b += sum_tokens(y)) == "");
     CHECK(conflict(on, y = w * gelu(transposed(w) * y), r = max_features(y)) == "");
     CHECK(conflict(on, in_one_pass(b = sum_tokens(y), r = sum_features(y * z))) == "");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -8,6 +10,7 @@
 #include <support/reference.hpp>
 
 #include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/panel_slice.hpp>
 
 namespace panel_matrix_test {
 
@@ -100,6 +103,28 @@ TEST_CASE("panel_matrix: a move leaves the source without features and tokens") 
   CHECK(y(2, 4) == 1);
   static_assert(std::is_nothrow_move_constructible_v<panel_matrix<float>>);
   static_assert(std::is_nothrow_move_assignable_v<panel_matrix<float>>);
+}
+
+TEST_CASE_TEMPLATE("panel_matrix: iterators go through the elements without padding, feature by feature", T,
+                   float, bfloat16) {
+  panel_matrix<T> x(33, 70);
+  static_assert(std::forward_iterator<decltype(x.begin())>);
+  static_assert(std::forward_iterator<decltype(std::as_const(x).begin())>);
+  int n = 0;
+  for (auto& value : x) value = T(float(n++ % 100));
+  CHECK(n == 33 * 70);
+  CHECK(float(x(0, 69)) == 69);
+  CHECK(float(x(1, 0)) == 70);
+  CHECK(float(x(32, 69)) == float((33 * 70 - 1) % 100));
+  CHECK(dirty_padding(x) == 0);
+  CHECK(std::ranges::count(std::as_const(x), T(3)) == 24);
+  const panel_matrix<T> without_tokens(5, 0);
+  CHECK(without_tokens.begin() == without_tokens.end());
+  auto part = slice_features(x, 2, 4);
+  std::fill(part.begin(), part.end(), T(7));
+  CHECK(std::ranges::count(part, T(7)) == 140);
+  CHECK(float(x(1, 69)) == 39);
+  CHECK(float(x(4, 0)) == 80);
 }
 
 TEST_CASE("panel_matrix: negative and absurd sizes are refused") {

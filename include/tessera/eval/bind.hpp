@@ -124,8 +124,9 @@ template <class T, over Over> class binder {
 
   /// The elements of a tensor, or of a value in the worker's memory.
   template <class Node>
-  using element_of = typename std::conditional_t<expr::leaf<Node> || expr::is_converted<Node>, Node,
-                                                 computed_in_accumulator>::value_type;
+  using element_of = typename std::conditional_t<expr::leaf<Node> || requires {
+    typename Node::stored_element;
+  }, Node, computed_in_accumulator>::value_type;
 
  private:
   template <class E, domain LaidOver> auto panel_leaf(operand const& o) {
@@ -204,9 +205,7 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const std::size_t bytes =
-        std::size_t(round_up<std::int64_t>(features, granule)) * panel_tokens * sizeof(E);
-    const panels_to<E> to{p.worker_memory(bytes), features, tokens};
+    const panels_to<E> to{p.worker_memory(panel_bytes<E>(features)), features, tokens};
     lower_to(p, to, node);
     return to.at;
   }

@@ -94,6 +94,12 @@ template <element E> struct tokens_to {
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
 };
 
+/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
+/// its own.
+template <class E> std::size_t panel_bytes(std::int64_t features) {
+  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
+}
+
 /// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
 /// in the lane of the last feature was written with it.
 template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {

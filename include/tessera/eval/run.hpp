@@ -8,6 +8,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/assignment.hpp>
+#include <tessera/eval/concatenation.hpp>
 #include <tessera/eval/elementwise.hpp>
 #include <tessera/eval/matrix_product.hpp>
 #include <tessera/eval/plan.hpp>

@@ -50,6 +50,7 @@ template <leaf Leaf> struct values_of : Leaf {
 template <element Element, class Value> struct converted_value {
   using node_tag = void;
   using value_type = Element;
+  using stored_element = Element;
   static constexpr domain laid_over = Value::laid_over;
   Value value;
   extent size() const { return extent_of(value); }

@@ -108,6 +108,12 @@ template <expr::activation Operand> auto sum_tokens(Operand&& x) {
   return expr::token_sum<expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
 }
 
+/// The mean over the tokens, for each feature.
+template <expr::activation Operand> auto mean_tokens(Operand&& x) {
+  const std::int64_t tokens = expr::extent_of(expr::hold(x)).tokens;
+  return sum_tokens(std::forward<Operand>(x) * (1.0 / static_cast<double>(tokens)));
+}
+
 /// Names an elementwise value that stands in several places of one statement, or of the reductions of one
 /// pass: it is computed once for each register. Without a name it would be computed at each place, because
 /// whether two tensors are one is known only when the statement runs.

@@ -101,13 +101,13 @@ template <class Arch, class W, class Block> struct vector_sums {
     unroll<sets * registers>(
         [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
-      W const* const block = w + std::int64_t(b) * Block::elements;
+      W const* const values = w + std::int64_t(b) * Block::elements;
       T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
         unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
           acc[set][r] = simd::fma<Arch, T>(
-              simd::load_values<Arch>(block + (r * row_registers + k) * lanes).data, factor, acc[set][r]);
+              simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data, factor, acc[set][r]);
         });
       });
     };

@@ -101,6 +101,12 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T
   return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), value, batch<T, Arch>(T(0)));
 }
 
+/// The others: zero in the first `count` lanes.
+template <class T, class Arch>
+TESSERA_INLINE batch<T, Arch> without_first_lanes(batch<T, Arch> value, int count) {
+  return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), batch<T, Arch>(T(0)), value);
+}
+
 /// max(x, low), not-a-number if x is.
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, Arch> x, batch<T, Arch> low) {
 #ifdef __AVX512F__

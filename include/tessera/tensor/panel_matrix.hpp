@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include <tessera/core/config.hpp>
@@ -13,6 +14,39 @@
 #include <tessera/core/memory.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
+
+/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
+template <class Panels> class panel_iterator {
+ public:
+  using value_type = typename Panels::value_type;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::forward_iterator_tag;
+  using iterator_category = std::forward_iterator_tag;
+  using reference = decltype(std::declval<Panels&>()(0, 0));
+  using pointer = void;
+
+  panel_iterator() = default;
+  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
+
+  reference operator*() const { return (*of_)(feature_, token_); }
+  panel_iterator& operator++() {
+    if (++token_ == of_->tokens()) {
+      token_ = 0;
+      ++feature_;
+    }
+    return *this;
+  }
+  panel_iterator operator++(int) {
+    const panel_iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
+
+ private:
+  Panels* of_ = nullptr;
+  std::int64_t feature_ = 0, token_ = 0;
+};
 
 /// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
 /// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
@@ -57,6 +91,12 @@ template <element Element> class panel_matrix {
   Element operator()(std::int64_t feature, std::int64_t token) const {
     return values_[index(feature, token)];
   }
+
+  /// The elements without padding: feature by feature, the tokens of each in order.
+  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
+  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
+  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
 
   /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t tokens) {

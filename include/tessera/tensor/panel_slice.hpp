@@ -74,6 +74,10 @@ template <class Element> class panel_slice {
     return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
   }
 
+  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
+  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
+
   /// Features [first, last) of this slice.
   TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
     require_range("slice_features", "features", first, last, features_);
