@@ -15,8 +15,9 @@ template <class... Op> struct op_list {
 using unary_ops =
     op_list<tessera::ops::negate, tessera::ops::absolute, tessera::ops::square, tessera::ops::square_root,
             tessera::ops::reciprocal_square_root, tessera::ops::exponential, tessera::ops::logarithm,
-            tessera::ops::sigmoid, tessera::ops::tanh, tessera::ops::silu, tessera::ops::relu,
-            tessera::ops::gelu, tessera::ops::gelu_tanh, tessera::ops::gelu_polynomial>;
+            tessera::ops::sine, tessera::ops::cosine, tessera::ops::sigmoid, tessera::ops::tanh,
+            tessera::ops::silu, tessera::ops::relu, tessera::ops::gelu, tessera::ops::gelu_tanh,
+            tessera::ops::gelu_polynomial>;
 using binary_ops =
     op_list<tessera::ops::add, tessera::ops::subtract, tessera::ops::multiply, tessera::ops::divide,
             tessera::ops::power, tessera::ops::maximum, tessera::ops::minimum, tessera::ops::equal,

@@ -113,6 +113,21 @@ struct logarithm {
   template <class V> TESSERA_INLINE V derivative(V x) const { return V(1) / x; }
 };
 
+/// The sine and the cosine of an angle in radians.
+struct sine {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return sin(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return cos(x); }
+};
+struct cosine {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool derivative_keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return cos(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return -sin(x); }
+};
+
 /// 1 / (1 + e^-x), within 3 ulp
 struct sigmoid {
   static constexpr bool keeps_zero = false;

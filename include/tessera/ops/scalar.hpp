@@ -17,10 +17,12 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace ops::detail {
 
 using std::abs;
+using std::cos;
 using std::erf;
 using std::log;
 using std::min;
 using std::pow;
+using std::sin;
 using std::sqrt;
 
 /// a * b + c; std::fma would be a library call where the instruction set lacks it.
