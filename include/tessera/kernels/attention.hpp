@@ -119,7 +119,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_times_
   template <int R, int First>
   TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
                                   int diagonal, T const* factor) {
-    reg acc[R][registers];  // (rows of a, registers of columns)
+    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
     const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
       unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
         unroll<registers - First>(
@@ -159,7 +159,8 @@ template <class Arch, class E, rows_are Left, columns Right> struct panel_times_
   }
 
   template <int R, int First, int Last>
-  TESSERA_INLINE static void multiply(reg (&acc)[R][registers], E const*& a, E const*& b) {
+  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
+                                      E const*& b) {
     multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
         acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
         [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
@@ -299,7 +300,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     const batch above = scale * batch(T(0.51) * std::numeric_limits<T>::epsilon());
     constexpr int group = values_product::group;
     for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
-      batch maximum[registers], sum[registers];
+      batch maximum[unsigned(registers)], sum[unsigned(registers)];
       unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
         maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
       });
@@ -326,7 +327,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
           if (Masked && j < blind) return;
           const int column = lane + j * lanes;
-          batch p[group];
+          batch p[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scratch + (key + i) * panel_tokens + column;
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));

@@ -162,7 +162,7 @@ struct attention_backward_panel {
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
           if (Masked && j < blind) return;
           const int column = lane + j * lanes, to = key * panel_tokens + group * column;
-          batch p[group], ds[group];
+          batch p[unsigned(group)], ds[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             const int at = (key + i) * panel_tokens + column;
             const batch product = batch::load_unaligned(scores + at);

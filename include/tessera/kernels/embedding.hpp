@@ -45,7 +45,7 @@ template <class Arch, class T, class Block> struct embedding {
       int t = 0;
       if (in_tiles && height == Block::cols)
         for (; t + lanes <= tokens; t += lanes) {
-          Value const* from[lanes];
+          Value const* from[unsigned(lanes)];
           unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
           for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, accumulates, y, feature + f, t);
         }
@@ -87,7 +87,7 @@ template <class Arch, class T, class Block> struct embedding {
 
   /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
   struct tile {
-    simd::reg<sum, Arch> r[lanes];
+    simd::reg<sum, Arch> r[unsigned(lanes)];
   };
 
   /// Loads the square at (feature, token) of a panel.
@@ -102,8 +102,8 @@ template <class Arch, class T, class Block> struct embedding {
 
   /// Copies features f … f + lanes - 1 of `lanes` rows to the square at (feature, token) of a panel.
   template <class Value>
-  TESSERA_INLINE static void gather_tile(Value const* const (&from)[lanes], int f, bool accumulates, T* y,
-                                         std::int64_t feature, int token) {
+  TESSERA_INLINE static void gather_tile(Value const* const (&from)[unsigned(lanes)], int f, bool accumulates,
+                                         T* y, std::int64_t feature, int token) {
     tile all;
     unroll<lanes>([&](auto i)
                       TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
@@ -114,7 +114,7 @@ template <class Arch, class T, class Block> struct embedding {
                         TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
     }
     unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-      batch features[features_a_lane];
+      batch features[unsigned(features_a_lane)];
       unroll<features_a_lane>(
           [&](auto j) TESSERA_INLINE_LAMBDA { features[j] = batch(all.r[features_a_lane * i + j]); });
       simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + features_a_lane * i, token),

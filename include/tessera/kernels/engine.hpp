@@ -30,17 +30,17 @@ using factor_of =
 ///   Lane       one factor, or a pair of narrow factors
 ///   left(i)    the register that multiplies row i
 ///   right(j)   register j of the right operand
-template <class Lane, class Arch, int First, int Last, int Rows, int Registers, class Sum, class Left,
-          class Right>
+template <class Lane, class Arch, int First, int Last, unsigned Rows, unsigned Registers, class Sum,
+          class Left, class Right>
 TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
                                             Right const& right) {
   constexpr int count = Last - First;
-  simd::reg<Lane, Arch> row, column[count];
+  simd::reg<Lane, Arch> row, column[unsigned(count)];
   unroll<count>([&](auto j) TESSERA_INLINE_LAMBDA {
     column[j] = right(std::integral_constant<int, First + j>());
     if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
   });
-  unroll<Rows * count>([&](auto n) TESSERA_INLINE_LAMBDA {
+  unroll<int(Rows) * count>([&](auto n) TESSERA_INLINE_LAMBDA {
     constexpr int i = n / count, j = n % count;
     if constexpr (j == 0) {
       row = left(std::integral_constant<int, i>());
@@ -51,9 +51,9 @@ TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left c
 }
 
 /// multiply_some_registers for all registers.
-template <class Lane, class Arch, int Rows, int Registers, class Sum, class Left, class Right>
+template <class Lane, class Arch, unsigned Rows, unsigned Registers, class Sum, class Left, class Right>
 TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
-  multiply_some_registers<Lane, Arch, 0, Registers>(sums, left, right);
+  multiply_some_registers<Lane, Arch, 0, int(Registers)>(sums, left, right);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::kernels

@@ -87,7 +87,7 @@ template <class Arch, element E, class Tree> struct map {
     constexpr int features_a_lane = element_traits<E>::features_a_lane;
     for (std::int64_t feature = first; feature < last; feature += features_a_lane)
       for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
-        batch values[features_a_lane];
+        batch values[unsigned(features_a_lane)];
         unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
           values[i] = value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
         });

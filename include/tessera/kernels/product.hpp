@@ -67,7 +67,7 @@ template <bool Partial, class Types, class Tree, class Batch>
 TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
                                  std::int64_t feature, int token, typename Types::result* to, bool alone) {
   constexpr int features_a_lane = element_traits<typename Types::result>::features_a_lane;
-  Batch values[features_a_lane];
+  Batch values[unsigned(features_a_lane)];
   unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
     values[i] = i == 0 || !alone ? result_of<Partial>(a, sums[i], feature + i, token) : Batch(0);
   });
@@ -296,7 +296,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
                                                          chunk const& now, T* sums, prefetcher& next) {
     constexpr int sets = C == 1 ? 2 : 1;
-    reg set[sets][rows][C];  // (steps of the depth in turn, rows of W, registers of tokens)
+    reg set[unsigned(sets)][unsigned(rows)]
+           [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
     auto& acc = set[0];
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
@@ -352,9 +353,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   /// The steps of a block go to several sets of sums in turn: one register of tokens gives too few
   /// sums to hide the latency of a multiply-add.
-  template <int C, int Sets>
-  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][rows][C], W const* w, factor const* x,
-                                            int depth) {
+  template <int C, unsigned Sets>
+  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][unsigned(rows)][unsigned(C)], W const* w,
+                                            factor const* x, int depth) {
     using lane = simd::stored_lane<factor>;
     const auto step = [&](auto s) TESSERA_INLINE_LAMBDA {
       multiply_registers<lane, Arch>(
@@ -367,7 +368,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
     int k = 0;
     if constexpr (Sets > 1)
-      for (; k + Sets * factors_a_lane <= depth; k += Sets * factors_a_lane) unroll<Sets>(step);
+      for (; k + int(Sets) * factors_a_lane <= depth; k += int(Sets) * factors_a_lane)
+        unroll<int(Sets)>(step);
     for (; k < depth; k += factors_a_lane) step(std::integral_constant<int, 0>());
   }
 

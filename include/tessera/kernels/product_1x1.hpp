@@ -331,7 +331,7 @@ template <class Arch, class Types, class Tree> struct ordered_product {
   /// Stores line … line + results_a_lane - 1, which share lanes of y.
   [[gnu::noinline]] static void store_lines(product_arguments<Types, Tree> const& a, int line, int token) {
     for (int r = 0; r < chunk::registers; ++r) {
-      batch sums[results_a_lane];
+      batch sums[unsigned(results_a_lane)];
       for (int i = 0; i < results_a_lane; ++i)
         sums[i] =
             line + i < a.last_line

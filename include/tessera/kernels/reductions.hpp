@@ -82,8 +82,8 @@ template <class Arch, class T, class... Reduction> struct reductions {
   template <int R>
   TESSERA_INLINE static void reduce(all_reductions const& of, std::int64_t first, std::int64_t last,
                                     auto token, auto live, std::int64_t first_token) {
-    batch folded[count][R];                           // (reductions, registers of tokens)
-    simd::reg<T, Arch> sums[count][unsigned(lanes)];  // (reductions, features of a register)
+    batch folded[unsigned(count)][unsigned(R)];                 // (reductions, registers of tokens)
+    simd::reg<T, Arch> sums[unsigned(count)][unsigned(lanes)];  // (reductions, features of a register)
     for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (Each::over_features)
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA { folded[r][c] = Each::op::template neutral<batch>(); });
@@ -91,7 +91,7 @@ template <class Arch, class T, class... Reduction> struct reductions {
     for (std::int64_t f = first; f < last; f += lanes) {
       const int height = int(std::min<std::int64_t>(lanes, last - f));
       const auto add_feature = [&](std::int64_t feature, int i) TESSERA_INLINE_LAMBDA {
-        batch sum[count];
+        batch sum[unsigned(count)];
         unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA {
           const position at{feature, token + c * lanes, first_token};
           tree::known_for<batch, decltype(Reduction::tree)...> known;

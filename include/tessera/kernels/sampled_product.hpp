@@ -224,10 +224,10 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
     left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
-    reg sums_of_rows[rows][Blocks];  // (rows of a, blocks)
+    reg sums_of_rows[unsigned(rows)][unsigned(Blocks)];  // (rows of a, blocks)
     unroll<Blocks * rows>(
         [&](auto i) TESSERA_INLINE_LAMBDA { sums_of_rows[i % rows][i / rows] = simd::zero<Arch, T>(); });
-    lane const* at[Blocks];  // column of b of each block, in the current panel
+    lane const* at[unsigned(Blocks)];  // column of b of each block, in the current panel
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
       const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
       // An overhanging column reads the first column of b; its sums are not stored.
@@ -251,7 +251,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
       unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { at[p] += from.cols.stride; });
     }
     next.at = fetched;
-    reg acc[Blocks * rows];  // block by block
+    reg acc[unsigned(Blocks * rows)];  // block by block
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
@@ -263,8 +263,8 @@ template <class Arch, class Types, class Shape> struct sampled_product {
         add(to, simd::sum_groups<lanes_a_column, T, Arch>(acc + first));
       });
     } else {
-      alignas(64) T sums[round_up(Blocks * rows, lanes_a_column) * columns];
-      reg padded[round_up(Blocks * rows, lanes_a_column)];
+      alignas(64) T sums[unsigned(round_up(Blocks * rows, lanes_a_column) * columns)];
+      reg padded[unsigned(round_up(Blocks * rows, lanes_a_column))];
       unroll<round_up(Blocks * rows, lanes_a_column)>([&](auto i) TESSERA_INLINE_LAMBDA {
         if constexpr (i < Blocks * rows)
           padded[i] = acc[i];

@@ -84,7 +84,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
     std::int32_t slot;
     std::uint16_t row;  // within the slice
     std::uint16_t count;
-    std::uint16_t column[width];  // within the range
+    std::uint16_t column[unsigned(width)];  // within the range
   };
 
   /// Scratch begins with packed rows of a, then regrouped columns of b.
@@ -204,12 +204,12 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
                   next_columns * row, batches);
     for (int g = l.start[range]; g < end; g += groups_a_register) {
       next_b.template fetch<Panels>(b.stride);
-      reg partial[groups_a_register];  // sums of each group
+      reg partial[unsigned(groups_a_register)];  // sums of each group
       unroll<groups_a_register>([&](auto j) TESSERA_INLINE_LAMBDA {
         group const& now = l.groups[g + j];
         lane const* y = rows_of_a.first + std::size_t(now.row) * row;
-        lane const* x[width];  // columns of b
-        reg acc[1][width];     // (one row of a, columns of b)
+        lane const* x[unsigned(width)];  // columns of b
+        reg acc[1][unsigned(width)];     // (one row of a, columns of b)
         unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
           x[i] = first + std::size_t(now.column[i]) * row;
           acc[0][i] = simd::zero<Arch, T>();

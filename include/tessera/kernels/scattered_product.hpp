@@ -41,7 +41,7 @@ template <class Arch, class W, class X> struct scattered_sums {
       const auto here = columns_between(line, first, last);
       if (here.empty()) continue;
       W const* weight = weights + line.first + (here.data() - line.columns);
-      reg of_row[Registers];
+      reg of_row[unsigned(Registers)];
       unroll<Registers>([&](auto c) TESSERA_INLINE_LAMBDA {
         of_row[c] = simd::load_feature<Arch>(x, row, c * lanes).data;
       });
@@ -77,7 +77,7 @@ template <class Arch, class Types, class Tree> struct scattered_product {
     T const* const end = a.sums + std::int64_t(a.last_line) * (registers * sums_of::lanes);
     for (std::int64_t f = a.first_line; f < a.last_line; f += results_a_lane)
       for (int token = 0; token < a.tokens; token += sums_of::lanes) {
-        batch of_lane[results_a_lane];
+        batch of_lane[unsigned(results_a_lane)];
         for (int i = 0; i < results_a_lane; ++i) {
           T const* const sums = a.sums + (f + i) * (registers * sums_of::lanes) + token;
           of_lane[i] = sums < end ? batch::load_unaligned(sums) : batch(T(0));

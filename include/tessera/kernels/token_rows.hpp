@@ -57,7 +57,7 @@ template <class Arch, element E> struct row_transposition {
       for (std::int64_t f = first; f < square_features; f += line_features) {
         // A line of the rows is written at once: rows whose distance is a power of two drive each other's
         // lines out of the L1.
-        alignas(64) word lines[side][line_words];
+        alignas(64) word lines[unsigned(side)][unsigned(line_words)];
         unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
           simd::transpose_square<word, Arch>(
               words(panel + place_in_panel<E>(f + q * (side * features_a_word), t)), panel_tokens,

@@ -266,12 +266,12 @@ using simd::numbers;
 /// Stores features that share a lane; `feature` is a multiple of their number. Rounds to nearest, or by the
 /// random bits of a stochastic tree.
 ///   token   number of the first token in the batch
-template <numbers Are, class E, class Tree, class Batch, int Features>
+template <numbers Are, class E, class Tree, class Batch, unsigned Features>
 TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)[Features],
                                 std::int64_t feature, std::int64_t token) {
   using Arch = typename Batch::arch_type;
   if constexpr (tree::is_stochastic<Tree>)
-    simd::store_lanes<Are>(to, features, tree.template bits<Arch>(feature / Features, token));
+    simd::store_lanes<Are>(to, features, tree.template bits<Arch>(feature / int(Features), token));
   else
     simd::store_lanes<Are>(to, features);
 }

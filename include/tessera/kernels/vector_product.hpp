@@ -97,7 +97,7 @@ template <class Arch, class W, class Block> struct vector_sums {
 
   /// The sums of rows_at_once rows of a line. `w` is their first weight.
   static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
-    reg acc[sets][registers];
+    reg acc[unsigned(sets)][unsigned(registers)];
     unroll<sets * registers>(
         [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
@@ -117,7 +117,7 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
 
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
-    reg all[round_up(registers, group)];
+    reg all[unsigned(round_up(registers, group))];
     unroll<round_up(registers, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
       if constexpr (r < registers) {
         all[r] = acc[0][r];
@@ -148,7 +148,7 @@ template <class Arch, class W, class Block> struct vector_sums {
       for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
     } else {
       constexpr int steps = rows / rows_a_register;
-      alignas(64) T factors[steps][lanes];
+      alignas(64) T factors[unsigned(steps)][unsigned(lanes)];
       for (int s = 0; s < steps; ++s)
         for (int i = 0; i < lanes; ++i) factors[s][i] = v[s * rows_a_register + i / std::min(cols, lanes)];
       for (const std::int32_t column : columns) {
@@ -200,7 +200,7 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
     constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
     const std::int64_t last = std::min(a.rows, std::int64_t(a.last_line) * line_rows);
     for (std::int64_t f = std::int64_t(a.first_line) * line_rows; f < last; f += results_a_lane) {
-      batch of_lane[results_a_lane];
+      batch of_lane[unsigned(results_a_lane)];
       for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < last ? sums[f + i] : T(0));
       store_result<true>(a, of_lane, f, 0);
     }

@@ -53,7 +53,7 @@ template <class Arch, class P> class visible_factors {
     static_assert(sizeof(P) == sizeof(bits));
     constexpr int lanes = int(batch::size), maxima = std::min(4, panel_tokens / lanes);
     const batch magnitude(std::numeric_limits<bits>::max());
-    batch most[maxima];
+    batch most[unsigned(maxima)];
     unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA { most[i] = batch(bits(0)); });
     for (int at = 0; at < rows * panel_tokens; at += maxima * lanes)
       unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA {

@@ -59,10 +59,10 @@ template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> broadcas
 
 /// Stores the features that share the lanes of some tokens at their place in a panel: each rounded to
 /// nearest, or by round_stochastically with the random bits of its lane.
-template <numbers Are, class Arch, class E, int Features, class... Random>
+template <numbers Are, class Arch, class E, unsigned Features, class... Random>
 TESSERA_INLINE void store_lanes(E* to, batch<accumulator_t<E>, Arch> const (&features)[Features],
                                 Random const&... random) {
-  static_assert(Features == element_traits<E>::features_a_lane);
+  static_assert(int(Features) == element_traits<E>::features_a_lane);
   if constexpr (Features == 1)
     features[0].store_unaligned(to);
   else if constexpr (sizeof...(random) == 0)
@@ -103,7 +103,7 @@ TESSERA_INLINE void widen_features(E const* panel, std::int64_t first, std::int6
   constexpr int features_a_lane = element_traits<E>::features_a_lane;
   for (std::int64_t f = first; f < last; f += features_a_lane, to += features_a_lane * panel_tokens)
     for (int t = token; t < last_token; t += lanes<wide, Arch>) {
-      reg<wide, Arch> features[features_a_lane];
+      reg<wide, Arch> features[unsigned(features_a_lane)];
       widen_lanes<Arch>(panel + place_in_panel<E>(f, t), features);
       unroll<features_a_lane>(
           [&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * panel_tokens + t, features[i]); });
@@ -119,7 +119,7 @@ TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E
   if constexpr (features_a_lane > 1)
     for (int at = 0; at < features * panel_tokens; at += features_a_lane * panel_tokens)
       for (int token = 0; token < panel_tokens; token += int(wide::size)) {
-        wide lane[features_a_lane];
+        wide lane[unsigned(features_a_lane)];
         unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
           lane[i] = wide::load_unaligned(from + at + i * panel_tokens + token);
         });

@@ -117,7 +117,7 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int features_a_lane = element_traits<X>::features_a_lane,
                 at_once = std::max(Columns, features_a_lane);
   for (int first = 0; first < row; first += n) {
-    reg<Lane, Arch> r[at_once];
+    reg<Lane, Arch> r[unsigned(at_once)];
     unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
       load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
                                 r + i * features_a_lane);
@@ -141,7 +141,7 @@ template <class Word, class Arch>
 TESSERA_INLINE void transpose_square(Word const* from, std::int64_t from_stride, Word* to,
                                      std::int64_t to_stride) {
   constexpr int side = lanes<Word, Arch>;
-  reg<Word, Arch> r[side];
+  reg<Word, Arch> r[unsigned(side)];
   unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { r[i] = load<Arch>(from + i * from_stride); });
   detail::exchange_columns<side, Word, Arch>(r);
   unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * to_stride, r[i]); });
@@ -163,10 +163,10 @@ TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
     }(std::make_integer_sequence<int, Rows * Cols>());
     std::memcpy(static_cast<void*>(to), &block, sizeof block);
   } else if constexpr (side >= fewest) {
-    using tile = typename xsimd::make_sized_batch_t<lane, side>::arch_type;
+    using tile = typename xsimd::make_sized_batch_t<lane, unsigned(side)>::arch_type;
     for (int row = 0; row < Rows; row += side)
       for (int col = 0; col < Cols; col += side) {
-        reg<lane, tile> r[side];
+        reg<lane, tile> r[unsigned(side)];
         unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA {
           std::memcpy(&r[i], from + (row + i) * Cols + col, sizeof r[i]);
         });
@@ -215,7 +215,7 @@ template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T 
       return std::bit_cast<reg<T, Arch>>(
           _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
 #endif
-    alignas(64) T out[n];
+    alignas(64) T out[unsigned(n)];
     for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
     return load<Arch>(static_cast<T const*>(out));
   }

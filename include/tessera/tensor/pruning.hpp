@@ -33,7 +33,7 @@ TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
   sum_type norm = 0;
   const auto add =
       [&]<int Lanes>(std::integral_constant<int, Lanes>) {  // independent sums, for the vector unit
-        sum_type sums[Lanes] = {};
+        sum_type sums[unsigned(Lanes)] = {};
         for (int i = 0; i < size; i += Lanes, value += Lanes)
           for (int lane = 0; lane < Lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
         for (const sum_type sum : sums) norm += sum;
