@@ -93,7 +93,8 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
     };
     const seconds asked = s.time;
     const double left = std::max(asked - evaluation(0), asked / 2).count();
-    const double steps = s.steps > 0 ? s.steps : std::max(1.0, left / step);
+    const double share = s.eval_every > 0 ? of_sample.count() / s.eval_every : 0;  // of an evaluation
+    const double steps = s.steps > 0 ? s.steps : std::max(1.0, left / (step + share));
     const auto bytes = [](auto n) { return quantity(double(n)) + "B"; };
     const std::string cells[] = {quantity(double(size.parameters)),
                                  quantity(double(size.live_parameters)),

@@ -50,10 +50,17 @@ class training_run final : public training_program {
     record_.steps = s.steps;
     if (s.steps > 0) return;
     for (int warm = 0; warm < 2; ++warm) static_cast<void>(evaluate());  // the second one is timed
-    record_.evaluations = validation::evaluations(s.time, evaluation_time(1) - evaluation_time(0));
-    const seconds left = s.time - evaluation_time(record_.evaluations);
+    const seconds of_sample = evaluation_time(1) - evaluation_time(0);
+    record_.evaluations = validation::evaluations(s.time, of_sample);
+    const seconds evaluating = evaluation_time(s.eval_every > 0 ? 0 : record_.evaluations);
+    const seconds left = std::max(s.time - evaluating, s.time / 2);
     const train::planned_run planned{1, s.clip, variant_.lr, planned_updates()};
-    record_.steps = model_->steps_within(std::max(left, s.time / 2).count(), planned, patterns(1), *this);
+    record_.steps = model_->steps_within(left.count(), planned, patterns(1), *this);
+    if (s.eval_every > 0) {  // each step takes its share of an evaluation, too
+      const double steps = static_cast<double>(record_.steps),
+                   shares = steps / s.eval_every * (of_sample / left);
+      record_.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps / (1 + shares)));
+    }
     tessera::tensor_memory::reset_peak();
   }
   /// Goes on from a checkpoint.
