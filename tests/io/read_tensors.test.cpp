@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,6 +85,28 @@ TEST_CASE("read tensors: a wrong shape, name or dtype is refused with the file, 
   const io::safetensors_file narrow(folder / "f8");
   CHECK(says([&] { io::read_numbers<float>(narrow, "x"); }) ==
         "[read " + (folder / "f8") + "] tensor \"x\" is F8_E4M3: numbers of this dtype are not read");
+}
+
+TEST_CASE("read tensors: an integer that cannot hold a number refuses it") {
+  const scratch_folder folder;
+  const auto write = [&]<class T>(std::vector<T> const& numbers) {
+    io::write_safetensors(folder / "n", std::vector{io::make_safetensor("n", {std::int64_t(numbers.size())},
+                                                                        std::span<T const>(numbers))});
+    return io::safetensors_file(folder / "n");
+  };
+  const auto refused = [&]<class T>(T, auto const& numbers) {
+    return error_of<io_error>([&] { (void)io::read_numbers<T>(write(numbers), "n"); });
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  CHECK(refused(std::int32_t(), std::vector<std::int64_t>{1, 5'000'000'000}).find("number 1") !=
+        std::string::npos);
+  CHECK(refused(std::uint8_t(), std::vector<std::int32_t>{-1}) != "");
+  CHECK(refused(std::int32_t(), std::vector<float>{0, 2.5f}) != "");
+  CHECK(refused(std::int32_t(), std::vector<double>{inf - inf}) != "");
+  CHECK(refused(std::int32_t(), std::vector<double>{2147483648.0}) != "");
+  CHECK(refused(std::int32_t(), std::vector<double>{2147483647.0, -2147483648.0}) == "");
+  CHECK(refused(std::int64_t(), std::vector<double>{-inf}) != "");
+  CHECK(refused(float(), std::vector<double>{inf}) == "");
 }
 
 TEST_CASE("read tensors: several files are read as one") {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,6 +98,7 @@ inline void require_tensor(safetensors_file const& file, safetensor const& tenso
 
 /// Number i of a tensor, whose bytes need not be aligned, converted to To.
 template <class From, class To> To number_at(std::byte const* bytes, std::int64_t i) {
+  if constexpr (std::is_same_v<From, bool>) return static_cast<To>(bytes[i] != std::byte(0) ? 1.0f : 0.0f);
   From number;
   std::memcpy(&number, bytes + i * std::int64_t(sizeof(From)), sizeof(From));
   if constexpr (element<To> && std::is_integral_v<From>)
@@ -104,16 +107,35 @@ template <class From, class To> To number_at(std::byte const* bytes, std::int64_
     return static_cast<To>(number);
 }
 
+/// Whether T holds exactly this number.
+template <class T, class Number> bool is_held_by(Number number) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<Number, bool>)
+    return double(number) == 0 || double(number) == 1;
+  else if constexpr (std::is_integral_v<Number>)
+    return std::in_range<T>(number);
+  else
+    return double(number) >= -std::ldexp(std::is_signed_v<T>, std::numeric_limits<T>::digits) &&
+           double(number) < std::ldexp(1.0, std::numeric_limits<T>::digits) &&
+           double(number) == std::trunc(double(number));
+}
+
 }  // namespace detail
 
-/// All numbers of a tensor, row by row, converted to T.
+/// All numbers of a tensor, row by row, converted to T. Throws io_error for a number that an integer T does
+/// not hold.
 template <class T> std::vector<T> read_numbers(safetensors_file const& file, std::string_view name) {
   safetensor const& tensor = file.at(name);
   std::vector<T> numbers;
   detail::with_type_of(file, tensor, [&]<class From>(From) {
     numbers.resize(tensor.bytes.size() / sizeof(From));
-    for (std::size_t i = 0; i < numbers.size(); ++i)
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if constexpr (std::is_integral_v<T>)
+        if (const auto number = detail::number_at<From, From>(tensor.bytes.data(), std::int64_t(i));
+            !detail::is_held_by<T>(number))
+          file.fail(message("number ", i, " of tensor \"", tensor.name, "\" is ", double(number),
+                            ", which an integer of ", sizeof(T), " bytes cannot be"));
       numbers[i] = detail::number_at<From, T>(tensor.bytes.data(), std::int64_t(i));
+    }
   });
   return numbers;
 }
