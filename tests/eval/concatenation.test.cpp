@@ -25,7 +25,8 @@ template <class T> panel_matrix<T> joined(panel_matrix<T> const& a, panel_matrix
 }
 
 TEST_CASE_TEMPLATE("concatenation: as an operand", T, float, double, bfloat16) {
-  for (const auto& [first, second] : {std::pair{32, 16}, {10, 17}, {16, 15}, {18, 31}, {2, 1}})
+  for (const auto& [first, second] :
+       {std::pair{32, 16}, {10, 17}, {16, 15}, {18, 31}, {2, 1}, {0, 5}, {16, 0}})
     for (const int threads : {1, 3}) {
       INFO(first, " and ", second, " features");
       context ctx(threads, oversubscribe::allowed);
@@ -56,7 +57,7 @@ TEST_CASE_TEMPLATE("concatenation: as an operand", T, float, double, bfloat16) {
 }
 
 TEST_CASE_TEMPLATE("concatenation: as a destination, of tensors and slices", T, float, bfloat16) {
-  for (const auto& [first, second] : {std::pair{32, 16}, {10, 17}, {16, 15}, {2, 1}})
+  for (const auto& [first, second] : {std::pair{32, 16}, {10, 17}, {16, 15}, {2, 1}, {0, 20}, {32, 0}})
     for (const int threads : {1, 3}) {
       INFO(first, " and ", second, " features");
       context ctx(threads, oversubscribe::allowed);

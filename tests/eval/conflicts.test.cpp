@@ -61,8 +61,8 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   panel_matrix<float> log_sums(4, tokens);
   feature_vector<float> b(150);
   token_vector<float> r(tokens), m(tokens);
-  panel_matrix<T> one_x(133, 1), one_y(150, 1), few_x(133, 70), few_y(150, 70), pooled(133, 4),
-      second(100, tokens);
+  panel_matrix<T> one_x(133, 1), one_y(150, 1), few_x(133, 70), few_y(150, 70), pooled(133, 4);
+  panel_matrix<T> first(50, tokens), second(100, tokens);
   const sequences layout = sequences::from_lengths(std::vector<std::int64_t>{100, 40, 64, tokens - 204});
   std::vector<std::int32_t> ids(std::size_t(tokens), 3), positions;
   for (std::int32_t i = 0; i < 70; ++i) positions.push_back(4 * i);

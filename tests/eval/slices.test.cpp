@@ -67,9 +67,9 @@ template <class T> struct sliced {
 template <class T> std::vector<place> places() {
   constexpr std::int64_t lane = element_traits<T>::features_a_lane;
   return {
-      {0, 70, 0, 200},        {0, 16, 0, 200},          {16, 32, 64, 64}, {4 * lane, 20, 64, 128},
-      {70 - 6, 6, 128, 72},   {lane, 2 * lane, 0, 200}, {32, 38, 64, 40}, {70 - 4 * lane, 2 * lane, 128, 72},
-      {48, 10 * lane, 64, 64}};
+      {0, 70, 0, 200},         {0, 16, 0, 200},          {16, 32, 64, 64}, {4 * lane, 20, 64, 128},
+      {70 - 6, 6, 128, 72},    {lane, 2 * lane, 0, 200}, {32, 38, 64, 40}, {70 - 4 * lane, 2 * lane, 128, 72},
+      {48, 10 * lane, 64, 64}, {50, 20, 0, 200},         {10, 60, 128, 72}};
 }
 
 using elements = std::tuple<float, bfloat16>;

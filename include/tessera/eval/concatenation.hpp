@@ -113,7 +113,8 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
   std::int64_t first = 0;
   const auto lower_part = [&](auto const& part) {
     const std::int64_t features = expr::extent_of(part).features;
-    lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
+    if (features > 0)
+      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
     first += features;
   };
   std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
@@ -144,6 +145,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     lower_to(p, whole, value);
     std::int64_t first = 0;
     for (panel_slice<E> const& part : parts) {
+      if (part.features() == 0) continue;
       step_draft s("elementwise", cut::panels);
       const operand to = s.writes(by_panel(part));
       const operand from = s.reads(features_from<E>(whole.at, first, part.features()));

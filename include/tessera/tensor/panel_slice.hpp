@@ -48,9 +48,11 @@ template <class Element> class panel_slice {
     const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
     return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
   }
-  /// Whether the features behind the slice, up to a multiple of 16, are zero.
+  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
   bool has_padded_features() const {
-    return features_ % granule == 0 || first_feature_ + features_ == built_features_;
+    return features_ % granule == 0 ||
+           (first_feature_ + features_ == built_features_ &&
+            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
   }
   /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
   bool has_padded_tokens() const {
