@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include <harness/bandwidth.hpp>
 #include <harness/question.hpp>
 
 #include <tessera/exec/available_threads.hpp>
@@ -242,7 +243,8 @@ question attention(int threads) {
 question memory(int threads) {
   std::vector<std::vector<workload>> groups;
   for (auto const& element : {"float", "bfloat16"}) {
-    for (auto const& operation : {"residual", "gelu", "layer norm", "norm back", "bias gradient"})
+    for (auto const& operation :
+         {"residual", "gelu", "layer norm", "norm back", "bias gradient", "copy in", "copy out"})
       groups.push_back({{operation, 768, 1, 16384, 1, 16, threads, element}});
     groups.push_back({{"cross-entropy", 256, 1, 3 * 16384, 1, 16, threads, element}});
     groups.push_back({{"embedding", 768, 8192, 16384, 1, 16, threads, element}});
@@ -261,6 +263,67 @@ question memory(int threads) {
           },
           {},
           false};
+}
+
+/// Products of one token beside reading the weights and their index, and of few tokens by the time of a
+/// token.
+question few(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& operation : {"forward", "transposed"})
+    for (const int block : blocks) {
+      auto& group = groups.emplace_back();
+      for (const std::int64_t tokens : {1, 16, 32, 64})
+        group.push_back({operation, 3072, 3072, tokens, 0.1, block, threads});
+    }
+  question q{"few",
+             "products of 1, 16, 32 and 64 tokens, with weights beyond the L2",
+             groups,
+             small_product,
+             {},
+             [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+               const double time = e.time_ns().median / double(e.what.n);
+               if (e.what.n == 1) {
+                 const double blocks_stored =
+                     e.what.density * double(e.what.m * e.what.k) / (e.what.block * e.what.block);
+                 const double bytes = blocks_stored * double(e.what.block * e.what.block * 4 + 4);
+                 const double reading = bytes / read_gbytes_per_second(std::size_t(bytes));
+                 return {{"reading W", reading * e.what.threads / time, e.what.block == 1 ? .45 : .65}};
+               }
+               for (entrant const& other : group)
+                 if (other.what.n == 64 && e.what.n < 64)
+                   return {{"64 tokens", other.time_ns().median / 64 / time, e.what.n == 16 ? .75 : .90}};
+               return {};
+             },
+             is_ours};
+  q.by_default = false;
+  return q;
+}
+
+/// A product of rows of tokens, beside that of panels.
+question rows(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& [m, k, n] : shapes)
+    if (m != k)
+      for (const int block : blocks)
+        groups.push_back(
+            {{"forward", m, k, n, 0.1, block, threads}, {"forward in rows", m, k, n, 0.1, block, threads}});
+  question q{"rows",
+             "y = W x with x and y as rows of tokens, beside panels",
+             groups,
+             small_product,
+             {},
+             [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+               for (entrant const& other : group)
+                 if (e.what.operation != other.what.operation && e.what.operation == "forward in rows")
+                   return {{"panels", other.time_ns().median / e.time_ns().median,
+                            e.what.m < e.what.k ? 0
+                            : e.what.block == 4 ? 1 / 1.25
+                                                : 1 / 1.15}};
+               return {};
+             },
+             is_ours};
+  q.by_default = false;
+  return q;
 }
 
 /// Changing a pattern, beside one product with the same weights.
@@ -348,8 +411,8 @@ question parts(int threads) {
 std::vector<question> questions(int threads) {
   std::vector<question> all = {
       forward(threads),     transposed(threads), sampled(threads),   dense(threads),  large(threads),
-      in_bfloat16(threads), in_float16(threads), attention(threads), memory(threads), scaling(threads),
-      step(threads),        parts(threads),      pattern_change()};
+      in_bfloat16(threads), in_float16(threads), attention(threads), memory(threads), few(threads),
+      rows(threads),        scaling(threads),    step(threads),      parts(threads),  pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -82,6 +82,7 @@ const registered all[] = {
     registered(moves("residual", {2, 1, 0})),      registered(moves("gelu", {1, 1, 0})),
     registered(moves("layer norm", {1, 1, 0})),    registered(moves("norm back", {2, 1, 0})),
     registered(moves("bias gradient", {1, 0, 0})), registered(moves("cross-entropy", {1, 1, 0})),
+    registered(moves("copy in", {1, 1, 0})),       registered(moves("copy out", {1, 1, 0})),
     registered(moves("embedding", {1, 1, 0})),     registered(moves("AdamW", {1, 0, 3}, true)),
 };
 

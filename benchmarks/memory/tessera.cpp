@@ -48,6 +48,21 @@ template <class T> checked_value about(T got, double want, double operations) {
   return {double(got), want, relative * (1 + std::abs(want))};
 }
 
+/// An activation from rows of tokens, and to them.
+template <class T> job copy_rows(workload const& what, bool in) {
+  auto p = std::make_shared<activations<T>>(what);
+  auto rows = std::make_shared<std::vector<T>>(std::size_t(what.m * what.n));
+  const auto view = [=] { return transposed(row_major(rows->data(), what.n, what.m)); };
+  copy(p->x, view());
+  return p->timed([=] { in ? copy(p->ctx, view(), p->y) : copy(p->ctx, p->x, view()); },
+                  [=](auto f, auto t) {
+                    const T got = in ? p->y(f, t) : (*rows)[std::size_t(t * what.m + f)];
+                    return about(got, double(p->x(f, t)), 0);
+                  });
+}
+template <class T> job copy_in(workload const& what) { return copy_rows<T>(what, true); }
+template <class T> job copy_out(workload const& what) { return copy_rows<T>(what, false); }
+
 template <class T> job residual(workload const& what) {
   auto p = std::make_shared<activations<T>>(what);
   return p->timed(
@@ -202,6 +217,8 @@ const registered all[] = {
     registered(entered("norm back", layer_norm_back<float>, layer_norm_back<bfloat16>)),
     registered(entered("bias gradient", bias_gradient<float>, bias_gradient<bfloat16>)),
     registered(entered("cross-entropy", cross_entropy<float>, cross_entropy<bfloat16>)),
+    registered(entered("copy in", copy_in<float>, copy_in<bfloat16>)),
+    registered(entered("copy out", copy_out<float>, copy_out<bfloat16>)),
     registered(entered("embedding", embed<float>, embed<bfloat16>)),
     registered(entered("AdamW", adamw, adamw)),
 };

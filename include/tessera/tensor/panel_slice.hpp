@@ -65,7 +65,8 @@ template <class Element> class panel_slice {
       throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
                                 ") when the slice was made and is (", whole_->features(), ", ",
                                 whole_->tokens(), ") now: make the slice anew"));
-    return whole_->data() + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0);
+    Element* const all = whole_->data();  // null if it has no elements
+    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
   }
   Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
 
