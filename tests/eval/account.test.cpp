@@ -57,9 +57,15 @@ TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for eac
 
     all = account(one, x = transposed(w) * y);
     CHECK(complete(all));
-    // Blocks are copied once into the order of their transpose.
-    CHECK(all.total ==
-          cost{(4 * w.size() + 70 * tokens) * size, (w.size() + 33 * tokens) * size, w.size() * tokens});
+    // Blocks are copied once into the order of their transpose; of a few panels single elements are not.
+    const std::int64_t copied = Types::block::elements == 1 && !w.pattern().is_dense() ? 0 : w.size();
+    CHECK(all.total == cost{(3 * w.size() + copied + 70 * tokens) * size, (copied + 33 * tokens) * size,
+                            w.size() * tokens});
+
+    panel_matrix<T> one_x(33, 1), one_y(70, 1);  // weights are read once, where they stand
+    all = account(one, one_x = transposed(w) * one_y);
+    CHECK(complete(all));
+    if (Types::block::elements == 64) CHECK(all.total == cost{(w.size() + 70) * size, 33 * size, w.size()});
 
     all = account(one, y += relu(w * x + b) * r + y);
     CHECK(all.total == cost{(3 * w.size() + 33 * tokens + 3 * 70 + tokens + 70 * tokens) * size,
