@@ -65,7 +65,8 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 
  private:
-  static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
+  static constexpr int prefetch_distance = 2048;  // bytes
+  static constexpr int chains = 8;                // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
   /// A divisor of the rows that fills whole registers.
@@ -103,6 +104,10 @@ template <class Arch, class W, class Block> struct vector_sums {
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
       T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
+      if constexpr (rows_at_once < rows)  // the halves of blocks are no stream that hardware prefetches
+        unroll<ceil_div<int>(rows_at_once * cols * int(sizeof(W)), 64)>([&](auto line) TESSERA_INLINE_LAMBDA {
+          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + line * 64);
+        });
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
         unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
@@ -191,23 +196,32 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
     T* const sums = v + vector_size(a.depth);
     for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
     std::fill(v + a.depth, sums, T(0));
-    if constexpr (Transposed)
+    if constexpr (Transposed) {
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-    else
-      sums_of::by_rows(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-
-    using batch = simd::batch<T, Arch>;
-    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
-    const std::int64_t last = std::min(a.rows, std::int64_t(a.last_line) * line_rows);
-    for (std::int64_t f = std::int64_t(a.first_line) * line_rows; f < last; f += results_a_lane) {
-      batch of_lane[unsigned(results_a_lane)];
-      for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < last ? sums[f + i] : T(0));
-      store_result<true>(a, of_lane, f, 0);
+      store(a, sums, a.first_line, a.last_line);
+    } else {
+      for (int line = a.first_line, end; line < a.last_line; line = end) {
+        end = std::min(a.last_line, line + lines_at_once);
+        sums_of::by_rows(by_rows, a.weights, v, sums, line, end);
+        store(a, sums, line, end);  // while weights come from memory
+      }
     }
   }
 
  private:
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
+  static constexpr int lines_at_once = std::max(1, granule / line_rows);
+
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
+    using batch = simd::batch<T, Arch>;
+    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += results_a_lane) {
+      batch of_lane[unsigned(results_a_lane)];
+      for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < end ? sums[f + i] : T(0));
+      store_result<true>(a, of_lane, f, 0);
+    }
+  }
   static std::int64_t vector_size(std::int64_t depth) {
     return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols);
   }
