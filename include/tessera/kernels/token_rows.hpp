@@ -16,8 +16,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Brings rows of tokens into a panel, and back. A word is a lane of the panel: one feature of a token, or
-/// two, which stand together in a row, too. Squares of words are transposed in registers, a cache line of
-/// features at a time; words at the edges one by one.
+/// two, which stand together in a row, too. Squares of words are transposed in registers, whole cache lines
+/// of rows and panel at a time; words at the edges one by one.
 template <class Arch, element E> struct row_transposition {
   static constexpr int features_a_word = element_traits<E>::features_a_lane;
   using word = std::conditional_t<sizeof(E) * features_a_word == 8, double, float>;
@@ -33,15 +33,14 @@ template <class Arch, element E> struct row_transposition {
                        int tokens) noexcept {
     const std::int64_t square_features = last - (last - first) % line_features;
     const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
-    for (int t = 0; t < square_tokens; t += side)
-      for (std::int64_t f = first; f < square_features; f += line_features) {
-        for (int i = 0; i < side; ++i) simd::prefetch<1>(rows + (t + side + i) * stride + f);
-        unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
-          const std::int64_t feature = f + q * (side * features_a_word);
-          simd::transpose_square<word, Arch>(words(rows + t * stride + feature), stride / features_a_word,
-                                             words(panel + place_in_panel<E>(feature, t)), panel_tokens);
-        });
-      }
+    for (int begin = 0; begin < square_tokens; begin += line_words)
+      for (std::int64_t f = first; f < square_features; f += line_features)
+        for (int t = begin; t < std::min(begin + line_words, square_tokens); t += side)
+          unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
+            const std::int64_t feature = f + q * (side * features_a_word);
+            simd::transpose_square<word, Arch>(words(rows + t * stride + feature), stride / features_a_word,
+                                               words(panel + place_in_panel<E>(feature, t)), panel_tokens);
+          });
     for_each_edge(first, last, tokens, square_features, square_tokens,
                   [&](std::int64_t f, int t) { panel[place_in_panel<E>(f, t)] = rows[t * stride + f]; });
     for (std::int64_t f = first; tokens < panel_tokens && f < last; ++f)
