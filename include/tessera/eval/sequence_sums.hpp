@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -26,7 +27,7 @@ namespace eval {
 enum class token_average : std::uint8_t { sum, mean };
 
 /// The sum or mean over the tokens of each sequence: an expression of as many tokens as there are sequences.
-template <expr::leaf X> struct sequence_sum {
+template <class X> struct sequence_sum {
   using node_tag = void;
   using value_type = typename X::value_type;
   static constexpr domain laid_over = domain::panels;
@@ -37,7 +38,7 @@ template <expr::leaf X> struct sequence_sum {
 };
 
 /// The token of its sequence, at each token of a batch, and zero at padding.
-template <expr::leaf X> struct repeated_tokens {
+template <class X> struct repeated_tokens {
   using node_tag = void;
   using value_type = typename X::value_type;
   static constexpr domain laid_over = domain::panels;
@@ -162,11 +163,21 @@ template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, repea
   });
 }
 
-TESSERA_COLD inline void require_sequence_tokens(char const* operation, std::int64_t tokens,
-                                                 std::int64_t expected) {
-  if (tokens != expected)
-    throw shape_error(
-        message("[", operation, "] the activation has ", tokens, " tokens but the batch ", expected));
+/// The node Node{x, batch, more…} of a stored activation of `tokens` tokens.
+template <template <class> class Node, class X, class... More>
+auto over_sequences(char const* operation, X&& x, sequences const& batch, std::int64_t tokens, More... more) {
+  constexpr bool stored = tensor<X> && in_panels<std::remove_cvref_t<X>>;
+  static_assert(stored,
+                "[sum_tokens(x, batch)] the tokens of a sequence are read from several panels: store x in a "
+                "panel_matrix first");
+  if constexpr (stored) {
+    if (x.tokens() != tokens)
+      throw shape_error(
+          message("[", operation, "] the activation has ", x.tokens(), " tokens but the batch ", tokens));
+    return Node<expr::held<X>>{expr::hold(std::forward<X>(x)), &batch, more...};
+  } else {
+    return expr::hold(std::forward<X>(x));
+  }
 }
 
 }  // namespace eval
@@ -175,31 +186,23 @@ TESSERA_COLD inline void require_sequence_tokens(char const* operation, std::int
 ///   x       a tensor (features, tokens of the batch)
 ///   batch   must outlive the statement
 /// Throws shape_error if x has other tokens than the batch.
-template <tensor Tensor>
-  requires expr::activation<Tensor>
-auto sum_tokens(Tensor&& x, sequences const& batch) {
-  eval::require_sequence_tokens("sum_tokens", x.tokens(), batch.tokens());
-  return eval::sequence_sum<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(x)), &batch,
-                                                eval::token_average::sum};
+template <expr::activation X> auto sum_tokens(X&& x, sequences const& batch) {
+  return eval::over_sequences<eval::sequence_sum>("sum_tokens", std::forward<X>(x), batch, batch.tokens(),
+                                                  eval::token_average::sum);
 }
 /// The mean over the tokens of each sequence; zero for a sequence without any.
-template <tensor Tensor>
-  requires expr::activation<Tensor>
-auto mean_tokens(Tensor&& x, sequences const& batch) {
-  eval::require_sequence_tokens("mean_tokens", x.tokens(), batch.tokens());
-  return eval::sequence_sum<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(x)), &batch,
-                                                eval::token_average::mean};
+template <expr::activation X> auto mean_tokens(X&& x, sequences const& batch) {
+  return eval::over_sequences<eval::sequence_sum>("mean_tokens", std::forward<X>(x), batch, batch.tokens(),
+                                                  eval::token_average::mean);
 }
 
 /// At each token of a batch the token of its sequence, and zero at padding: the gradient of sum_tokens, and
 /// of mean_tokens if each token of y is divided by the tokens of its sequence.
 ///   y   a tensor (features, sequences)
 /// Throws shape_error if y has another number of tokens than the batch has sequences.
-template <tensor Tensor>
-  requires expr::activation<Tensor>
-auto repeat_tokens(Tensor&& y, sequences const& batch) {
-  eval::require_sequence_tokens("repeat_tokens", y.tokens(), batch.count());
-  return eval::repeated_tokens<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(y)), &batch};
+template <expr::activation Y> auto repeat_tokens(Y&& y, sequences const& batch) {
+  return eval::over_sequences<eval::repeated_tokens>("repeat_tokens", std::forward<Y>(y), batch,
+                                                     batch.count());
 }
 
 }}  // namespace tessera::TESSERA_ISA
