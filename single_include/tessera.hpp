@@ -1,0 +1,13795 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tessera in one header, made by scripts/single_include.py of include/: change that.
+//
+// BSD 3-Clause License
+//
+// Copyright (c) 2026, the tessera authors
+//
+// Redistribution and use in source and binary forms, with or without
+// modification, are permitted provided that the following conditions are met:
+//
+// 1. Redistributions of source code must retain the above copyright notice, this
+//    list of conditions and the following disclaimer.
+//
+// 2. Redistributions in binary form must reproduce the above copyright notice,
+//    this list of conditions and the following disclaimer in the documentation
+//    and/or other materials provided with the distribution.
+//
+// 3. Neither the name of the copyright holder nor the names of its
+//    contributors may be used to endorse or promote products derived from
+//    this software without specific prior written permission.
+//
+// THIS SOFTWARE IS PROVIDED BY THE COPYRIGHT HOLDERS AND CONTRIBUTORS "AS IS"
+// AND ANY EXPRESS OR IMPLIED WARRANTIES, INCLUDING, BUT NOT LIMITED TO, THE
+// IMPLIED WARRANTIES OF MERCHANTABILITY AND FITNESS FOR A PARTICULAR PURPOSE ARE
+// DISCLAIMED. IN NO EVENT SHALL THE COPYRIGHT HOLDER OR CONTRIBUTORS BE LIABLE
+// FOR ANY DIRECT, INDIRECT, INCIDENTAL, SPECIAL, EXEMPLARY, OR CONSEQUENTIAL
+// DAMAGES (INCLUDING, BUT NOT LIMITED TO, PROCUREMENT OF SUBSTITUTE GOODS OR
+// SERVICES; LOSS OF USE, DATA, OR PROFITS; OR BUSINESS INTERRUPTION) HOWEVER
+// CAUSED AND ON ANY THEORY OF LIABILITY, WHETHER IN CONTRACT, STRICT LIABILITY,
+// OR TORT (INCLUDING NEGLIGENCE OR OTHERWISE) ARISING IN ANY WAY OUT OF THE USE
+// OF THIS SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH DAMAGE.
+#pragma once
+
+// ---- tessera/core/config.hpp
+#ifndef TESSERA_SINGLE_CORE_CONFIG
+#define TESSERA_SINGLE_CORE_CONFIG
+#if __cplusplus < 202002L
+#error "tessera needs C++20: compile with -std=c++20"
+#endif
+#ifndef __cpp_exceptions
+#error "tessera reports errors by exceptions: compile without -fno-exceptions"
+#endif
+#if __FINITE_MATH_ONLY__
+#error \
+    "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
+#endif
+
+// The instruction set a translation unit is compiled for. It names the inline namespace that everything in
+// tessera lives in, so that source files compiled for two of these names can be linked together: their
+// functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
+// Other flags, such as -mtune, must agree in all files.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#ifdef __AVX512BF16__
+#define TESSERA_ISA avx512_bf16
+#define TESSERA_ISA_NAME "avx512_bf16"
+#else
+#define TESSERA_ISA avx512
+#define TESSERA_ISA_NAME "avx512"
+#endif
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define TESSERA_ISA avx2
+#define TESSERA_ISA_NAME "avx2"
+#else
+#define TESSERA_ISA baseline
+#define TESSERA_ISA_NAME "baseline"
+#endif
+
+#define TESSERA_VERSION_MAJOR 0
+#define TESSERA_VERSION_MINOR 1
+#define TESSERA_VERSION_PATCH 0
+
+/// For functions that must disappear into their caller: kernels keep whole arrays of registers in arguments.
+#define TESSERA_INLINE [[gnu::always_inline]] inline
+/// Inlines a lambda always: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
+#define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
+
+/// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
+/// their callers.
+#define TESSERA_COLD [[gnu::cold, gnu::noinline]]
+
+/// Checks a belief of the library's own, with the reason why it holds; gone in release builds.
+#ifdef NDEBUG
+#define TESSERA_ASSERT(condition, why) ((void)0)
+#else
+#include <cassert>
+#define TESSERA_ASSERT(condition, why) assert((condition) && (why))
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Tokens of one panel: the unit in which activations are stored and work is cut.
+inline constexpr int panel_tokens = 64;
+
+/// Rows of features and groups of tokens are stored in full multiples of this many.
+inline constexpr int granule = 16;
+
+/// Smallest multiple of `step` that is at least `value`; both ≥ 0, step > 0.
+template <class Integer> constexpr Integer round_up(Integer value, Integer step) {
+  return (value + step - 1) / step * step;
+}
+
+/// value / step, rounded up; value ≥ 0, step > 0. No value is too large.
+template <class Integer> constexpr Integer ceil_div(Integer value, Integer step) {
+  return value / step + (value % step != 0);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/random.hpp
+#ifndef TESSERA_SINGLE_CORE_RANDOM
+#define TESSERA_SINGLE_CORE_RANDOM
+#include <cmath>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The use of a random number: keeps streams with equal seeds, layers and steps apart.
+enum class random_purpose : std::uint32_t {
+  initial_values,
+  initial_pattern,
+  regrowth,
+  dropout,
+  batches,
+  sampling,
+  test,
+  rounding
+};
+
+/// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
+/// so a run can be resumed, replayed, or spread over threads and machines without its bits changing. The
+/// generator is SplitMix64 (Steele, Lea, Flood 2014, fig. 15) read at position i.
+class random_stream {
+ public:
+  constexpr random_stream(std::uint64_t seed, random_purpose purpose, std::uint64_t layer = 0,
+                          std::uint64_t step = 0)
+      : key_(mix(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ layer) ^ step)) {}
+
+  /// The key itself, for kernels that derive their own numbers from it.
+  constexpr std::uint64_t key() const { return key_; }
+
+  /// 64 random bits.
+  constexpr std::uint64_t bits(std::uint64_t i) const { return mix(key_ + i * 0x9e3779b97f4a7c15u); }
+
+  /// Uniform in [0, 1), in steps of 2^-53.
+  constexpr double uniform(std::uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
+
+  /// Uniform in 0 … n-1, n ≥ 1. The bias of the multiplication is below n / 2^64.
+  constexpr std::uint64_t below(std::uint64_t i, std::uint64_t n) const {
+    return static_cast<std::uint64_t>((static_cast<wide>(bits(i)) * n) >> 64);
+  }
+
+  /// Standard normal (Box and Muller 1958).
+  double normal(std::uint64_t i) const {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(2 * i)));
+    return radius * std::cos(6.283185307179586 * uniform(2 * i + 1));
+  }
+
+ private:
+  __extension__ using wide = unsigned __int128;
+
+  static constexpr std::uint64_t mix(std::uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  std::uint64_t key_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/rounding.hpp
+#ifndef TESSERA_SINGLE_CORE_ROUNDING
+#define TESSERA_SINGLE_CORE_ROUNDING
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
+/// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
+/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
+template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
+
+namespace detail {
+
+/// A float on the same side as the double of every number that has at least two bits less than a float, and
+/// of every middle between two of them: inexact ones end in a one (Boldo, Melquiond 2008, "round to odd").
+constexpr float float_to_odd(double value) {
+  const auto rounded = static_cast<float>(value);
+  const double back = static_cast<double>(rounded);
+  if (back == value || value != value) return rounded;
+  const bool away_from_zero = value < 0 ? back < value : back > value;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
+}
+
+}  // namespace detail
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/bfloat16.hpp
+#ifndef TESSERA_SINGLE_CORE_BFLOAT16
+#define TESSERA_SINGLE_CORE_BFLOAT16
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+template <class T> struct element_traits;
+
+/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
+/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
+///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class bfloat16 {
+ public:
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
+  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number)
+
+  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
+
+ private:
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+
+  std::uint16_t bits_;
+};
+
+template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
+  if (value != value) return bfloat16(value);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
+  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
+}
+
+template <> struct element_traits<bfloat16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "BF16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+/// The exponents are a float's.
+template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
+  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
+  }
+
+ public:
+  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr bool is_iec559 = false;
+  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
+  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
+  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
+  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
+  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
+  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
+  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
+  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
+  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
+
+// ---- tessera/core/float16.hpp
+#ifndef TESSERA_SINGLE_CORE_FLOAT16
+#define TESSERA_SINGLE_CORE_FLOAT16
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+template <class T> struct element_traits;
+
+/// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
+/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
+///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
+///   compute with them as with other numbers.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class float16 {
+ public:
+  float16() = default;
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}
+  explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number)
+
+  constexpr operator float() const {
+    const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
+    if (size > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | size << 13);
+    if (size == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
+    if (size >= 0x0400) return std::bit_cast<float>(sign | (size + 0x1c000u) << 13);
+    const float subnormal = static_cast<float>(size) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
+  }
+
+ private:
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    std::uint32_t rounded = 0;
+    if (size > 0x7f800000u)
+      rounded = 0x7e00u | (size >> 13 & 0x3ffu);
+    else if (size >= 0x47800000u)  // 2^16
+      rounded = 0x7c00u;
+    else if (size >= 0x38800000u)  // 2^-14
+      rounded = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;
+    else  // the last bit of this sum is worth 2^-24, that of a subnormal value
+      rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
+    return static_cast<std::uint16_t>(sign | rounded);
+  }
+
+  std::uint16_t bits_;
+};
+
+/// Of values below 2^-14 the mean is within 2^-40.
+template <> constexpr float16 round_stochastically<float16>(float value, std::uint32_t random) {
+  if (value != value) return float16(value);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu, added = random & 0xffffu;
+  const std::uint32_t rounded =
+      size < 0x38800000u ? (static_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p40f) + added) >> 16
+                         : std::min((size - 0x38000000u + (added >> 3)) >> 13, 0x7c00u);
+  return std::bit_cast<float16>(static_cast<std::uint16_t>(sign | rounded));
+}
+
+template <> struct element_traits<float16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "F16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
+  static constexpr tessera::float16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::float16>(static_cast<std::uint16_t>(bits));
+  }
+
+ public:
+  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+  static constexpr tessera::float16 min() noexcept { return of(0x0400); }
+  static constexpr tessera::float16 max() noexcept { return of(0x7bff); }
+  static constexpr tessera::float16 lowest() noexcept { return of(0xfbff); }
+  static constexpr tessera::float16 epsilon() noexcept { return of(0x1400); }
+  static constexpr tessera::float16 round_error() noexcept { return of(0x3800); }
+  static constexpr tessera::float16 infinity() noexcept { return of(0x7c00); }
+  static constexpr tessera::float16 quiet_NaN() noexcept { return of(0x7e00); }
+  static constexpr tessera::float16 signaling_NaN() noexcept { return of(0x7d00); }
+  static constexpr tessera::float16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
+
+// ---- tessera/core/element.hpp
+#ifndef TESSERA_SINGLE_CORE_ELEMENT
+#define TESSERA_SINGLE_CORE_ELEMENT
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The properties of an element; its place in registers is simd::lane's.
+///   accumulator      the type its sums are kept in
+///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
+///                    or one double)
+///   name             as in a safetensors file
+template <class T> struct element_traits;
+
+template <> struct element_traits<float> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F32";
+};
+
+template <> struct element_traits<double> {
+  using accumulator = double;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F64";
+};
+
+/// A number that tensors can hold.
+template <class T>
+concept element = requires { typename element_traits<T>::accumulator; };
+
+template <element T> using accumulator_t = typename element_traits<T>::accumulator;
+
+static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
+              !element<std::int32_t>);
+
+/// The largest relative error of a number rounded to T.
+template <element T>
+inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+
+/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
+/// share a lane, which stand together.
+template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
+  constexpr int group = element_traits<T>::features_a_lane;
+  if constexpr (group == 1) return feature * panel_tokens + token;
+  return feature / group * (group * panel_tokens) + token * group + feature % group;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/expression.hpp
+#ifndef TESSERA_SINGLE_CORE_EXPRESSION
+#define TESSERA_SINGLE_CORE_EXPRESSION
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a tensor or an expression is laid over features and tokens.
+enum class domain {
+  number,    // one value
+  features,  // one value for each feature
+  tokens,    // one value for each token
+  panels,    // one value for each feature and token
+  blocks,    // a matrix: its stored blocks, and zeros elsewhere
+  values,    // the stored values of a matrix alone
+};
+
+/// A tensor: something with memory that an expression can read, and an assignment can write.
+template <class T>
+concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
+
+/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
+/// assignment writes to the other tensor.
+template <class T>
+concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
+
+/// A description of a computation, built by operators; building one computes nothing.
+template <class T>
+concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
+
+/// An operand of an expression.
+template <class T>
+concept expression = tensor<T> || node<T>;
+
+/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
+template <class T>
+concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
+
+/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
+/// transposition, and a number for a matrix, with a message that gives the right statement.
+template <class T>
+concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/function_ref.hpp
+#ifndef TESSERA_SINGLE_CORE_FUNCTION_REF
+#define TESSERA_SINGLE_CORE_FUNCTION_REF
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A reference to anything that can be called as Signature says, two words long; valid as long as the
+/// function or object is.
+template <class Signature> class function_ref;
+
+template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {
+ public:
+  template <class Function>
+    requires(!std::same_as<std::remove_cvref_t<Function>, function_ref> &&
+             std::is_object_v<std::remove_reference_t<Function>> &&
+             std::is_invocable_r_v<Result, Function&, Arguments...>)
+  function_ref(Function&& function)
+      : function_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
+        call_(call<std::remove_reference_t<Function>>) {}
+
+  Result operator()(Arguments... arguments) const {
+    return call_(function_, static_cast<Arguments&&>(arguments)...);
+  }
+
+ private:
+  template <class Function> static Result call(void* function, Arguments... arguments) {
+    return static_cast<Result>((*static_cast<Function*>(function))(static_cast<Arguments&&>(arguments)...));
+  }
+
+  void* function_;
+  Result (*call_)(void*, Arguments...);
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/range.hpp
+#ifndef TESSERA_SINGLE_CORE_RANGE
+#define TESSERA_SINGLE_CORE_RANGE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// first … last - 1
+struct range {
+  int first, last;
+  int size() const { return last - first; }
+};
+
+/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
+constexpr range part_of(int count, int part, int parts) {
+  const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
+  return {before(part), before(part + 1)};
+}
+
+/// Of `size` numbers that stand in groups of `group`, how many stand in some of these groups.
+constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size) {
+  const auto before = [&](int g) { return std::int64_t{g} * group < size ? std::int64_t{g} * group : size; };
+  return before(groups.last) - before(groups.first);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/error.hpp
+#ifndef TESSERA_SINGLE_CORE_ERROR
+#define TESSERA_SINGLE_CORE_ERROR
+#include <concepts>
+#include <cstddef>
+#include <cstdio>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Base of everything the library throws. Messages begin with the operation in brackets, give the actual
+/// numbers, and say which would be right: `[W * x] W has 48 columns but x has 32 features`.
+struct error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Shapes or patterns do not fit.
+struct shape_error : error {
+  using error::error;
+};
+
+/// A file is missing, short, malformed or of another version; names the path and the byte offset.
+struct io_error : error {
+  using error::error;
+};
+
+/// An option has no meaning here; the message lists the options that have one.
+struct option_error : error {
+  using error::error;
+};
+
+/// This CPU lacks an instruction that the program was compiled for.
+struct machine_error : error {
+  using error::error;
+};
+
+/// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
+class message_part {
+ public:
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  template <std::integral Integer>
+  message_part(Integer n)
+      : message_part(n < 0,
+                     n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
+  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
+
+  TESSERA_COLD void append_to(std::string& all) const {
+    char digits[40];
+    if (kind_ == kind::text)
+      all.append(text_, size_);
+    else if (kind_ == kind::integer)
+      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
+                                                   magnitude_)));
+    else
+      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.10g", number_)));
+  }
+
+ private:
+  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
+      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+
+  enum class kind { text, integer, real };
+  const char* text_ = nullptr;
+  std::size_t size_ = 0;
+  unsigned long long magnitude_ = 0;
+  double number_ = 0;
+  bool negative_ = false;
+  kind kind_ = kind::text;
+};
+
+// One function for all messages, out of the way: every call would else be expanded where it stands.
+TESSERA_COLD inline std::string message(std::initializer_list<message_part> parts) {
+  std::string all;
+  for (message_part const& part : parts) part.append_to(all);
+  return all;
+}
+
+/// Joins texts and numbers to one message.
+template <class... Part> std::string message(Part const&... part) {
+  return message(std::initializer_list<message_part>{message_part(part)...});
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/denormals.hpp
+#ifndef TESSERA_SINGLE_EXEC_DENORMALS
+#define TESSERA_SINGLE_EXEC_DENORMALS
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
+/// them can be a hundred times slower, and optimizer moments decay into them. Restores the earlier mode.
+class flush_denormals {
+ public:
+  flush_denormals() : before_(read()) { write(before_ | flush_bits); }
+  ~flush_denormals() { write(before_); }
+  flush_denormals(flush_denormals const&) = delete;
+  flush_denormals& operator=(flush_denormals const&) = delete;
+
+ private:
+#if defined(__SSE__)
+  using control = unsigned;
+  static constexpr control flush_bits = 0x8040;  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6)
+  static control read() { return __builtin_ia32_stmxcsr(); }
+  static void write(control value) { __builtin_ia32_ldmxcsr(value); }
+#elif defined(__aarch64__)
+  using control = std::uint64_t;
+  static constexpr control flush_bits = control{1} << 24;  // FPCR.FZ
+  static control read() {
+    control value;
+    asm volatile("mrs %0, fpcr" : "=r"(value));
+    return value;
+  }
+  static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
+#else
+  using control = unsigned;
+  static constexpr control flush_bits = 0;
+  static control read() { return 0; }
+  static void write(control) {}
+#endif
+
+  control before_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/part_hook.hpp
+#ifndef TESSERA_SINGLE_EXEC_PART_HOOK
+#define TESSERA_SINGLE_EXEC_PART_HOOK
+#include <cstddef>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
+/// kernel needs of its thread. Neither function throws.
+struct part_hook {
+  void (*enter)();
+  void (*leave)();
+  friend bool operator==(part_hook const&, part_hook const&) = default;
+};
+
+/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
+class part_scope {
+ public:
+  explicit part_scope(std::span<part_hook const> hooks) : hooks_(hooks) {
+    for (part_hook const& hook : hooks_) hook.enter();
+  }
+  part_scope(part_scope const&) = delete;
+  part_scope& operator=(part_scope const&) = delete;
+  ~part_scope() {
+    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
+  }
+
+ private:
+  flush_denormals flushed_;
+  std::span<part_hook const> hooks_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/phase.hpp
+#ifndef TESSERA_SINGLE_EXEC_PHASE
+#define TESSERA_SINGLE_EXEC_PHASE
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// The owner of memory: the user, a worker for the length of a task, or all workers to the end of a run.
+enum class memory : std::uint8_t { user, worker, run };
+
+/// Bytes that a task reads or writes: `count` pieces of `bytes` each, `stride` bytes apart.
+struct touched_bytes {
+  memory owner;
+  std::uintptr_t at;  // an address, or the offset in memory that is not the user's
+  std::int64_t bytes, count = 1, stride = 0;
+
+  std::int64_t all() const { return bytes * count; }
+  friend bool operator==(touched_bytes const&, touched_bytes const&) = default;
+};
+
+/// The reads, writes and multiplications of one task.
+///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
+///                   once, even if the kernel reads it again; indices are not counted
+///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
+struct task_description {
+  std::vector<touched_bytes> reads, writes;
+  std::int64_t multiplies = 0;
+
+  TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
+  TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
+};
+
+/// The tasks between two barriers of a run: none of them waits for another.
+class phase {
+ public:
+  /// Of an object with tasks(), describe(task) and compute(task, worker).
+  template <class Of>
+  explicit phase(Of const& of)
+      : of_(&of), tasks_(of.tasks()), describe_(describe_of<Of>), compute_(compute_of<Of>) {}
+
+  int tasks() const { return tasks_; }
+  task_description describe(int task) const { return describe_(of_, task); }
+  /// To be called once for each task. Workers are 0 … concurrency() - 1; each has memory for one task at a
+  /// time.
+  void compute(int task, int worker) const { compute_(of_, task, worker); }
+
+ private:
+  template <class Of> static task_description describe_of(void const* object, int task) {
+    return static_cast<Of const*>(object)->describe(task);
+  }
+  template <class Of> static void compute_of(void const* object, int task, int worker) {
+    static_cast<Of const*>(object)->compute(task, worker);
+  }
+
+  void const* of_;
+  int tasks_;
+  task_description (*describe_)(void const*, int);
+  void (*compute_)(void const*, int, int);
+};
+
+/// An executor that looks at the tasks of a phase before it runs them: it gets them all, calls compute for
+/// each, and returns when all are done.
+template <class E>
+concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/eval/step.hpp
+#ifndef TESSERA_SINGLE_EVAL_STEP
+#define TESSERA_SINGLE_EVAL_STEP
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+using exec::memory;
+using exec::task_description;
+using exec::touched_bytes;
+
+/// The kind of tile of a step. Only steps that are cut alike can be carried together.
+enum class cut : std::uint8_t {
+  panels,  // a panel of tokens, or a range of its features when panels are few
+  lines,   // a range of block rows, or of features, for all tokens
+  values,  // a range of stored values
+};
+
+/// The part of an operand that a tile may touch.
+enum class footprint : std::uint8_t { own_range, everything };
+
+/// Memory that a step reads or writes.
+struct operand {
+  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
+  std::size_t
+      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
+  std::size_t bytes;  // of the whole operand
+  memory owner;
+  footprint touches;
+
+  friend bool operator==(operand const&, operand const&) = default;
+};
+
+/// True if two operands share memory.
+inline bool overlap(operand const& a, operand const& b) {
+  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
+enum class relation : std::uint8_t { none, same_tile, anywhere };
+
+/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
+TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches != footprint::own_range || b.touches != footprint::own_range || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) { return std::int64_t(o.bytes) - (tiles(o) - 1) * stride; };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t near = -apart / stride;
+  for (std::int64_t k = std::max(near - 2, 1 - tiles(b)); k <= std::min(near + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+/// The part of a step to compute, and the addresses of its memory.
+struct tile {
+  std::int64_t index;       // number of the panel, or of the range of lines or values
+  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
+  std::uintptr_t worker_memory = 0, run_memory = 0;
+
+  /// The address of the tile's part of an operand.
+  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
+  template <class T> T* address(operand const& of, std::int64_t position) const {
+    const std::uintptr_t base = of.owner == memory::user     ? 0
+                                : of.owner == memory::worker ? worker_memory
+                                                             : run_memory;
+    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
+  }
+};
+
+/// Whether the features of a panel may be several tiles.
+enum class division : std::uint8_t {
+  never,
+  if_uneven,  // only if threads would otherwise have unequal shares
+  freely      // at no cost, so also to even out threads of unequal speed
+};
+
+/// The position of a step among steps that it does not depend on.
+enum class timing : std::uint8_t {
+  in_order,
+  early,  // prepares an operand: before statements that can be carried together begin
+  late,   // as late as possible: right before the next step that depends on it
+};
+
+/// The cut and the timing of a step.
+struct step_form {
+  char const* kind;  // for accounts
+  cut by;
+  timing when = timing::in_order;
+  division divides = division::if_uneven;
+  int tiles = 0;
+  int most_parts = 1;                       // parts into which a panel can be divided
+  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
+};
+
+/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
+struct step : step_form {
+  static constexpr std::size_t body_bytes = 640;
+
+  int parts = 1;                       // parts into which a panel is divided
+  int first_access = 0, accesses = 0;  // in the plan's list
+  void (*compute)(void const* body, tile const&) noexcept = nullptr;
+  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
+  alignas(16) std::byte body[body_bytes];
+
+  explicit step(step_form const& form) : step_form(form) {}
+};
+
+/// An operand that a step reads or writes.
+struct access : operand {
+  bool writes;
+};
+
+/// Some accesses. Not a std::span, which takes longer to compile in every file that runs a statement.
+struct access_list {
+  access const* first;
+  int count;
+  access const* begin() const { return first; }
+  access const* end() const { return first + count; }
+};
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  access_list all() const { return {accessed, accesses}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written) {
+    if (accesses == most_accesses)
+      throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+    return accessed[accesses++] = {o, is_written};
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/block_index.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#define TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The stored blocks of one line of a matrix.
+struct block_line {
+  std::int32_t const* columns;  // block column of each, ascending
+  int count;
+  std::int64_t first;         // blocks stored by the lines before this one
+  std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
+  std::int64_t slot_offset;
+
+  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
+  /// The slot in W of block b of a line of Wᵀ.
+  std::int64_t slot(int b) const { return slots[b] + slot_offset; }
+};
+
+/// The columns of a line from `first` on, before `last`.
+inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
+  const auto all = line.all_columns();
+  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
+}
+
+/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
+/// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
+/// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
+/// for all.
+class block_index {
+ public:
+  block_index() = default;
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots`.
+  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
+                                      std::int32_t const* columns, std::int32_t const* slots = nullptr) {
+    return {lines, width, starts, columns, slots};
+  }
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots` are the slots of line 0; block b of
+  /// line i has slot slots[b] + i.
+  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
+                                     std::int32_t const* slots = nullptr) {
+    return {lines, width, nullptr, columns, slots};
+  }
+
+  int lines() const { return lines_; }
+  /// Block columns of the grid.
+  int width() const { return width_; }
+  block_line line(int i) const {
+    if (!starts_) return {columns_, width_, std::int64_t(i) * width_, slots_, i};
+    const std::int32_t first = starts_[i];
+    return {columns_ + first, starts_[i + 1] - first, first, slots_ ? slots_ + first : nullptr, 0};
+  }
+  /// Blocks stored by the lines before line i; i may be the number of lines.
+  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  std::int64_t blocks(int first_line, int last_line) const {
+    return blocks_before(last_line) - blocks_before(first_line);
+  }
+  std::int64_t blocks() const { return blocks_before(lines_); }
+  /// The line that stores a block, by the block's number in the order of the lines.
+  int line_of(std::int64_t block) const {
+    int low = 0, high = lines_ - 1;
+    while (low < high)
+      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
+        low = middle + 1;
+      else
+        high = middle;
+    return low;
+  }
+  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
+  /// counts as one block more than it stores.
+  range lines_of_part(int part, int parts, int group_lines = 1) const {
+    const int groups = ceil_div(lines_, group_lines);
+    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
+    const auto first_of = [&](int p) {
+      const auto work_before = [&](int line) { return blocks_before(line) + line; };
+      const std::int64_t wanted = work_before(lines_) * p / parts;
+      int low = 0, high = groups;
+      while (low < high)
+        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
+          low = middle + 1;
+        else
+          high = middle;
+      return line_of_group(low);
+    };
+    return {first_of(part), first_of(part + 1)};
+  }
+  /// Whether some block is absent: single elements are then multiplied by ordered_product.
+  bool is_sparse() const { return starts_ != nullptr; }
+  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  bool has_slots() const { return slots_ != nullptr; }
+  /// The index of Wᵀ for a copy of its blocks in the order of its lines.
+  block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
+
+ private:
+  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
+                        std::int32_t const* slots)
+      : starts_(starts), columns_(columns), slots_(slots), lines_(lines), width_(width) {}
+
+  std::int32_t const* starts_ = nullptr;  // null if every block is stored
+  std::int32_t const* columns_ = nullptr;
+  std::int32_t const* slots_ = nullptr;
+  int lines_ = 0, width_ = 0;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/tensor/pattern.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN
+#define TESSERA_SINGLE_TENSOR_PATTERN
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The order of the entries of each line of a compressed index (CSR, CSC, BSR): ascending, or any, as SciPy
+/// may leave them; then they are sorted.
+enum class index_order { ascending, any };
+
+namespace detail {
+
+TESSERA_COLD inline void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
+}
+
+/// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
+TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
+}
+
+/// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
+///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
+///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
+///   index          the entries of each line, in this order, 0 … entries - 1, in units of `index_unit`
+template <class Start, class Index>
+TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                   int entries, std::span<Start> start, std::span<Index> index,
+                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1,
+                                   index_order order = index_order::ascending) {
+  const auto fail = [&](std::initializer_list<message_part> parts) {
+    throw shape_error(message("[", operation, "] ", message(parts)));
+  };
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  check_grid(operation, lines, entries);
+  check_stored(operation, integer(index.size()));
+  if (integer(start.size()) != integer(lines) + 1)
+    fail(
+        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
+
+  std::int64_t previous = 0;
+  for (std::size_t l = 0; l < start.size(); ++l) {
+    const std::int64_t here = integer(start[l]);
+    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
+    if (here < previous)
+      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
+            " starts never decrease"});
+    if (here % start_unit != 0)
+      fail(
+          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
+    previous = here;
+  }
+  if (previous / start_unit != integer(index.size()))
+    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
+          " ", entry, " numbers: they must be equal"});
+
+  for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
+    const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
+    for (; p < last; ++p) {
+      const std::int64_t here = integer(index[p]);
+      const auto fail_here = [&](std::initializer_list<message_part> why) {
+        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
+      };
+      if (here < 0 || here >= integer(entries) * index_unit)
+        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
+      if (here % index_unit != 0)
+        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
+      if (p == first || order == index_order::any) continue;
+      const std::int64_t before = integer(index[p - 1]);
+      if (here == before) fail_here({"repeats its predecessor: list each block once"});
+      if (here < before)
+        fail_here(
+            {"is not above its predecessor ", before, ": sort each ", line, " (index_order::any does)"});
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Which blocks of a grid are stored. Integers only: a pattern knows nothing of block sizes or elements.
+///   The stored blocks are numbered row by row, columns ascending within a row: a block's number is its slot.
+///   An immutable value that is cheap to copy: copies share both indexes and the serial number.
+///   A pattern that stores every block of its grid is dense however it was made, and holds
+///   2 block_rows + block_cols integers. A grid without blocks is dense.
+class pattern {
+ public:
+  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
+  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
+
+  // Only copied, never moved from: every pattern has its data, always.
+  pattern(pattern const&) = default;
+  pattern& operator=(pattern const&) = default;
+
+  /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
+  TESSERA_COLD static pattern dense(int block_rows, int block_cols) {
+    detail::check_grid("pattern::dense", block_rows, block_cols);
+    const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+    detail::check_stored("pattern::dense", stored);
+    data all(block_rows, block_cols, stored);
+    all.cols = counting(block_cols, 1);
+    all.rows = counting(block_rows, 1);
+    all.slots = counting(block_rows, block_cols);
+    return pattern(std::move(all));
+  }
+
+  /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
+  /// shape_error, with the position, for anything else.
+  static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                           std::vector<std::int32_t> cols) {
+    detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
+                             std::span(row_start), std::span(cols));
+    return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+  }
+
+  /// A pattern from an index that is right by the way it was made: nothing is checked.
+  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                 std::vector<std::int32_t> cols) {
+    const auto stored = static_cast<std::int64_t>(cols.size());
+    if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+    data some(block_rows, block_cols, stored);
+    some.row_start = std::move(row_start);
+    some.cols = std::move(cols);
+    some.index_columns();
+    return pattern(std::move(some));
+  }
+
+  int block_rows() const { return data_->block_rows; }
+  int block_cols() const { return data_->block_cols; }
+  std::int64_t blocks() const { return data_->stored; }
+  bool is_dense() const { return data_->is_dense(); }
+  /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
+  double density() const {
+    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
+  }
+
+  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
+  std::span<const std::int32_t> row_start() const { return data_->row_start; }
+  /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
+  std::span<const std::int32_t> cols() const { return data_->cols; }
+  /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
+  /// dense.
+  std::span<const std::int32_t> col_start() const { return data_->col_start; }
+  /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
+  std::span<const std::int32_t> rows() const { return data_->rows; }
+  /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
+  /// added.
+  std::span<const std::int32_t> slots() const { return data_->slots; }
+
+  /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
+  std::span<const std::int32_t> row(int i) const {
+    TESSERA_ASSERT(i >= 0 && i < block_rows(), "callers loop over the rows of the grid");
+    if (is_dense()) return cols();
+    const std::int32_t* const start = data_->row_start.data() + i;
+    return {data_->cols.data() + start[0], data_->cols.data() + start[1]};
+  }
+  std::int64_t first_slot(int i) const {
+    return is_dense() ? std::int64_t{i} * block_cols() : data_->row_start.data()[i];
+  }
+
+  /// Stored blocks of a row, of a column.
+  int row_count(int i) const { return static_cast<int>(row(i).size()); }
+  int col_count(int j) const {
+    TESSERA_ASSERT(j >= 0 && j < block_cols(), "callers loop over the columns of the grid");
+    if (is_dense()) return block_rows();
+    const std::int32_t* const start = data_->col_start.data() + j;
+    return start[1] - start[0];
+  }
+
+  /// The slot of block (i, j), or -1 if it is not stored or outside the grid.
+  std::int64_t find(int i, int j) const {
+    if (i < 0 || i >= block_rows() || j < 0 || j >= block_cols()) return -1;
+    if (is_dense()) return first_slot(i) + j;
+    const std::span<const std::int32_t> columns = row(i);
+    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
+    return at != columns.end() && *at == j ? first_slot(i) + (at - columns.begin()) : -1;
+  }
+
+  /// Calls visit(i, j, slot) for every stored block, in the order of slots.
+  template <class Visit> void for_each(Visit&& visit) const {
+    std::int64_t slot = 0;
+    for (int i = 0; i < block_rows(); ++i)
+      for (const int j : row(i)) visit(i, j, slot++);
+  }
+
+  /// Unlike that of any other pattern of this process except copies of this one; never 0.
+  std::uint64_t serial() const { return data_->serial; }
+  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
+  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
+  TESSERA_COLD std::uint64_t hash() const {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    const auto add = [&h](std::int32_t n) {
+      h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+      h ^= h >> 32;
+    };
+    add(block_rows());
+    add(block_cols());
+    if (is_dense()) return h;
+    for (const std::int32_t n : row_start()) add(n);
+    for (const std::int32_t n : cols()) add(n);
+    return h;
+  }
+  /// Memory of both indexes, shared by all copies.
+  std::size_t size_bytes() const {
+    return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
+                                                  rows().size() + slots().size());
+  }
+
+  /// By content.
+  friend bool operator==(pattern const& a, pattern const& b) {
+    if (a.data_ == b.data_) return true;
+    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
+           a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
+  }
+
+ private:
+  struct data {
+    data(int row_number, int col_number, std::int64_t stored_number)
+        : block_rows(row_number), block_cols(col_number), stored(stored_number) {}
+
+    int block_rows, block_cols;
+    std::int64_t stored;
+    std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
+    std::uint64_t serial = 1;                                           // unless it gets its own
+
+    bool is_dense() const { return row_start.empty(); }
+
+    /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
+    void index_columns() {
+      col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+      rows = std::vector<std::int32_t>(cols.size());
+      slots = std::vector<std::int32_t>(cols.size());
+      std::int32_t* const start = col_start.data();
+      for (const std::int32_t j : cols) ++start[j + 1];
+      for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+      std::vector<std::int32_t> next(col_start);
+      for (int i = 0; i < block_rows; ++i)
+        for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+          const std::int32_t at = next.data()[cols.data()[slot]]++;
+          rows.data()[at] = i;
+          slots.data()[at] = slot;
+        }
+    }
+  };
+
+  TESSERA_COLD explicit pattern(data&& content) {
+    content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+    data_ = std::make_shared<const data>(std::move(content));
+  }
+
+  static data const& no_grid() noexcept {
+    static const data none(0, 0, 0);
+    return none;
+  }
+
+  /// 0, step, 2 step, …
+  static std::vector<std::int32_t> counting(int count, std::int32_t step) {
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+    std::int32_t i = 0;
+    for (std::int32_t& n : numbers) n = step * i++;
+    return numbers;
+  }
+
+  inline static std::atomic<std::uint64_t> next_serial_{2};
+  std::shared_ptr<const data> data_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/operands.hpp
+#ifndef TESSERA_SINGLE_EVAL_OPERANDS
+#define TESSERA_SINGLE_EVAL_OPERANDS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// Tensors as operands of steps, and the bytes that a tile touches of them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+class plan;
+
+/// Values of one tile of a statement on stored values.
+inline constexpr std::int64_t values_a_tile = 1024;
+
+/// A tensor that each tile may read or write everywhere.
+template <class Tensor> operand all_of(Tensor const& tensor) {
+  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
+          footprint::everything};
+}
+/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
+template <class Tensor> operand by_panel(Tensor const& tensor) {
+  using E = typename Tensor::value_type;
+  operand o = all_of(tensor);
+  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
+    o.touches = footprint::own_range;
+    if constexpr (Tensor::laid_over == domain::panels)
+      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
+    else
+      o.stride = panel_tokens * sizeof(E);
+  }
+  return o;
+}
+/// Whether the elements of an activation stand in panels; if not, a step brings them there.
+template <class Tensor>
+inline constexpr bool in_panels =
+    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
+
+/// A tensor of which a tile touches its own range of stored values.
+template <class Tensor> operand by_values(Tensor const& tensor) {
+  operand o = all_of(tensor);
+  o.touches = footprint::own_range;
+  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
+  return o;
+}
+
+/// A pattern as kernels see it, row by row, or column by column for the transpose.
+inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
+  using kernels::block_index;
+  const int rows = p.block_rows(), cols = p.block_cols();
+  if (p.is_dense())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+                      : block_index::dense(rows, cols, p.cols().data());
+  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
+                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+}
+
+/// The number of tokens of a panel.
+inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
+  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
+}
+
+/// Part `part` of `parts` of the features of a panel, in multiples of 16.
+inline range granules_of(std::int64_t features, int part, int parts) {
+  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
+  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+}
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  operand const& computed_in() const { return at; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> Body const& finished(Body const& body) const { return body; }
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
+/// its own.
+template <class E> std::size_t panel_bytes(std::int64_t features) {
+  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
+}
+
+/// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
+/// in the lane of the last feature was written with it.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
+  if (to.owner != memory::worker) return;
+  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
+            T(0));
+}
+
+/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
+/// address `panel`.
+template <class E>
+TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
+                                         std::int64_t last, int tokens) {
+  constexpr int group = element_traits<E>::features_a_lane;
+  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
+  const std::int64_t lane = group * std::int64_t(sizeof(E));
+  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
+          lane * panel_tokens};
+}
+/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
+inline std::uintptr_t place_of(operand const& o, tile const& t) {
+  return o.at + o.stride * std::size_t(t.index);
+}
+TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& bytes) {
+  for (touched_bytes const& known : d.reads)
+    if (known == bytes) return;
+  if (bytes.all() > 0) d.read(bytes);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/core/cpu.hpp
+#ifndef TESSERA_SINGLE_CORE_CPU
+#define TESSERA_SINGLE_CORE_CPU
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
+enum class cpu_family { amd, intel, other };
+
+TESSERA_COLD inline cpu_family this_cpu_family() {
+#if defined(__x86_64__) || defined(__i386__)
+  if (__builtin_cpu_is("amd")) return cpu_family::amd;
+  if (__builtin_cpu_is("intel")) return cpu_family::intel;
+#endif
+  return cpu_family::other;
+}
+
+/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
+TESSERA_COLD inline std::string missing_cpu_feature() {
+#if defined(__x86_64__) || defined(__i386__)
+#define TESSERA_NEEDS(feature) \
+  if (!__builtin_cpu_supports(feature)) return feature
+#ifdef __AVX__
+  TESSERA_NEEDS("avx");
+#endif
+#ifdef __AVX2__
+  TESSERA_NEEDS("avx2");
+#endif
+#ifdef __FMA__
+  TESSERA_NEEDS("fma");
+#endif
+#ifdef __AVX512F__
+  TESSERA_NEEDS("avx512f");
+#endif
+#ifdef __AVX512BW__
+  TESSERA_NEEDS("avx512bw");
+#endif
+#ifdef __AVX512DQ__
+  TESSERA_NEEDS("avx512dq");
+#endif
+#ifdef __AVX512VL__
+  TESSERA_NEEDS("avx512vl");
+#endif
+#ifdef __AVX512VBMI__
+  TESSERA_NEEDS("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+  TESSERA_NEEDS("avx512vbmi2");
+#endif
+#ifdef __AVX512VNNI__
+  TESSERA_NEEDS("avx512vnni");
+#endif
+#ifdef __AVX512BF16__
+  TESSERA_NEEDS("avx512bf16");
+#endif
+#undef TESSERA_NEEDS
+#endif
+  return "";
+}
+
+/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+TESSERA_COLD inline void require_compiled_instruction_set() {
+  if (const std::string feature = missing_cpu_feature(); !feature.empty())
+    throw machine_error(
+        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
+                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
+                "common subset (-march=x86-64-v3)"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/memory.hpp
+#ifndef TESSERA_SINGLE_CORE_MEMORY
+#define TESSERA_SINGLE_CORE_MEMORY
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
+struct tensor_memory {
+  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
+  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
+  /// Starts a new measurement of the peak from the live bytes.
+  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
+
+  static void add(std::size_t bytes) {
+    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t seen = peak();
+    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  inline static std::atomic<std::size_t> live_{0}, peak_{0};
+};
+
+/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
+TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
+/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero.
+template <class T> class aligned_array {
+  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
+
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  aligned_array() = default;
+  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
+    data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment}));
+    tensor_memory::add(size_bytes());
+    std::memset(static_cast<void*>(data_), 0, bytes);
+  }
+  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
+    std::copy_n(other.data_, size_, data_);
+  }
+  aligned_array(aligned_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  aligned_array& operator=(aligned_array other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~aligned_array() {
+    if (!data_) return;
+    tensor_memory::remove(size_bytes());
+    ::operator delete(data_, std::align_val_t{alignment});
+  }
+
+  T* data() { return data_; }
+  T const* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t size_bytes() const { return size_ * sizeof(T); }
+  T& operator[](std::size_t i) { return data_[i]; }
+  T const& operator[](std::size_t i) const { return data_[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  T const* begin() const { return data_; }
+  T const* end() const { return data_ + size_; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<T const> span() const { return {data_, size_}; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/available_threads.hpp
+#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#define TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+namespace detail {
+
+/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
+TESSERA_COLD inline int read_numbers(std::string const& path, long long (&numbers)[2]) {
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (!file) return 0;
+  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
+  std::fclose(file);
+  return found;
+}
+
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+TESSERA_COLD inline int quota_cores(std::string const& folder) {
+  long long quota[2] = {}, period[2] = {};
+  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
+    period[0] = quota[1];
+  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
+           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
+    return INT_MAX;
+  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
+  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
+}
+
+/// The tightest quota of the control group at root + path and of all above it.
+TESSERA_COLD inline int quota_cores_up_to(std::string const& root, std::string path) {
+  int cores = quota_cores(root);
+  for (; path.size() > 1; path.resize(path.rfind('/')))
+    cores = std::min(cores, quota_cores(message(root, path)));
+  return cores;
+}
+
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+TESSERA_COLD inline char const* group_path(char const* line) {
+  char const* const controllers = std::strchr(line, ':');
+  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+  if (!path) return nullptr;
+  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
+    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
+        std::strncmp(word + 1, "cpu:", 4) == 0)
+      return path + 1;
+  return nullptr;
+}
+
+TESSERA_COLD inline int affinity_cores() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace detail
+
+/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
+/// control groups (containers) where these are mounted as usual. At least 1.
+TESSERA_COLD inline int available_threads() {
+  int threads = detail::affinity_cores();
+  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, groups)) {
+      line[std::strcspn(line, "\n")] = '\0';
+      if (char const* const path = detail::group_path(line))
+        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
+          threads = std::min(threads, detail::quota_cores_up_to(root, path));
+    }
+    std::fclose(groups);
+  }
+  return std::max(threads, 1);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/executor.hpp
+#ifndef TESSERA_SINGLE_EXEC_EXECUTOR
+#define TESSERA_SINGLE_EXEC_EXECUTOR
+#include <concepts>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// A reference to a body, valid as long as the body itself is.
+using body_ref = function_ref<void(int)>;
+
+/// Something that calls body(0) … body(count-1), each once, on whatever threads and in whatever order it
+/// likes, and returns from `run` when all calls have. `concurrency()` is the most calls of one run that may
+/// overlap. A `context` hands it bodies that do not throw.
+template <class E>
+concept executor = requires(E& e, body_ref body) {
+  e.run(1, body);
+  { e.concurrency() } -> std::convertible_to<int>;
+};
+
+/// Calls the bodies in order on the calling thread.
+struct serial {
+  template <std::invocable<int> Body> void run(int count, Body&& body) const {
+    const flush_denormals flushed;
+    for (int index = 0; index < count; ++index) body(index);
+  }
+  int concurrency() const { return 1; }
+};
+
+static_assert(executor<serial> && executor<serial const>);
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/index_ranges.hpp
+#ifndef TESSERA_SINGLE_EXEC_INDEX_RANGES
+#define TESSERA_SINGLE_EXEC_INDEX_RANGES
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
+/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
+/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
+class index_ranges {
+ public:
+  explicit index_ranges(int parts)
+      : parts_(parts), ranges_(std::make_unique<range[]>(static_cast<std::size_t>(parts))) {}
+
+  /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
+  /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
+  /// before is visible to whoever takes an index.
+  int deal(int count) {
+    const int used = std::min(parts_, count);
+    failed_.store(false, std::memory_order_relaxed);
+    for (int part = 0; part < parts_; ++part) {
+      const bool empty = part >= used;
+      at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                     std::memory_order_release);
+    }
+    return used;
+  }
+
+  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
+  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
+  /// has taken are given up. Returns how many indices were taken or given up here.
+  template <class Body> int drain(int part, Body const& body) noexcept {
+    const flush_denormals flushed;
+    int done = 0;
+    try {
+      for (int index; (index = take(part)) != none;) {
+        ++done;
+        body(index);
+      }
+    } catch (...) {
+      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+      done += give_up();
+    }
+    return done;
+  }
+
+  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
+  void rethrow_failure() {
+    if (failed_.exchange(false, std::memory_order_relaxed))
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  static constexpr int none = -1;
+
+  // Begin in the lower half, end in the upper: both ends change in one compare-and-exchange. A thread that
+  // read a range of one run may exchange it in the next if the numbers agree; it then owns an index of the
+  // next run, which is as good.
+  struct alignas(64) range {
+    std::atomic<std::uint64_t> packed{0};
+  };
+  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) {
+    return std::uint64_t{end} << 32 | begin;
+  }
+  static std::uint32_t bound(int count, int part, int parts) {
+    return static_cast<std::uint32_t>(std::int64_t{count} * part / parts);
+  }
+  std::atomic<std::uint64_t>& at(int part) { return ranges_[static_cast<std::size_t>(part)].packed; }
+
+  int take(int part) {
+    for (int step = 0; step < parts_; ++step) {
+      std::atomic<std::uint64_t>& packed = at((part + step) % parts_);
+      std::uint64_t seen = packed.load(std::memory_order_relaxed);
+      for (;;) {
+        const auto begin = static_cast<std::uint32_t>(seen), end = static_cast<std::uint32_t>(seen >> 32);
+        if (begin == end) break;
+        const bool own = step == 0;
+        const std::uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
+        if (packed.compare_exchange_weak(seen, rest, std::memory_order_acquire, std::memory_order_relaxed))
+          return static_cast<int>(own ? begin : end - 1);
+      }
+    }
+    return none;
+  }
+
+  int give_up() {
+    int count = 0;
+    for (int part = 0; part < parts_; ++part) {
+      const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+      count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+    }
+    return count;
+  }
+
+  int parts_;
+  std::unique_ptr<range[]> ranges_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+};
+
+/// Enters a place that holds one run at a time, or finds it occupied: by a run further up this thread's
+/// stack, or by another thread's.
+class sole_entry {
+ public:
+  explicit sole_entry(std::atomic<bool>& occupied)
+      : occupied_(occupied.exchange(true, std::memory_order_acquire) ? nullptr : &occupied) {}
+  ~sole_entry() {
+    if (occupied_) occupied_->store(false, std::memory_order_release);
+  }
+  sole_entry(sole_entry const&) = delete;
+  sole_entry& operator=(sole_entry const&) = delete;
+
+  explicit operator bool() const { return occupied_ != nullptr; }
+
+ private:
+  std::atomic<bool>* occupied_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/core/engine.hpp
+#ifndef TESSERA_SINGLE_CORE_ENGINE
+#define TESSERA_SINGLE_CORE_ENGINE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The instruction that multiplies and adds in the register loop of a product.
+enum class engine : std::uint8_t {
+  fma,    // a number of the accumulator in each lane; narrower elements are widened before
+  pairs,  // two neighbours of a narrow element in each lane, by one instruction
+};
+
+constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
+
+/// The engines that may be used. `fma` always may.
+class engine_set {
+ public:
+  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
+  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
+  constexpr void forbid(engine which) {
+    if (which == engine::pairs) allows_pairs_ = false;
+  }
+
+ private:
+  bool allows_pairs_ = true;
+};
+inline constexpr engine_set all_engines;
+
+/// Multiply-adds of a narrow element in the time of one of float.
+///   fma     1: widening is hidden behind the multiplications (Zen 4)
+///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
+///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
+///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+constexpr double rate_of(engine which, cpu_family family) {
+  if (which == engine::fma) return 1;
+  return family == cpu_family::intel ? 0.5 : 2;
+}
+
+/// The engine for products whose operands are of one narrow element, where both are compiled in.
+constexpr engine faster_engine(cpu_family family, engine_set allowed) {
+  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
+             ? engine::pairs
+             : engine::fma;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/machine.hpp
+#ifndef TESSERA_SINGLE_EXEC_MACHINE
+#define TESSERA_SINGLE_EXEC_MACHINE
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The workers for which a run is cut into tiles, and the engines that multiply.
+struct machine {
+  int workers = 1;  // tasks that it computes at the same time
+  engine_set engines = all_engines;
+  cpu_family family = cpu_family::other;  // by which it chooses among its engines
+};
+
+/// A worker on this CPU, with all of its engines.
+inline machine this_machine() { return {.family = this_cpu_family()}; }
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/thread_pool.hpp
+#ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
+#define TESSERA_SINGLE_EXEC_THREAD_POOL
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Threads that share the bodies of a run: a contiguous range of indices each, stealing at the end.
+///
+/// Between runs the threads spin for a while, so that the next one starts within a microsecond, and then
+/// sleep, so that they leave the cores to others. `run` waits for bodies, never for threads: one that wakes
+/// late finds its range already stolen.
+class thread_pool {
+ public:
+  /// The caller of `run` is one of the threads. More of them than cores do not spin.
+  ///   threads   at least 1, else option_error
+  TESSERA_COLD explicit thread_pool(int threads)
+      : threads_(at_least_one(threads)),
+        spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
+        ranges_(threads) {
+    try {
+      workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
+      for (int part = 1; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  TESSERA_COLD ~thread_pool() { stop(); }
+  thread_pool(thread_pool const&) = delete;
+  thread_pool& operator=(thread_pool const&) = delete;
+
+  int concurrency() const { return threads_; }
+
+  /// Calls body(0) … body(count-1), each once, with denormals flushed. If bodies throw, one of their
+  /// exceptions arrives here, and bodies not yet begun may be left out. While a run is in progress another
+  /// one, begun by a body or by another thread, is done in order on the thread that begins it. Allocates
+  /// nothing.
+  TESSERA_COLD void run(int count, body_ref body) {
+    const sole_entry entry(running_);
+    if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
+
+    body_ = &body;
+    remaining_.store(count, std::memory_order_relaxed);
+    ranges_.deal(count);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    drain(0);
+    while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
+    ranges_.rethrow_failure();
+  }
+
+ private:
+  // Waking a sleeping thread costs 3 to 50 microseconds, the range of the products between which it waits.
+  static constexpr std::chrono::microseconds longest_spin{50};
+
+  static int at_least_one(int threads) {
+    if (threads < 1)
+      throw option_error(message("[thread_pool] ", threads,
+                                 " threads asked for; at least 1 is needed, which is the calling thread"));
+    return threads;
+  }
+
+  TESSERA_COLD void work(int part) {
+    for (std::uint32_t seen = 0;;) {
+      seen = wait_for_change(runs_, seen);
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      drain(part);
+    }
+  }
+
+  // The body is read only after an index has been taken: from then on its run cannot end before this thread
+  // has counted that index, however late the thread came.
+  void drain(int part) {
+    const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
+    if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
+  }
+
+  template <class Number> Number wait_for_change(std::atomic<Number> const& value, Number old) const {
+    using clock = std::chrono::steady_clock;
+    const clock::time_point sleep_time = clock::now() + spin_time_;
+    do {
+      for (int glance = 0; glance < 32; ++glance) {
+        if (const Number now = value.load(std::memory_order_acquire); now != old) return now;
+        pause();
+      }
+    } while (clock::now() < sleep_time);
+    value.wait(old, std::memory_order_acquire);
+    return value.load(std::memory_order_acquire);
+  }
+
+  static void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  TESSERA_COLD void stop() {
+    stopping_.store(true, std::memory_order_relaxed);
+    runs_.fetch_add(1, std::memory_order_release);
+    runs_.notify_all();
+    for (int part = 1; workers_ && part < threads_; ++part)
+      if (worker(part).joinable()) worker(part).join();
+  }
+
+  std::thread& worker(int part) const { return workers_[static_cast<std::size_t>(part - 1)]; }
+
+  const int threads_;
+  const std::chrono::microseconds spin_time_;
+  index_ranges ranges_;
+  std::unique_ptr<std::thread[]> workers_;  // one less than threads
+  std::atomic<bool> running_{false}, stopping_{false};
+
+  // Two cache lines: workers read the first between runs and write the second at the end of one.
+  alignas(64) std::atomic<std::uint32_t> runs_{0};
+  body_ref const* body_ = nullptr;
+  alignas(64) std::atomic<int> remaining_{0};
+};
+
+static_assert(executor<thread_pool>);
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/context.hpp
+#ifndef TESSERA_SINGLE_EXEC_CONTEXT
+#define TESSERA_SINGLE_EXEC_CONTEXT
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Whether a context may have more threads than `exec::available_threads()`. They only slow each other down,
+/// but a test may want them.
+enum class oversubscribe { refused, allowed };
+
+/// This number of threads, or of the cores this process may use if these are fewer: `context ctx(at_most(4))`
+inline int at_most(int threads) { return std::min(threads, exec::available_threads()); }
+
+namespace detail {
+
+struct page {
+  std::byte bytes[4096];
+};
+
+/// Page-aligned memory that only grows; its content is lost when it does.
+class page_buffer {
+ public:
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      pages_ = {};  // before more are allocated
+      size_ = 0;
+      pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
+      size_ = bytes;
+    }
+    if (size_ == 0) return nullptr;
+    auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
+    const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
+    return begin + (sizeof(page) - past_page) % sizeof(page);
+  }
+
+ private:
+  aligned_array<page> pages_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time.
+class context {
+ public:
+  /// A thread pool on all the cores this process may use.
+  context() : context(exec::available_threads()) {}
+
+  /// A new thread pool; with 1 thread everything is done by the caller. Throws option_error for fewer
+  /// threads than 1 or, unless allowed, more than cores.
+  TESSERA_COLD explicit context(int threads, oversubscribe more_than_cores = oversubscribe::refused)
+      : context(new_pool(threads, more_than_cores)) {}
+
+  /// The executor of the user, who keeps it alive and may share it between contexts.
+  template <exec::executor Executor>
+    requires(!std::is_same_v<Executor, context>)
+  explicit context(Executor& executor)
+      : executor_(const_cast<void*>(static_cast<void const*>(std::addressof(executor)))),
+        run_([](void* object, int count, exec::body_ref body) {
+          static_cast<Executor*>(object)->run(count, body);
+        }),
+        machine_{.workers = checked_concurrency(executor.concurrency()), .family = this_cpu_family()},
+        ranges_(machine_.workers) {
+    require_compiled_instruction_set();
+    if constexpr (exec::phase_executor<Executor>)
+      run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
+  }
+
+  context(context const&) = delete;
+  context& operator=(context const&) = delete;
+
+  /// The most bodies of a run that may run at the same time.
+  int concurrency() const { return machine_.workers; }
+
+  /// The machine for which runs on this context are cut into tiles.
+  machine const& runs_on() const { return machine_; }
+  /// Takes an engine from the choice of products, whose results may then differ in their last bits.
+  void forbid(engine which) { machine_.engines.forbid(which); }
+
+  /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
+  ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
+  ///             not cleared
+  ///   hooks     entered and left by each thread around its part, whatever the executor
+  /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
+  /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
+  template <class Body> void run(int count, Body&& body, std::span<exec::part_hook const> hooks = {}) {
+    const exec::sole_entry entry(running_);
+    if (!entry) {
+      aligned_array<std::byte> scratch(scratch_bytes_);
+      const exec::part_scope around(hooks);
+      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
+    }
+    if (count <= 0) return;
+    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
+    // with stealing serve every executor.
+    const auto drain = [&](int part) {
+      const exec::part_scope around(hooks);
+      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
+      ranges_.drain(part, [&](int index) { body(index, scratch); });
+    };
+    run_(executor_, ranges_.deal(count), drain);
+    ranges_.rethrow_failure();
+  }
+
+  /// Calls tasks.compute(task, scratch) for all tasks of a phase. The executor gets them as an exec::phase,
+  /// if it takes these; they do not throw.
+  template <class Tasks>
+    requires requires(Tasks const& tasks) { tasks.describe(0); }
+  void run(Tasks const& tasks) {
+    if (run_tasks_)
+      if (const exec::sole_entry entry(running_); entry)
+        return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
+    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
+  }
+
+  /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
+  /// an error inside a body.
+  TESSERA_COLD void reserve_scratch(std::size_t bytes) {
+    if (bytes <= scratch_bytes_) return;
+    require_idle("reserve_scratch");
+    const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
+    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
+    scratch_bytes_ = 0;
+    scratch_ = scratches_.at_least(all);
+    scratch_bytes_ = each;
+  }
+
+  /// A buffer of at least this many bytes, page-aligned, shared by all bodies of a run. There is one:
+  /// the next call may return the same address, or free it to grow. An error inside a body.
+  TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
+    require_idle("shared_scratch");
+    return shared_.at_least(bytes);
+  }
+
+ private:
+  TESSERA_COLD explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) {
+    pool_ = std::move(pool);
+  }
+
+  TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads,
+                                                                  oversubscribe more_than_cores) {
+    require_compiled_instruction_set();
+    const int available = exec::available_threads();
+    if (threads > available && more_than_cores == oversubscribe::refused)
+      throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
+                                 available, " cores: write context(at_most(", threads,
+                                 ")) for as many of them as there are, or pass oversubscribe::allowed"));
+    return std::make_unique<exec::thread_pool>(threads);
+  }
+
+  template <class Tasks> struct tasks_of_workers {
+    Tasks const& of;
+    context const& ctx;
+    int tasks() const { return of.tasks(); }
+    exec::task_description describe(int task) const { return of.describe(task); }
+    void compute(int task, int worker) const {
+      const exec::part_scope around(of.hooks());
+      of.compute(task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
+    }
+  };
+
+  static int checked_concurrency(int concurrency) {
+    if (concurrency < 1)
+      throw option_error(message("[context] the executor's concurrency() is ", concurrency,
+                                 "; it must be at least 1, the most bodies that may run at the same time"));
+    return concurrency;
+  }
+
+  TESSERA_COLD void require_idle(const char* operation) const {
+    if (running_.load(std::memory_order_relaxed))
+      throw error(message("[", operation,
+                          "] called from inside a body of the same context, whose bodies may be using ",
+                          "the memory; call it before run, or give the body a context of its own"));
+  }
+
+  std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
+  void* executor_;
+  void (*run_)(void* executor, int count, exec::body_ref body);
+  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
+  machine machine_;
+  exec::index_ranges ranges_;
+  std::atomic<bool> running_{false};
+
+  detail::page_buffer scratches_, shared_;
+  std::byte* scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;  // of each part
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/plan.hpp
+#ifndef TESSERA_SINGLE_EVAL_PLAN
+#define TESSERA_SINGLE_EVAL_PLAN
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
+/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
+/// a barrier ends a phase. Lives on the stack of `run`.
+class plan {
+ public:
+  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
+  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
+  static constexpr int tiles_a_worker = 32;
+
+  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  plan(plan const&) = delete;
+  plan& operator=(plan const&) = delete;
+
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
+  template <class Body> void add(step_draft const& made, Body const& body) {
+    static_assert(sizeof(Body) <= step::body_bytes,
+                  "this statement has too many operands: split it, or name a part of it with local(…)");
+    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
+    if constexpr (sizeof(Body) <= step::body_bytes) {
+      step& s = append(made);
+      new (s.body) Body(body);
+      s.compute = compute_body<Body>;
+      s.describe = describe_body<Body>;
+      if (s.when == timing::early) move_early();
+    }
+  }
+
+  /// Memory of one worker for the length of one task.
+  operand worker_memory(std::size_t bytes) {
+    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
+  }
+  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
+  /// its own `stride` bytes.
+  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
+    return {take(run_bytes_, bytes), stride, bytes, memory::run,
+            stride > 0 ? footprint::own_range : footprint::everything};
+  }
+  /// The address of run_memory after the run, valid until the context is used again.
+  template <class T> T const* result(operand const& of) const {
+    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
+  }
+
+  /// The place of a local value, by its address; null if it has not been computed.
+  operand const* find_local(void const* address) const {
+    for (int i = 0; i < locals_; ++i)
+      if (local_[i].address == address) return &local_[i].value;
+    return nullptr;
+  }
+  void add_local(void const* address, operand const& value) {
+    if (locals_ == most_locals)
+      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
+    local_[locals_++] = {address, value};
+  }
+
+  int workers() const { return machine_.workers; }
+  machine const& on() const { return machine_; }
+  int steps() const { return steps_; }
+  step const& at(int i) const { return step_[i]; }
+
+  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
+  TESSERA_COLD void schedule() {
+    leave_out_empty();
+    split_panels();
+    delay_late_steps();
+    chains_ = phases_ = 0;
+    for (int first = 0, last; first < steps_; first = last) {
+      last = carried_until(first);
+      place(first, last);
+    }
+  }
+
+  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
+  TESSERA_COLD void run(context& ctx) {
+    schedule();
+    ctx.reserve_scratch(worker_bytes_);
+    run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+    for (int p = 0; p < phases_; ++p) {
+      running_phase now(*this, phase_[p]);
+      ctx.run(now);
+    }
+  }
+
+  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    int number = 0;
+    for (int p = 0; p < phases_; ++p)
+      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
+        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
+  }
+  task_description describe(int step, tile const& t) const {
+    task_description d;
+    step_[step].describe(step_[step].body, t, d);
+    return d;
+  }
+
+ private:
+  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
+    static_cast<Body const*>(body)->compute(t);
+  }
+  template <class Body> static void describe_body(void const* body, tile const& t, task_description& d) {
+    static_cast<Body const*>(body)->describe(t, d);
+  }
+
+  struct chain {
+    int first, last;  // steps
+    int first_tile;   // within the phase
+  };
+  struct phase {
+    int first, last;  // chains
+    int tiles;
+  };
+
+  /// A task of a phase is one tile index of all steps of a chain.
+  struct running_phase {
+    static constexpr std::size_t most_hooks = 4;
+    plan const& of;
+    phase const& now;
+    exec::part_hook hook[most_hooks];  // without duplicates
+    std::size_t hook_count = 0;
+
+    running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
+      for (int i = of.chain_[now.first].first; i < of.chain_[now.last - 1].last; ++i)
+        if (exec::part_hook const* const around = of.step_[i].around) add(*around);
+    }
+    void add(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hook_count; ++h)
+        if (hook[h] == around) return;
+      TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
+      hook[hook_count++] = around;
+    }
+    std::span<exec::part_hook const> hooks() const { return {hook, hook_count}; }
+    int tasks() const { return now.tiles; }
+    void compute(int task, std::byte* scratch) const {
+      of.for_each_step_of(now, task, [&](int i, tile t) {
+        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
+        t.run_memory = of.run_base_;
+        of.step_[i].compute(of.step_[i].body, t);
+      });
+    }
+    task_description describe(int task) const {
+      task_description d;
+      of.for_each_step_of(now, task,
+                          [&](int i, tile const& t) { of.step_[i].describe(of.step_[i].body, t, d); });
+      return d;
+    }
+  };
+
+  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
+    int c = now.last - 1;
+    while (chain_[c].first_tile > task) --c;
+    const int index = task - chain_[c].first_tile;
+    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
+      const int parts = step_[i].parts;
+      visit(i, tile{index / parts, index % parts, parts});
+    }
+  }
+
+  step& append(step_draft const& made) {
+    if (steps_ == most_steps)
+      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+    if (accesses_ + made.accesses > most_accesses)
+      throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+    step& s = *new (&step_[steps_++]) step(made);
+    s.first_access = accesses_;
+    s.accesses = made.accesses;
+    for (access const& a : made.all()) access_[accesses_++] = a;
+    require_in_place(made.all());
+    return s;
+  }
+
+  /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
+  TESSERA_COLD static void require_in_place(access_list const& all) {
+    for (access const& to : all)
+      for (access const& from : all)
+        if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
+            to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
+          throw shape_error(
+              "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+              "store the result in a tensor of its own");
+  }
+
+  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
+  /// statements that can be carried together.
+  TESSERA_COLD void move_early() {
+    int at = steps_ - 1;
+    while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+    move_step(steps_ - 1, at);
+  }
+
+  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
+    const std::size_t offset = used;
+    used += round_up<std::size_t>(bytes, 64);
+    return offset;
+  }
+
+  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
+  TESSERA_COLD void leave_out_empty() {
+    int kept = 0;
+    for (int i = 0; i < steps_; ++i) {
+      if (step_[i].tiles == 0) continue;
+      if (kept < i) step_[kept] = step_[i];
+      ++kept;
+    }
+    steps_ = kept;
+  }
+
+  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
+  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
+  /// tiles are enough to even out workers of unequal speed.
+  TESSERA_COLD void split_panels() {
+    if (machine_.workers == 1) return;
+    for (int a = 0; a < accesses_; ++a)
+      if (access_[a].owner == memory::worker) return;
+    for (int i = 0; i < steps_; ++i) {
+      step& s = step_[i];
+      if (s.by != cut::panels || s.divides == division::never) continue;
+      int most = 2 * machine_.workers;
+      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
+      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
+        if (s.divides != division::freely || may_be_carried(i)) continue;
+        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
+      }
+      s.parts = std::max(1, std::min(most, s.most_parts));
+      s.tiles *= s.parts;
+    }
+  }
+
+  /// Whether a step may be carried together with another one, which makes or uses its panels.
+  bool may_be_carried(int at) const {
+    for (int i = 0; i < steps_; ++i)
+      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
+        return true;
+    return false;
+  }
+
+  /// Moves late steps back, right before the next step that depends on them, so that they do not split
+  /// statements that can be carried together, and several late steps share one barrier.
+  TESSERA_COLD void delay_late_steps() {
+    for (int at = steps_ - 1; at >= 0; --at) {
+      if (step_[at].when != timing::late) continue;
+      int end = at + 1;
+      for (int last; end < steps_; end = last) {
+        last = carried_until(end);
+        relation worst = relation::none;
+        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
+        if (worst != relation::none) break;
+      }
+      move_step(at, end - 1);
+    }
+  }
+
+  TESSERA_COLD void move_step(int from, int to) {
+    if (from == to) return;
+    const step moved = step_[from];
+    for (; from < to; ++from) step_[from] = step_[from + 1];
+    for (; from > to; --from) step_[from] = step_[from - 1];
+    step_[to] = moved;
+  }
+
+  /// Where two steps touch shared memory that one of them writes.
+  TESSERA_COLD relation relate(step const& a, step const& b) const {
+    relation all = relation::none;
+    for (access const& x : accesses_of(a))
+      for (access const& y : accesses_of(b)) {
+        if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+      }
+    return all;
+  }
+
+  access_list accesses_of(step const& s) const { return {access_ + s.first_access, s.accesses}; }
+
+  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
+  /// and the step that reads it.
+  int carried_until(int first) const {
+    int last = first;
+    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
+      ++last;
+    return last + 1;
+  }
+  bool computes_for_next(step const& s) const {
+    bool writes = false;
+    for (access const& a : accesses_of(s)) {
+      if (a.writes && a.owner != memory::worker) return false;
+      writes |= a.writes;
+    }
+    return writes;
+  }
+  static bool cut_alike(step const& a, step const& b) {
+    return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+  }
+
+  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
+  TESSERA_COLD void place(int first, int last) {
+    step const& s = step_[first];
+    // A barrier separates early steps, which prepare operands, from the other steps.
+    const auto is_early = [](step const& of) { return of.when == timing::early; };
+    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
+    bool side_by_side = !alone, carried = false;
+    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
+      step const& head = step_[chain_[c].first];
+      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
+                         head.parts == 1 && s.parts == 1;
+      relation worst = relation::none;
+      for (int i = chain_[c].first; i < chain_[c].last; ++i)
+        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
+      if (alike && worst != relation::anywhere)
+        carried = true;
+      else if (worst != relation::none)
+        side_by_side = false;
+    }
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0};
+    phase& now = phase_[phases_ - 1];
+    if (!side_by_side || !carried) {
+      chain_[chains_++] = {first, first, now.tiles};
+      now.last = chains_;
+      now.tiles += s.tiles;
+    }
+    chain_[chains_ - 1].last = last;
+    require_worker_memory_of_own_chain(first, last);
+  }
+
+  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
+  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (access const& read : accesses_of(step_[i])) {
+        if (read.writes || read.owner != memory::worker) continue;
+        bool found = false;
+        for (int c = chain_[chains_ - 1].first; c < i; ++c)
+          for (access const& written : accesses_of(step_[c]))
+            found |= written.writes && overlap(written, read);
+        if (!found)
+          throw error(
+              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
+              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
+              "the statements that use it one after the other");
+      }
+  }
+
+  struct local {
+    void const* address;
+    operand value;
+  };
+
+  machine machine_;
+  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
+  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
+  std::uintptr_t run_base_ = 0;
+  // Unused elements stay uninitialised, because a plan is built for every run.
+  union {
+    step step_[most_steps];
+  };
+  union {
+    access access_[most_accesses];
+  };
+  chain chain_[most_steps];
+  phase phase_[most_steps];
+  local local_[most_locals];
+};
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/expr/node.hpp
+#ifndef TESSERA_SINGLE_EXPR_NODE
+#define TESSERA_SINGLE_EXPR_NODE
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace expr {
+
+constexpr bool of_matrix(domain d) { return d == domain::blocks || d == domain::values; }
+
+/// The size of an expression; -1 where it takes any.
+struct extent {
+  std::int64_t features = -1, tokens = -1;  // of activations and vectors
+  std::int64_t rows = -1, cols = -1;        // of matrices
+  std::int64_t block_rows = -1, block_cols = -1;
+  pattern const* stored = nullptr;
+};
+
+/// The size of a tensor, and of a matrix its pattern, by which it is known that it has not changed.
+struct tensor_size {
+  std::int64_t rows, cols;
+  std::uint64_t pattern;
+
+  template <tensor Tensor> static tensor_size of(Tensor const& tensor) {
+    if constexpr (of_matrix(Tensor::laid_over))
+      return {tensor.rows(), tensor.cols(), tensor.pattern().serial()};
+    else
+      return {tensor.features(), tensor.tokens(), 0};
+  }
+  friend bool operator==(tensor_size const&, tensor_size const&) = default;
+};
+
+[[noreturn]] TESSERA_COLD inline void throw_changed(tensor_size const& built, tensor_size const& now) {
+  if (built.rows == now.rows && built.cols == now.cols)
+    throw shape_error(
+        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
+                ") has changed since the statement was written: write the statement behind the change"));
+  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
+                            ") when the statement was written and is (", now.rows, ", ", now.cols,
+                            ") now: write the statement behind the change"));
+}
+inline void require_unchanged(tensor_size const& built, tensor_size const& now) {
+  if (!(built == now)) throw_changed(built, now);
+}
+
+/// A tensor in an expression: by reference when it has a name, by value when it is temporary or a view.
+/// `tensor` throws shape_error if a referenced one has another size or pattern than when the expression was
+/// written.
+template <tensor Tensor> struct by_reference {
+  using node_tag = void;
+  using tensor_type = Tensor;
+  using value_type = typename Tensor::value_type;
+  static constexpr domain laid_over = Tensor::laid_over;
+  Tensor const* address;
+  tensor_size built;
+
+  explicit by_reference(Tensor const& tensor) : address(&tensor), built(tensor_size::of(tensor)) {}
+  Tensor const& tensor() const {
+    require_unchanged(built, tensor_size::of(*address));
+    return *address;
+  }
+};
+template <tensor Tensor> struct by_value {
+  using node_tag = void;
+  using tensor_type = Tensor;
+  using value_type = typename Tensor::value_type;
+  static constexpr domain laid_over = Tensor::laid_over;
+  Tensor copy;
+  Tensor const& tensor() const { return copy; }
+};
+template <class Node>
+concept leaf = requires { typename Node::tensor_type; };
+
+/// A number in an expression.
+struct number {
+  using node_tag = void;
+  using value_type = void;  // that of its neighbours
+  static constexpr domain laid_over = domain::number;
+  double value;
+};
+
+/// An operand as an expression keeps it. Nodes are always kept by value, so `auto` is safe; a local, which is
+/// the one node that has an identity, is kept by reference.
+template <class T> constexpr auto hold(T&& operand) {
+  using bare = std::remove_cvref_t<T>;
+  if constexpr (std::is_arithmetic_v<bare>)
+    return number{static_cast<double>(operand)};
+  else if constexpr (tensor_view<bare>)
+    return by_value<bare>{operand};
+  else if constexpr (tensor<bare> && std::is_lvalue_reference_v<T>)
+    return by_reference<bare>(operand);
+  else if constexpr (tensor<bare>)
+    return by_value<bare>{std::forward<T>(operand)};
+  else if constexpr (requires { typename bare::local_tag; })
+    return operand.reference();
+  else
+    return bare(std::forward<T>(operand));
+}
+template <class T> using held = decltype(hold(std::declval<T>()));
+
+/// An expression, or a number beside one.
+template <class T>
+concept operand = expression<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
+
+inline extent extent_of(number const&) { return {}; }
+template <leaf Leaf> extent extent_of(Leaf const& leaf) {
+  extent size;
+  if constexpr (of_matrix(Leaf::laid_over)) {
+    size.rows = leaf.tensor().rows();
+    size.cols = leaf.tensor().cols();
+    size.block_rows = Leaf::tensor_type::block::rows;
+    size.block_cols = Leaf::tensor_type::block::cols;
+    size.stored = &leaf.tensor().pattern();
+  } else {
+    size.features = leaf.tensor().features();
+    size.tokens = leaf.tensor().tokens();
+  }
+  return size;
+}
+template <class Node>
+  requires requires(Node const& n) { n.size(); }
+extent extent_of(Node const& node) {
+  return node.size();
+}
+
+/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
+inline std::int64_t values_in(number const&) { return -1; }
+template <leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
+template <class Node>
+  requires requires(Node const& n) { n.arguments; }
+std::int64_t values_in(Node const& node) {
+  return std::apply(
+      [](auto const&... argument) {
+        std::int64_t count = -1;
+        ((count = count < 0 ? values_in(argument) : count), ...);
+        return count;
+      },
+      node.arguments);
+}
+
+/// Whether an expression has values of its own that can be added up.
+template <class Node>
+inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
+                                  requires(Node const& node) { values_in(node); };
+template <class Node>
+  requires std::is_void_v<typename Node::value_type>
+inline constexpr bool has_total<Node> = false;
+
+TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
+                                      std::int64_t right) {
+  if (left >= 0 && right >= 0 && left != right)
+    throw shape_error(
+        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
+  return left >= 0 ? left : right;
+}
+
+/// The common size of two operands of an elementwise operation; shape_error if there is none.
+TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
+  extent both{join(operation, "features", a.features, b.features),
+              join(operation, "tokens", a.tokens, b.tokens),
+              join(operation, "rows", a.rows, b.rows),
+              join(operation, "columns", a.cols, b.cols),
+              join(operation, "rows in a block", a.block_rows, b.block_rows),
+              join(operation, "columns in a block", a.block_cols, b.block_cols),
+              a.stored ? a.stored : b.stored};
+  if (a.stored && b.stored && !(*a.stored == *b.stored))
+    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->blocks(),
+                              " and ", b.stored->blocks(), "): bring both to one pattern with set_pattern"));
+  return both;
+}
+
+/// Where the result of an elementwise operation on two operands lies.
+constexpr domain join(domain a, domain b) {
+  if (a == b || b == domain::number) return a;
+  if (a == domain::number) return b;
+  return of_matrix(a) || of_matrix(b) ? domain::values : domain::panels;
+}
+constexpr bool combine(domain a, domain b) {
+  return a == domain::number || b == domain::number || of_matrix(a) == of_matrix(b);
+}
+
+/// The type that an operation on these elements computes in: the accumulator they share. `void` is a
+/// number's; `mixed` if there are two.
+struct mixed {};
+template <class T> struct computed_in {
+  using type = T;
+};
+template <element T> struct computed_in<T> {
+  using type = accumulator_t<T>;
+};
+template <class...> struct common_value {
+  using type = void;
+};
+template <class Head, class... Rest> struct common_value<Head, Rest...> {
+  using first = typename computed_in<Head>::type;
+  using rest = typename common_value<Rest...>::type;
+  using type = std::conditional_t<std::is_void_v<first> || std::is_same_v<first, rest>, rest,
+                                  std::conditional_t<std::is_void_v<rest>, first, mixed>>;
+};
+
+template <class T>
+concept activation = expression<T> && held<T>::laid_over == domain::panels;
+template <class T>
+concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
+
+}}}  // namespace tessera::TESSERA_ISA::expr
+#endif
+
+// ---- tessera/core/unroll.hpp
+#ifndef TESSERA_SINGLE_CORE_UNROLL
+#define TESSERA_SINGLE_CORE_UNROLL
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+template <class Body, int... I>
+TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, I...>) {
+  (body(std::integral_constant<int, I>{}), ...);
+}
+
+}  // namespace detail
+
+/// Calls body(0) … body(Count - 1) with compile-time integers, written out one after the other. Pragmas do
+/// not unroll reliably (GCC 12), and one loop left rolled puts a whole array of accumulators on the stack.
+template <int Count, class Body> TESSERA_INLINE constexpr void unroll(Body&& body) {
+  detail::unroll(body, std::make_integer_sequence<int, Count>{});
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/simd/simd.hpp
+#ifndef TESSERA_SINGLE_SIMD_SIMD
+#define TESSERA_SINGLE_SIMD_SIMD
+// The thin layer over xsimd: the one header that includes it. Kernels hold whole arrays of registers, so they
+// work on `reg`, the compiler's own vector type; ops work on `batch`, for which xsimd overloads the
+// arithmetic.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics headers
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <xsimd/xsimd.hpp>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#if XSIMD_VERSION_MAJOR < 12 || (XSIMD_VERSION_MAJOR == 12 && XSIMD_VERSION_MINOR < 1) || \
+    XSIMD_VERSION_MAJOR >= 15
+#error \
+    "tessera needs xsimd 12.1 up to 14.x: on Debian 12 `./dev test` installs it, elsewhere libxsimd-dev or Conan"
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// The instruction set the compiler flags ask for.
+using native = xsimd::default_arch;
+
+template <class T, class Arch = native> using batch = xsimd::batch<T, Arch>;
+
+/// The number as which a lane of T is moved: T, if it is a number itself.
+template <class T> struct moved {
+  using as = T;
+};
+
+template <class T, class Arch = native>
+using reg = typename batch<typename moved<T>::as, Arch>::register_type;
+
+/// Values of T in a register.
+template <class T, class Arch = native>
+inline constexpr int lanes = static_cast<int>(batch<typename moved<T>::as, Arch>::size);
+
+// xsimd's aligned forms contain an assert: a branch at every load where NDEBUG is not defined.
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> load(T const* from) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return batch<T, Arch>::load_unaligned(from).data;
+  } else {
+    reg<T, Arch> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+}
+
+template <class Arch, class T> TESSERA_INLINE void store(T* to, reg<T, Arch> value) {
+  if constexpr (std::is_arithmetic_v<T>)
+    batch<T, Arch>(value).store_unaligned(to);
+  else
+    std::memcpy(static_cast<void*>(to), &value, sizeof value);
+}
+
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> broadcast(T value) {
+  using number = typename moved<T>::as;
+  return batch<number, Arch>(std::bit_cast<number>(value)).data;
+}
+
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> zero() { return batch<T, Arch>(T(0)).data; }
+
+/// a * b + c, rounded once where the instruction set has it.
+template <class Arch, class T>
+TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) {
+  return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
+}
+
+/// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
+template <class T, int Lanes> struct compiler_vector {
+  typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
+};
+
+/// 0, 1, 2, …
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> lane_numbers() {
+  alignas(64) static constexpr auto numbers = [] {
+    struct {
+      T lane[static_cast<unsigned>(lanes<T, Arch>)];
+    } table{};
+    for (int i = 0; i < lanes<T, Arch>; ++i) table.lane[i] = T(i);
+    return table;
+  }();
+  return batch<T, Arch>::load_unaligned(numbers.lane);
+}
+
+/// The first `count` lanes of `value`, zero in the others; none if count ≤ 0.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> first_lanes(batch<T, Arch> value, int count) {
+  return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), value, batch<T, Arch>(T(0)));
+}
+
+/// The others: zero in the first `count` lanes.
+template <class T, class Arch>
+TESSERA_INLINE batch<T, Arch> without_first_lanes(batch<T, Arch> value, int count) {
+  return xsimd::select(lane_numbers<T, Arch>() < batch<T, Arch>(T(count)), batch<T, Arch>(T(0)), value);
+}
+
+/// max(x, low), not-a-number if x is.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, Arch> x, batch<T, Arch> low) {
+#ifdef __AVX512F__
+  // Returns its second operand if either is not-a-number.
+  if constexpr (sizeof(reg<T, Arch>) == 64 && std::is_same_v<T, float>) return _mm512_max_ps(low, x);
+#endif
+  return xsimd::select(x < low, low, x);
+}
+
+/// The sum of all lanes.
+template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) {
+  return xsimd::reduce_add(value);
+}
+
+/// Keeps a loaded value in a register: without this GCC folds the load into each multiplication that uses it,
+/// and clang each broadcast. Costs no instruction.
+template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& value) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(value));
+#elif defined(__SSE2__)
+  asm("" : "+x"(value));
+#endif
+}
+
+/// Four consecutive values, each in all lanes of one register; with a single load where registers
+/// have shuffles for it.
+template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from, reg<T, Arch> (&to)[4]) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(reg<T, Arch>) == 64 && sizeof(T) == 4) {
+    __m512 four = _mm512_broadcast_f32x4(_mm_loadu_ps(from));
+    pin(four);
+    to[0] = _mm512_permute_ps(four, 0x00);
+    to[1] = _mm512_permute_ps(four, 0x55);
+    to[2] = _mm512_permute_ps(four, 0xaa);
+    to[3] = _mm512_permute_ps(four, 0xff);
+    return;
+  } else if constexpr (sizeof(reg<T, Arch>) == 64 && sizeof(T) == 8) {
+    __m512d four = _mm512_broadcast_f64x4(_mm256_loadu_pd(from));
+    pin(four);
+    to[0] = _mm512_permutex_pd(four, 0x00);
+    to[1] = _mm512_permutex_pd(four, 0x55);
+    to[2] = _mm512_permutex_pd(four, 0xaa);
+    to[3] = _mm512_permutex_pd(four, 0xff);
+    return;
+  }
+#endif
+  for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
+}
+
+/// from[index[i]] in lane i: by loads of single numbers, of which AMD does more than its gather instruction.
+template <class Arch, class T> TESSERA_INLINE reg<T, Arch> gather(T const* from, std::int32_t const* index) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+    return std::bit_cast<reg<T, Arch>>(typename compiler_vector<T, lanes<T, Arch>>::type{from[index[i]]...});
+  }(std::make_integer_sequence<int, lanes<T, Arch>>());
+}
+
+/// Asks for the cache line at `address`, into the L2 or the L1.
+template <int Level> TESSERA_INLINE void prefetch(void const* address) {
+  static_assert(Level == 1 || Level == 2, "only the L1 and the L2 are worth asking for");
+  __builtin_prefetch(address, 0, Level == 1 ? 3 : 2);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/ops/scalar.hpp
+#ifndef TESSERA_SINGLE_OPS_SCALAR
+#define TESSERA_SINGLE_OPS_SCALAR
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+
+// An op is written once, for a number and for a SIMD register V. Argument-dependent lookup finds the
+// functions of a register; functions of a number, under equal names, are here. Any other function of V must
+// have a name that xsimd has not (remainder, clip, …), or xsimd's is called instead.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops::detail {
+
+using std::abs;
+using std::cos;
+using std::erf;
+using std::log;
+using std::min;
+using std::pow;
+using std::sin;
+using std::sqrt;
+
+/// a * b + c; std::fma would be a library call where the instruction set lacks it.
+template <std::floating_point T> TESSERA_INLINE T fma(T a, T b, T c) { return a * b + c; }
+
+/// c - a * b
+template <std::floating_point T> TESSERA_INLINE T fnma(T a, T b, T c) { return c - a * b; }
+
+template <std::floating_point T> TESSERA_INLINE T select(bool condition, T a, T b) {
+  return condition ? a : b;
+}
+
+template <class To, class From>
+  requires(std::floating_point<From> || std::integral<From>)
+TESSERA_INLINE To bitwise_cast(From x) {
+  return std::bit_cast<To>(x);
+}
+
+template <class V> struct scalar {
+  using type = typename V::value_type;
+};
+template <std::floating_point T> struct scalar<T> {
+  using type = T;
+};
+/// The number type of V: V itself, or that of its lanes.
+template <class V> using scalar_t = typename scalar<V>::type;
+
+/// max(x, low) and min(x, high), not-a-number if x is. Registers' own max and min do not promise that: their
+/// result for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
+template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
+using simd::at_least;
+template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
+
+/// c[0] + c[1] x + c[2] x² + …
+template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, T const (&c)[Count]) {
+  constexpr int degree = static_cast<int>(Count) - 1;
+  V sum(static_cast<scalar_t<V>>(c[degree]));
+  unroll<degree>([&](auto i) TESSERA_INLINE_LAMBDA {
+    sum = fma(sum, x, V(static_cast<scalar_t<V>>(c[degree - 1 - i()])));
+  });
+  return sum;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ops::detail
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+using namespace detail;
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/simd/exp2.hpp
+#ifndef TESSERA_SINGLE_SIMD_EXP2
+#define TESSERA_SINGLE_SIMD_EXP2
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 eight
+/// operations for float, half of those of ops::exponential: the fraction is exact, scaling rounds its
+/// exponent down by itself, and nothing has to be done about the ends of the range.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch> x) {
+#ifdef __AVX512DQ__
+  if constexpr (std::is_same_v<T, float> && sizeof(reg<T, Arch>) == 64) {
+    constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+    // Of 2^f, 0 ≤ f ≤ 1, derived by scripts/fit_activations.py; error .06 ulp
+    constexpr float c[] = {
+        1, 0.693147f, 0.24022983f, 0.05548334f, 0.009678841f, 0.0012439687f, 0.00021702256f};
+    const batch<T, Arch> f(_mm512_reduce_ps(x, down));
+    batch<T, Arch> power(c[6]);
+    unroll<6>([&](auto i) TESSERA_INLINE_LAMBDA { power = xsimd::fma(power, f, batch<T, Arch>(c[5 - i])); });
+    return _mm512_scalef_ps(power, x);
+  }
+#endif
+  // xsimd converts the exponent to an integer, which is undefined for infinity and not-a-number.
+  const batch<T, Arch> low(T(2 * std::numeric_limits<T>::min_exponent));
+  return xsimd::select(x == x, xsimd::exp2(xsimd::select(x >= low, x, low)), x);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/ops/exponential.hpp
+#ifndef TESSERA_SINGLE_OPS_EXPONENTIAL
+#define TESSERA_SINGLE_OPS_EXPONENTIAL
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+
+namespace detail {
+
+/// Constants of e^x = 2^n e^r, n = round(x / ln 2), |r| ≤ ln 2 / 2.
+///   rounding       1.5 · 2^mantissa_bits + bias - 1: added to a number it rounds it to an integer n and
+///                  leaves n + bias - 1, the exponent field of 2^(n-1), in the lowest bits of the sum
+///   largest        that sum for the largest n
+///   lowest         (1 - bias) ln 2: near it that field is 0, and so is the power; below, the field overflows
+///   ln2_high       so short that n · ln2_high is exact; ln2_low is the rest of ln 2
+///   coefficients   2 (e^r - 1) / r, derived by scripts/fit_activations.py; error .06 and .08 ulp of e^r
+template <class T> struct exponential_constants;
+
+template <> struct exponential_constants<float> {
+  using bits = std::uint32_t;
+  static constexpr int mantissa_bits = 23;
+  static constexpr float rounding = 0x1.8p23f + 126;
+  static constexpr float largest = rounding + 128;
+  static constexpr float lowest = -87.336545f;
+  static constexpr float log2_e = 1.442695f;
+  static constexpr float ln2_high = 0.693359375f;
+  static constexpr float ln2_low = -2.1219444e-4f;
+  static constexpr float coefficients[] = {
+      2, 0.9999998f, 0.33333036f, 0.083338186f, 0.016737837f, 0.0027560717f};
+};
+
+template <> struct exponential_constants<double> {
+  using bits = std::uint64_t;
+  static constexpr int mantissa_bits = 52;
+  static constexpr double rounding = 0x1.8p52 + 1022;
+  static constexpr double largest = rounding + 1024;
+  static constexpr double lowest = -708.3964185322641;
+  static constexpr double log2_e = 1.4426950408889634;
+  static constexpr double ln2_high = 0.6931471803691238;  // 32 bits
+  static constexpr double ln2_low = 1.9082149292705877e-10;
+  static constexpr double coefficients[] = {2,
+                                            1.0000000000000016,
+                                            0.333333333333326,
+                                            0.08333333333309005,
+                                            0.01666666666711623,
+                                            0.0027777777880960185,
+                                            0.0003968253876453603,
+                                            4.960299166288565e-05,
+                                            5.511537578533176e-06,
+                                            5.525882405628164e-07,
+                                            4.994075153628541e-08};
+};
+
+/// n = round(x / ln 2), as `rounding` + n.
+template <class V> TESSERA_INLINE V rounded_exponent(V x) {
+  using constants = exponential_constants<scalar_t<V>>;
+  // Not-a-number need not survive this min: x carries it, and infinity, into the remainder.
+  return min(fma(x, V(constants::log2_e), V(constants::rounding)), V(constants::largest));
+}
+
+/// 2^(n-1), or 0 for the lowest n. Half of 2^n, because n may be 128 (1024) where e^x is still finite.
+template <class V> TESSERA_INLINE V half_power(V rounded) {
+  using constants = exponential_constants<scalar_t<V>>;
+  using bits = typename constants::bits;
+  return bitwise_cast<scalar_t<V>>(bitwise_cast<bits>(rounded) << constants::mantissa_bits);
+}
+
+/// r = x - n ln 2
+template <class V> TESSERA_INLINE V reduced_argument(V x, V rounded) {
+  using constants = exponential_constants<scalar_t<V>>;
+  const V n = rounded - V(constants::rounding);
+  return fnma(n, V(constants::ln2_low), fnma(n, V(constants::ln2_high), x));
+}
+
+}  // namespace detail
+
+/// e^x
+///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -125.5 ln 2 (double: -1021.5 ln
+///   2), just before the result would become subnormal; infinity from 128 ln 2 (1024 ln 2) on. 15 operations
+///   for float.
+struct exponential {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    using constants = detail::exponential_constants<detail::scalar_t<V>>;
+    const V rounded = rounded_exponent(x);
+    const V r = reduced_argument(x, rounded);
+    const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
+    return select(x < V(constants::lowest), V(0), y);
+  }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return (*this)(x); }
+};
+
+/// e^x for x ≤ 0 as 2^(x log₂ e), of registers only: with AVX-512 half the operations of `exponential`. Its
+///   relative error grows with |x|, while e^x becomes small: within 2e-7 of e^x for float.
+struct decay {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    constexpr double log2_e = 1.4426950408889634;
+    return simd::exp2(x * V(static_cast<detail::scalar_t<V>>(log2_e)));
+  }
+};
+
+/// The natural logarithm.
+struct logarithm {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return log(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return V(1) / x; }
+};
+
+/// The sine and the cosine of an angle in radians.
+struct sine {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return sin(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return cos(x); }
+};
+struct cosine {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool derivative_keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return cos(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return -sin(x); }
+};
+
+/// 1 / (1 + e^-x), within 3 ulp
+struct sigmoid {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    const V y = (*this)(x);
+    return y * (V(1) - y);
+  }
+};
+
+/// The hyperbolic tangent, as e / (e + 2) with e = e^2x - 1; within 4 ulp, also near 0.
+struct tanh {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    using constants = detail::exponential_constants<detail::scalar_t<V>>;
+    const V z = at_least(at_most(x + x, V(40)), V(-40));  // beyond, the quotient is 1 or -1
+    const V rounded = rounded_exponent(z);
+    const V r = reduced_argument(z, rounded);
+    const V power = half_power(rounded);
+    const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
+    return e / (e + V(2));
+  }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    const V y = (*this)(x);
+    return fnma(y, y, V(1));
+  }
+};
+
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞
+struct silu {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return x / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    const V y = sigmoid{}(x);
+    return y * fma(x, V(1) - y, V(1));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/simd/pieces.hpp
+#ifndef TESSERA_SINGLE_SIMD_PIECES
+#define TESSERA_SINGLE_SIMD_PIECES
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// A function of |x| by one polynomial of degree 4 in |x| on each of 16 pieces of equal width: piece i lies
+/// around i widths, and the last one has no end. Coefficient k of piece i is c[k][i].
+struct pieces {
+  float per_width;
+  alignas(64) float c[5][16];
+};
+
+/// True for registers whose lanes look up a coefficient each in one instruction.
+template <class V> inline constexpr bool looks_up = false;
+#ifdef __AVX512F__
+template <class Arch> inline constexpr bool looks_up<batch<float, Arch>> = sizeof(reg<float, Arch>) == 64;
+#endif
+
+/// The function at x, not-a-number if x is: 12 operations.
+template <class V>
+  requires looks_up<V>
+TESSERA_INLINE V evaluate([[maybe_unused]] pieces const& of, [[maybe_unused]] V x) {
+#ifdef __AVX512F__
+  // min returns its second operand if either is not-a-number.
+  const __m512 a = _mm512_min_ps(_mm512_set1_ps(15 / of.per_width), _mm512_abs_ps(x));
+  // The sum is rounded to an integer, which stands in its lowest bits.
+  const auto piece =
+      _mm512_castps_si512(_mm512_fmadd_ps(a, _mm512_set1_ps(of.per_width), _mm512_set1_ps(0x1.8p23f)));
+  const auto coefficient = [&](int k) TESSERA_INLINE_LAMBDA {
+    return _mm512_permutexvar_ps(piece, _mm512_load_ps(of.c[k]));
+  };
+  __m512 sum = coefficient(4);
+  unroll<4>([&](auto k) TESSERA_INLINE_LAMBDA { sum = _mm512_fmadd_ps(sum, a, coefficient(3 - k)); });
+  return sum;
+#endif
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/ops/activation.hpp
+#ifndef TESSERA_SINGLE_OPS_ACTIVATION
+#define TESSERA_SINGLE_OPS_ACTIVATION
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+
+/// max(x, 0); the derivative at 0 is 0.
+struct relu {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool derivative_keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return at_least(x, V(0)); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return select(x > V(0), V(1), V(0)); }
+};
+
+/// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞.
+///   Error: within 1.5 |x| ε, its derivative 1.5 ε (ε = 2^-23 for float, 2^-52 for double); in registers of
+///     double 18, reached at |x| = 3.111, where xsimd's erf passes to another approximation, and 4.5 before.
+///   Relative to a positive result that is 3 ε (18). A negative one is a small difference of larger numbers,
+///     which the error is 1e-4 of at -3.6 for float, 4e-12 at -3.11 for double, and all of from about -5.4
+///     (-8.3) down.
+struct gelu {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return x * distribution(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    constexpr double inverse_root_two_pi = 0.3989422804014327;
+    const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
+    return fma(x, density, distribution(x));
+  }
+
+ private:
+  template <class V> static V constant(double value) { return V(static_cast<detail::scalar_t<V>>(value)); }
+  template <class V> TESSERA_INLINE static V distribution(V x) {
+    constexpr double root_half = 0.7071067811865476;
+    V z = x * constant<V>(root_half);
+    if constexpr (std::is_same_v<detail::scalar_t<V>, double>) {
+      // xsimd's erf converts doubles to integers one by one, which is undefined for infinity and
+      // not-a-number. Beyond 6 erf is 1, and x itself carries not-a-number into the result.
+      z = select(z < V(6), z, V(6));
+      z = select(z > V(-6), z, V(-6));
+    }
+    return fma(V(0.5f), erf(z), V(0.5f));
+  }
+};
+
+/// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, the approximation of gelu that GPT-2 was trained with
+/// (Hendrycks, Gimpel 2016, §2), within 5e-4 of gelu; here as x sigmoid(2 √(2/π) (x + 0.044715 x³)).
+/// Not-a-number for -∞.
+///   Error: within 32 |x| ε.
+struct gelu_tanh {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return x / (V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+  }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0
+    const V square = z * z;
+    const V y = sigmoid{}(z * fma(square, constant<V>(slope * cubic), constant<V>(slope)));
+    return y * fma(z * (V(1) - y), fma(square, constant<V>(3 * slope * cubic), constant<V>(slope)), V(1));
+  }
+
+ private:
+  static constexpr double slope = 1.5957691216057308, cubic = 0.044715;  // 2 √(2/π)
+  template <class V> static V constant(double value) { return V(static_cast<detail::scalar_t<V>>(value)); }
+};
+
+/// gelu without division or error function: max(x, 0) - a Φ(-a), a = |x|, where a Φ(-a) is approximated
+///   by 16 pieces, for float with AVX-512: within 5e-7 of gelu, its derivative within 1e-6 of gelu's, which
+///     has pieces of its own; neither jumps by more than twice that. From 14.5 widths on the value is x or 0,
+///     also for ±∞.
+///   by a P(a)^16, for other registers and double: within 6e-7 of gelu for every x (the polynomial itself
+///     3.5e-7), its derivative within 4e-6. P has degree 6 and P(0)^16 = 1/2, so that the derivative does not
+///     jump at 0, and is cut off at its zero, which is of order 16 in the result: beyond it the value is x or
+///     0, also for ±∞. For double the coefficients are equal.
+///   Pieces take 14 operations, 5 of them multiplications, P^16 15, 11 of them; the derivatives 14 and 25.
+///   Derived by scripts/fit_activations.py.
+struct gelu_polynomial {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = true;
+
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    if constexpr (simd::looks_up<V>)
+      return at_least(x, V(0)) - simd::evaluate(tail_pieces, x);
+    else
+      return fnma(min(abs(x), V(zero)), by_powers(x), at_least(x, V(0)));
+  }
+
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    V tail;
+    if constexpr (simd::looks_up<V>)
+      tail = simd::evaluate(slope_pieces, x);
+    else
+      tail = slope_by_powers(x);
+    return select(x > V(0), V(1) - tail, tail);
+  }
+
+ private:
+  /// Φ(-a)
+  template <class V> TESSERA_INLINE static V by_powers(V x) {
+    V p = polynomial(min(abs(x), V(zero)), coefficients);  // not-a-number is carried by the other term
+    p = p * p;
+    p = p * p;
+    p = p * p;
+    return p * p;
+  }
+
+  /// d/da a P^16 = P^15 (P + 16 a P′), and P + 16 a P′ has the coefficients (1 + 16 k) c_k.
+  template <class V> TESSERA_INLINE static V slope_by_powers(V x) {
+    const V a = at_most(abs(x), V(zero));
+    const V p = polynomial(a, coefficients);
+    const V p2 = p * p;
+    const V p4 = p2 * p2;
+    return p * p2 * p4 * (p4 * p4) * polynomial(a, slope_coefficients.c);
+  }
+
+  static constexpr float zero = 7.8092895f;
+  static constexpr float coefficients[] = {0.9576033f,     -0.047758944f,  -0.017826658f, -0.001320691f,
+                                           0.00064540084f, -3.1742733e-5f, -1.5295377e-6f};
+  static constexpr auto slope_coefficients = [] {
+    struct {
+      double c[7];
+    } slope{};
+    for (int k = 0; k < 7; ++k) slope.c[k] = (1 + 16 * k) * double(coefficients[k]);
+    return slope;
+  }();
+  static constexpr simd::pieces tail_pieces = {
+      2.625f,
+      {{0, -9.633749e-05f, -0.0053857584f, -0.031222265f, -0.043157797f, 0.07879349f, 0.3800376f, 0.69455075f,
+        0.8022876f, 0.66375756f, 0.4164721f, 0.20473826f, 0.08053803f, 0.02572497f, 0.006743903f, 0},
+       {0.5000005f, 0.50141233f, 0.53604645f, 0.644491f, 0.68552154f, 0.40683803f, -0.16774432f, -0.68023175f,
+        -0.83571017f, -0.66652477f, -0.39291096f, -0.18021819f, -0.0661068f, -0.019725975f, -0.004844103f, 0},
+       {-0.39896458f, -0.406733f, -0.49326164f, -0.66533524f, -0.71761113f, -0.4783249f, -0.06666247f,
+        0.2468566f, 0.3310099f, 0.25348607f, 0.1398928f, 0.059735145f, 0.020404793f, 0.0056831664f,
+        0.0013065961f, 0},
+       {0.00031006103f, 0.019686338f, 0.11769406f, 0.24002695f, 0.26935786f, 0.17785673f, 0.04655432f,
+        -0.03878691f, -0.059033375f, -0.043237213f, -0.022265784f, -0.008833446f, -0.0028064172f,
+        -0.0007290171f, -0.000156835f, 0},
+       {0.065050215f, 0.04610167f, 0.0035676907f, -0.029305091f, -0.0354314f, -0.022282733f, -0.006551657f,
+        0.002169458f, 0.0039963536f, 0.0027887349f, 0.0013360305f, 0.00049156003f, 0.00014508908f,
+        3.512689e-05f, 7.067997e-06f, 0}}};
+  static constexpr simd::pieces slope_pieces = {
+      2.625f,
+      {{0.5f, 0.49977568f, 0.50003487f, 0.5563172f, 0.7724825f, 0.98871267f, 0.750442f, -0.056510206f,
+        -0.9101386f, -1.2500209f, -1.0404668f, -0.62328845f, -0.2858045f, -0.103567496f, -0.030242693f, 0},
+       {-0.7978792f, -0.79437774f, -0.7928927f, -1.0189565f, -1.6650385f, -2.1832106f, -1.7441789f,
+        -0.4434517f, 0.75998485f, 1.1885055f, 0.9603163f, 0.5426924f, 0.23315096f, 0.07911462f, 0.021669036f,
+        0},
+       {-0.0002735188f, -0.021340046f, -0.034170497f, 0.30829826f, 1.0353823f, 1.5019236f, 1.1985122f,
+        0.41134837f, -0.22543135f, -0.42811227f, -0.33490768f, -0.1780598f, -0.07155229f, -0.022712296f,
+        -0.0058310456f, 0},
+       {0.27031848f, 0.32974574f, 0.35573718f, 0.12369957f, -0.24145406f, -0.42848364f, -0.33527288f,
+        -0.12330369f, 0.026577832f, 0.069199584f, 0.05227525f, 0.02608211f, 0.009788325f, 0.002903727f,
+        0.0006983681f, 0},
+       {-0.027416889f, -0.09544473f, -0.11202888f, -0.052674558f, 0.016376002f, 0.04454072f, 0.033800524f,
+        0.0123704625f, -0.0008701349f, -0.004232416f, -0.003079669f, -0.0014386061f, -0.0005035098f,
+        -0.00013947402f, -3.1407082e-05f, 0}}};
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/ops/arithmetic.hpp
+#ifndef TESSERA_SINGLE_OPS_ARITHMETIC
+#define TESSERA_SINGLE_OPS_ARITHMETIC
+#include <limits>
+
+// An op is a function of numbers as a type, for a number and for a SIMD register V alike.
+//   keeps_zero     f(0) == 0, or f(0, 0) == 0: absent blocks stay absent
+//   costly         too dear to be fused into the store of a product: applied to rows still in the L1
+//   neutral()      the number that leaves the other argument as it is: of ops that fold over features
+//   derivative(x)  of ops of one argument; at a kink, the value given there
+// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All other ops hand not-a-number
+// on.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+
+/// a + b
+struct add {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a + b; }
+  template <class V> static V neutral() { return V(0); }
+};
+
+/// a - b
+struct subtract {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a - b; }
+};
+
+/// a b
+struct multiply {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a * b; }
+};
+
+/// a / b
+struct divide {
+  static constexpr bool keeps_zero = false;  // 0 / 0
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a / b; }
+};
+
+/// The larger of a and b, not-a-number if either is.
+struct maximum {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a > b) || (a != a), a, b); }
+  template <class V> static V neutral() { return V(-std::numeric_limits<scalar_t<V>>::infinity()); }
+};
+
+/// The smaller of a and b, not-a-number if either is.
+struct minimum {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a < b) || (a != a), a, b); }
+};
+
+/// a^b, 1 for b = 0, not-a-number for a < 0 unless b is whole.
+struct power {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
+    return select(b == V(0), V(1), pow(a, b));  // xsimd's 0^0 is 0
+  }
+};
+
+/// a == b
+struct equal {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select(a == b, V(1), V(0)); }
+};
+
+/// a < b
+struct less {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select(a < b, V(1), V(0)); }
+};
+
+/// a ≥ b
+struct greater_equal {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select(a >= b, V(1), V(0)); }
+};
+
+/// a where c is not 0, else b.
+struct where {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V c, V a, V b) const { return select(c != V(0), a, b); }
+};
+
+/// -x
+struct negate {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return -x; }
+  template <class V> TESSERA_INLINE V derivative(V) const { return V(-1); }
+};
+
+/// |x|; the derivative at 0 is 0.
+struct absolute {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool derivative_keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return abs(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
+  }
+};
+
+/// x²
+struct square {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool derivative_keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return x * x; }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return x + x; }
+};
+
+/// √x
+struct square_root {
+  static constexpr bool keeps_zero = true;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return sqrt(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return V(0.5f) / sqrt(x); }
+};
+
+/// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits.
+struct reciprocal_square_root {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return V(-0.5f) / (x * sqrt(x)); }
+};
+
+/// The op whose value is the derivative of Op.
+template <class Op> struct derivative_of {
+  static constexpr bool keeps_zero = requires { requires Op::derivative_keeps_zero; };
+  static constexpr bool costly = Op::costly;
+  template <class V> TESSERA_INLINE V operator()(V x) const { return Op{}.derivative(x); }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/expr/map.hpp
+#ifndef TESSERA_SINGLE_EXPR_MAP
+#define TESSERA_SINGLE_EXPR_MAP
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// Op applied elementwise. Vectors are repeated along the axis they do not have.
+template <class Op, class... Arguments> struct map {
+  using node_tag = void;
+  using value_type = typename common_value<typename Arguments::value_type...>::type;
+  static constexpr domain laid_over = [] {
+    domain all = domain::number;
+    ((all = join(all, Arguments::laid_over)), ...);
+    return all;
+  }();
+
+  std::tuple<Arguments...> arguments;
+
+  extent size() const {
+    return std::apply(
+        [](auto const&... argument) {
+          extent all;
+          ((all = join("elementwise", all, extent_of(argument))), ...);
+          return all;
+        },
+        arguments);
+  }
+};
+
+/// True if absent blocks, which are zero, stay zero under Op with these operands.
+template <class Op, domain... Operands>
+constexpr bool absent_stays_absent = Op::keeps_zero && ((Operands != domain::number) && ...);
+template <domain A, domain B> constexpr bool absent_stays_absent<ops::multiply, A, B> = true;
+template <domain A> constexpr bool absent_stays_absent<ops::divide, A, domain::number> = true;
+
+/// The stored values of a matrix, without the zeros between them.
+template <leaf Leaf> struct values_of : Leaf {
+  static constexpr domain laid_over = domain::values;
+};
+
+/// Values rounded to Element and kept where the worker has room.
+template <element Element, class Value> struct converted_value {
+  using node_tag = void;
+  using value_type = Element;
+  using stored_element = Element;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  extent size() const { return extent_of(value); }
+};
+template <class Node> inline constexpr bool is_converted = false;
+template <element Element, class Value>
+inline constexpr bool is_converted<converted_value<Element, Value>> = true;
+
+struct feature_number {
+  using node_tag = void;
+  using value_type = void;
+  static constexpr domain laid_over = domain::features;
+  extent size() const { return {}; }
+};
+
+/// Uniform random numbers in [0, 1), a function of the key, the feature and the token.
+struct uniform_random {
+  using node_tag = void;
+  using value_type = void;
+  static constexpr domain laid_over = domain::panels;
+  std::uint64_t key;
+  extent size() const { return {}; }
+};
+
+}  // namespace expr
+
+/// Op (a struct of tessera::ops, or the user's own) applied element by element to activations, vectors,
+/// matrices and numbers. Throws shape_error if sizes or patterns differ.
+template <class Op, expr::operand... Operands> auto apply(Operands&&... operands) {
+  static_assert(
+      requires { bool(Op::keeps_zero && Op::costly); },
+      "an op says what it is: static constexpr bool keeps_zero, costly (ops/arithmetic.hpp)");
+  using node = expr::map<Op, expr::held<Operands>...>;
+  constexpr bool fits = [] {
+    domain all = domain::number;
+    bool good = true;
+    ((good = good && expr::combine(all, expr::held<Operands>::laid_over),
+      all = expr::join(all, expr::held<Operands>::laid_over)),
+     ...);
+    return good;
+  }();
+  static_assert(fits,
+                "a matrix and an activation cannot be combined element by element: `w * x` is their product");
+  constexpr bool one_type = !std::is_same_v<typename node::value_type, expr::mixed>;
+  static_assert(one_type, "the operands have different element types: bring them to one");
+  constexpr bool sparse =
+      node::laid_over != domain::blocks || expr::absent_stays_absent<Op, expr::held<Operands>::laid_over...>;
+  static_assert(sparse,
+                "this would make the absent blocks of a matrix non-zero: apply it to stored_values(w)");
+  if constexpr (fits && one_type && sparse) {
+    node result{{expr::hold(std::forward<Operands>(operands))...}};
+    static_cast<void>(result.size());
+    return result;
+  }
+}
+
+/// The stored values of a matrix or vector as an expression: ops need not keep zeros.
+template <tensor Tensor>
+  requires(std::remove_cvref_t<Tensor>::laid_over != domain::panels)
+auto stored_values(Tensor&& of) {
+  if constexpr (std::remove_cvref_t<Tensor>::laid_over == domain::blocks)
+    return expr::values_of<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(of))};
+  else
+    return expr::hold(std::forward<Tensor>(of));
+}
+
+/// A tensor as an expression: `y = converted(x)` brings its values to the element type of y.
+template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
+
+/// An activation whose values are rounded to Element before they are used: `w * converted<bfloat16>(gelu(z))`
+/// multiplies bfloat16, as a stored gelu(z) would. No conversion if the element is already Element.
+template <element Element, expr::activation Value> auto converted(Value&& value) {
+  using held = expr::held<Value>;
+  static_assert(
+      !requires { value.reference(); }, "a local value is kept as it is computed: convert what uses it");
+  if constexpr (std::is_same_v<typename held::value_type, Element>)
+    return expr::hold(std::forward<Value>(value));
+  else
+    return expr::converted_value<Element, held>{expr::hold(std::forward<Value>(value))};
+}
+
+/// 0, 1, 2, … along the features.
+inline expr::feature_number feature_number() { return {}; }
+
+/// A number in [0, 1) for each feature and token, in steps of 2^-24: a function of the key (see
+/// random_stream), the feature and the token alone.
+inline expr::uniform_random uniform(std::uint64_t key) { return {key}; }
+
+// `*` of two activations or vectors is elementwise; with a matrix on the left it is the product
+// (expr/product.hpp).
+template <class A, class B>
+concept elementwise_operands = expr::operand<A> && expr::operand<B> && (expression<A> || expression<B>);
+template <class A, class B>
+concept elementwise_factors = elementwise_operands<A, B> && expr::held<A>::laid_over != domain::blocks;
+
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator+(A&& a, B&& b) {
+  return apply<ops::add>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator-(A&& a, B&& b) {
+  return apply<ops::subtract>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator/(A&& a, B&& b) {
+  return apply<ops::divide>(std::forward<A>(a), std::forward<B>(b));
+}
+/// Element by element, also of matrices.
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto multiply(A&& a, B&& b) {
+  return apply<ops::multiply>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires(elementwise_factors<A, B> ||
+           (elementwise_operands<A, B> && std::is_arithmetic_v<std::remove_cvref_t<B>>))
+auto operator*(A&& a, B&& b) {
+  return apply<ops::multiply>(std::forward<A>(a), std::forward<B>(b));
+}
+template <expression A> auto operator-(A&& a) { return apply<ops::negate>(std::forward<A>(a)); }
+
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto max(A&& a, B&& b) {
+  return apply<ops::maximum>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto min(A&& a, B&& b) {
+  return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
+}
+/// a^b
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto pow(A&& a, B&& b) {
+  return apply<ops::power>(std::forward<A>(a), std::forward<B>(b));
+}
+/// x, but at least `low` and at most `high`.
+template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
+  return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));
+}
+
+// Comparisons are 1 where they hold and 0 elsewhere.
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator<(A&& a, B&& b) {
+  return apply<ops::less>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator>(A&& a, B&& b) {
+  return apply<ops::less>(std::forward<B>(b), std::forward<A>(a));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator>=(A&& a, B&& b) {
+  return apply<ops::greater_equal>(std::forward<A>(a), std::forward<B>(b));
+}
+template <class A, class B>
+  requires elementwise_operands<A, B>
+auto operator<=(A&& a, B&& b) {
+  return apply<ops::greater_equal>(std::forward<B>(b), std::forward<A>(a));
+}
+/// a where the condition is not 0, b elsewhere: `where(x > 0, x, 0.1 * x)`
+template <expression Condition, expr::operand A, expr::operand B>
+auto where(Condition&& condition, A&& a, B&& b) {
+  return apply<ops::where>(std::forward<Condition>(condition), std::forward<A>(a), std::forward<B>(b));
+}
+
+// One function for each op of one argument.
+#define TESSERA_FUNCTION(name, op) \
+  template <expression Operand> auto name(Operand&& x) { return apply<ops::op>(std::forward<Operand>(x)); }
+TESSERA_FUNCTION(relu, relu)
+TESSERA_FUNCTION(gelu, gelu)
+TESSERA_FUNCTION(gelu_polynomial, gelu_polynomial)
+TESSERA_FUNCTION(gelu_tanh, gelu_tanh)
+TESSERA_FUNCTION(silu, silu)
+TESSERA_FUNCTION(tanh, tanh)
+TESSERA_FUNCTION(sigmoid, sigmoid)
+TESSERA_FUNCTION(exp, exponential)
+TESSERA_FUNCTION(log, logarithm)
+TESSERA_FUNCTION(sin, sine)
+TESSERA_FUNCTION(cos, cosine)
+TESSERA_FUNCTION(sqrt, square_root)
+TESSERA_FUNCTION(rsqrt, reciprocal_square_root)
+TESSERA_FUNCTION(square, square)
+TESSERA_FUNCTION(abs, absolute)
+#undef TESSERA_FUNCTION
+
+/// The derivative of Op at x.
+template <class Op, expression Operand> auto derivative(Operand&& x) {
+  return apply<ops::derivative_of<Op>>(std::forward<Operand>(x));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/block_shape.hpp
+#ifndef TESSERA_SINGLE_CORE_BLOCK_SHAPE
+#define TESSERA_SINGLE_CORE_BLOCK_SHAPE
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
+template <int Rows, int Cols = Rows> struct block_shape {
+  static_assert(Rows > 0 && Cols > 0, "a block has at least one row and one column");
+  static constexpr int rows = Rows;
+  static constexpr int cols = Cols;
+  static constexpr int elements = Rows * Cols;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/expr/product.hpp
+#ifndef TESSERA_SINGLE_EXPR_PRODUCT
+#define TESSERA_SINGLE_EXPR_PRODUCT
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
+template <leaf Leaf> struct transpose {
+  using transpose_tag = void;
+  using value_type = typename Leaf::value_type;
+  Leaf of;
+};
+
+/// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
+template <leaf Matrix, bool Transposed, class X> struct product {
+  using node_tag = void;
+  using value_type = typename Matrix::value_type;
+  static constexpr domain laid_over = domain::panels;
+  Matrix matrix;
+  X x;
+  extent size() const {
+    return {Transposed ? matrix.tensor().cols() : matrix.tensor().rows(), extent_of(x).tokens};
+  }
+};
+
+/// a·bᵀ of two activations: a matrix (features of a, features of b), summed over tokens.
+template <leaf A, leaf B> struct outer_product {
+  using node_tag = void;
+  using value_type = typename A::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  A a;
+  B b;
+  bool sampled = false;
+  extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
+};
+
+/// A matrix with rows and columns exchanged, to be stored.
+template <leaf Leaf> struct transposed_matrix {
+  using node_tag = void;
+  using value_type = typename Leaf::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  Leaf of;
+  extent size() const {
+    using block = typename Leaf::tensor_type::block;
+    return {-1, -1, of.tensor().cols(), of.tensor().rows(), block::cols, block::rows};
+  }
+};
+
+/// A factor of a product of matrices: a matrix, or its transpose.
+template <leaf Leaf, bool Transposed = false> struct factor {
+  using value_type = typename Leaf::value_type;
+  using block =
+      std::conditional_t<Transposed,
+                         block_shape<Leaf::tensor_type::block::cols, Leaf::tensor_type::block::rows>,
+                         typename Leaf::tensor_type::block>;
+  using of_block = typename Leaf::tensor_type::block;
+  static constexpr bool is_transposed = Transposed;
+  Leaf of;
+  std::int64_t rows() const { return Transposed ? of.tensor().cols() : of.tensor().rows(); }
+  std::int64_t cols() const { return Transposed ? of.tensor().rows() : of.tensor().cols(); }
+};
+
+/// a·b of two matrices, each of which may be transposed.
+template <class A, class B> struct matrix_product {
+  using node_tag = void;
+  using value_type = typename A::value_type;
+  static constexpr domain laid_over = domain::blocks;
+  A a;
+  B b;
+  bool sampled = false;
+  extent size() const { return {-1, -1, a.rows(), b.cols()}; }
+};
+
+template <class Tensor>
+inline constexpr bool is_narrow =
+    !std::is_same_v<typename held<Tensor>::value_type, accumulator_t<typename held<Tensor>::value_type>>;
+
+template <class A, class B>
+inline constexpr bool one_type =
+    !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
+
+TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
+  if (features == inner) return;
+  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
+  if (features < 0)
+    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
+                              " but x, the same for every feature, has no number of them: store it in a "
+                              "panel_matrix first"));
+  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
+                            features, " features"));
+}
+
+template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
+  static_assert(one_type<Matrix, X>,
+                "the matrix and the activation have different element types: bring them to one");
+  if constexpr (one_type<Matrix, X>) {
+    const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
+    check_inner(Transposed, inner, extent_of(x).features);
+    return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  }
+}
+
+template <class A, class B> auto make_matrix_product(A a, B b) {
+  using T = typename A::value_type;
+  static_assert(std::is_same_v<T, typename B::value_type>,
+                "the two matrices have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<T>>,
+                "products of two matrices of elements narrower than their sums come later: store a float");
+  if (a.cols() != b.rows())
+    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
+  return matrix_product<A, B>{std::move(a), std::move(b)};
+}
+
+}  // namespace expr
+
+/// Rows and columns exchanged, for use in a product, or to be stored: `c = transposed(w)`.
+template <tensor Tensor>
+  requires(expr::matrix<Tensor> || expr::activation<Tensor>)
+auto transposed(Tensor&& tensor) {
+  return expr::transpose<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(tensor))};
+}
+
+/// Only stored activations can be transposed: the message leads to one.
+template <node Value>
+  requires(expr::held<Value>::laid_over == domain::panels)
+auto transposed(Value&&) {
+  static_assert(
+      tensor<Value>,
+      "[a * transposed(b)] b is an expression: it is read many times, so store it in a tensor first");
+}
+
+/// W·x (SpMM). Throws shape_error if W's columns are not x's features.
+template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matrix, X&& x) {
+  return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
+}
+
+/// Only stored matrices can be multiplied: the message gives the right products.
+template <node Matrix, expr::activation X>
+  requires(expr::of_matrix(expr::held<Matrix>::laid_over))
+auto operator*(Matrix&&, X&&) {
+  static_assert(
+      tensor<Matrix>,
+      "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
+      "`2 * (w * x)` for a scaled one, or else store it in a matrix first");
+}
+
+/// Wᵀ·x, through the pattern's column index, of the stored weights of W.
+template <class Leaf, expr::activation X>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(expr::transpose<Leaf> matrix, X&& x) {
+  return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
+}
+
+/// a·bᵀ of activations. Blocks that the destination does not store are lost, which `sampled` must say.
+template <expr::activation A, class Leaf>
+  requires(Leaf::laid_over == domain::panels)
+auto operator*(A&& a, expr::transpose<Leaf> b) {
+  static_assert(
+      tensor<A>,
+      "[a * transposed(b)] a is an expression: it is read many times, so store it in a tensor first");
+  static_assert(expr::one_type<expr::held<A>, Leaf>,
+                "the two activations have different element types: bring them to one");
+  if constexpr (tensor<A>) {
+    if (a.tokens() != b.of.tensor().tokens())
+      throw shape_error(
+          message("[a * transposed(b)] a has ", a.tokens(), " tokens but b has ", b.of.tensor().tokens()));
+    return expr::outer_product<expr::held<A>, Leaf>{expr::hold(std::forward<A>(a)), std::move(b.of)};
+  }
+}
+
+/// a·b of matrices; each may be transposed.
+template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
+  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
+                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
+}
+template <class Leaf, expr::matrix B>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(expr::transpose<Leaf> a, B&& b) {
+  return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
+                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
+}
+template <expr::matrix A, class Leaf>
+  requires(Leaf::laid_over == domain::blocks)
+auto operator*(A&& a, expr::transpose<Leaf> b) {
+  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
+                                   expr::factor<Leaf, true>{std::move(b.of)});
+}
+template <class A, class B>
+  requires(A::laid_over == domain::blocks && B::laid_over == domain::blocks)
+auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
+  return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
+                                   expr::factor<B, true>{std::move(b.of)});
+}
+
+// Products that do not exist: their messages give the right ones. A factor is returned, so that no second
+// error follows.
+
+template <expr::matrix Matrix, class Leaf>
+  requires(Leaf::laid_over == domain::panels)
+auto operator*(Matrix&&, expr::transpose<Leaf> b) {
+  static_assert(
+      Leaf::laid_over != domain::panels,
+      "[W * transposed(x)] the tokens of an activation are no features: write `w * x`, or for the gradient "
+      "of w `g = sampled(dy * transposed(x))`");
+  return b.of;
+}
+template <class Leaf, expression B>
+  requires(Leaf::laid_over == domain::panels)
+auto operator*(expr::transpose<Leaf> a, B&& b) {
+  static_assert(
+      Leaf::laid_over != domain::panels,
+      "[transposed(x) * b] an activation is transposed on the right side only: write `transposed(w) * x` "
+      "for a product with the transpose of w, `sampled(dy * transposed(x))` for the gradient of w");
+  if constexpr (expr::matrix<B>)
+    return a.of;
+  else
+    return expr::hold(std::forward<B>(b));
+}
+template <class Matrix, tensor Vector>
+  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<Vector> &&
+           !expr::activation<Vector>)
+auto operator*(Matrix&&, Vector&& x) {
+  static_assert(expr::activation<Vector>,
+                "[W * x] x is a vector, but a product takes activations: for one token, make x a "
+                "panel_matrix(features, 1)");
+  return expr::hold(std::forward<Vector>(x));
+}
+
+/// Says that only the blocks which the destination stores are wanted (SDDMM).
+template <class Product>
+  requires requires(Product p) { p.sampled = true; }
+auto sampled(Product product) {
+  product.sampled = true;
+  return product;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/expr/reduction.hpp
+#ifndef TESSERA_SINGLE_EXPR_REDUCTION
+#define TESSERA_SINGLE_EXPR_REDUCTION
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// Op folded over the features of each token.
+template <class Op, class Argument> struct feature_reduction {
+  using node_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = domain::tokens;
+  Argument argument;
+  extent size() const { return {-1, extent_of(argument).tokens}; }
+};
+
+/// A sum over the tokens for each feature, in an order that does not depend on threads.
+template <class Argument> struct token_sum {
+  using node_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = domain::features;
+  Argument argument;
+  extent size() const { return {extent_of(argument).features, -1}; }
+};
+
+/// A value that is computed once per panel and never stored.
+template <class Argument> struct local_value {
+  using node_tag = void;
+  using local_tag = void;
+  using value_type = typename Argument::value_type;
+  static constexpr domain laid_over = Argument::laid_over;
+  Argument argument;
+
+  explicit local_value(Argument of) : argument(std::move(of)) {}
+  local_value(local_value const&) = delete;
+  local_value& operator=(local_value const&) = delete;
+
+  struct reference_type {
+    using node_tag = void;
+    using value_type = typename Argument::value_type;
+    static constexpr domain laid_over = Argument::laid_over;
+    local_value const* address;
+    extent size() const { return extent_of(address->argument); }
+  };
+  reference_type reference() const { return {this}; }
+  extent size() const { return extent_of(argument); }
+};
+
+/// A name as a template argument.
+template <std::size_t Size> struct value_name {
+  char text[Size];
+  consteval value_name(char const (&name)[Size]) { std::copy_n(name, Size, text); }
+  template <std::size_t Other> constexpr bool operator==(value_name<Other> const& other) const {
+    return std::equal(text, text + Size, other.text, other.text + Other);
+  }
+};
+
+/// A value that stands in several places of a statement and is computed once.
+template <value_name Name, class Value> struct named_value {
+  using node_tag = void;
+  using value_type = typename Value::value_type;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  extent size() const { return extent_of(value); }
+};
+
+template <class T>
+concept over_tokens =
+    expression<T> && (held<T>::laid_over == domain::panels || held<T>::laid_over == domain::tokens);
+
+}  // namespace expr
+
+/// The sum over the features, for each token.
+template <expr::activation Operand> auto sum_features(Operand&& x) {
+  return expr::feature_reduction<ops::add, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// The mean over the features, for each token.
+template <expr::activation Operand> auto mean_features(Operand&& x) {
+  auto sum = sum_features(std::forward<Operand>(x));
+  return sum * (1.0 / static_cast<double>(expr::extent_of(sum.argument).features));
+}
+
+/// The largest value over the features, for each token.
+template <expr::activation Operand> auto max_features(Operand&& x) {
+  return expr::feature_reduction<ops::maximum, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// e^x divided by its sum over the features, for each token, by the largest x so that nothing overflows
+/// (Goodfellow et al. 2016, §4.1). Reads x three times.
+template <expr::activation Operand> auto softmax_features(Operand&& x) {
+  const auto held = expr::hold(std::forward<Operand>(x));
+  const auto power = exp(held - max_features(held));
+  return power / sum_features(power);
+}
+
+/// The sum over the tokens, for each feature: for a feature_vector on the left of `=` or `+=`.
+template <expr::activation Operand> auto sum_tokens(Operand&& x) {
+  return expr::token_sum<expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// The mean over the tokens, for each feature.
+template <expr::activation Operand> auto mean_tokens(Operand&& x) {
+  const std::int64_t tokens = expr::extent_of(expr::hold(x)).tokens;
+  return sum_tokens(std::forward<Operand>(x) * (1.0 / static_cast<double>(tokens)));
+}
+
+/// Names an elementwise value that stands in several places of one statement, or of the reductions of one
+/// pass: it is computed once for each register. Without a name it would be computed at each place, because
+/// whether two tensors are one is known only when the statement runs.
+/// `const auto n = named<"n">((x - mean) * scale);`
+template <expr::value_name Name, expression Operand> auto named(Operand&& x) {
+  return expr::named_value<Name, expr::held<Operand>>{expr::hold(std::forward<Operand>(x))};
+}
+
+/// Names a value that several statements of one run use and nobody wants stored: it is computed once for each
+/// panel, in the cache. `auto h = local(gelu(w1 * x + b1));`
+template <expr::over_tokens Operand> auto local(Operand&& x) {
+  return expr::local_value<expr::held<Operand>>(expr::hold(std::forward<Operand>(x)));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/expr/statement.hpp
+#ifndef TESSERA_SINGLE_EXPR_STATEMENT
+#define TESSERA_SINGLE_EXPR_STATEMENT
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// `destination = value`, or `destination += value`: computed by `run`.
+template <tensor Destination, class Value, bool Accumulates>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
+  using statement_tag = void;
+  static constexpr bool writes_view = tensor_view<Destination>;
+  std::conditional_t<writes_view, Destination, Destination*> place;
+  tensor_size built;
+  Value value;
+
+  /// Throws shape_error if it has another size or pattern than when the statement was written.
+  auto& destination() const {
+    if constexpr (writes_view) {
+      return place;
+    } else {
+      require_unchanged(built, tensor_size::of(*place));
+      return *place;
+    }
+  }
+};
+
+TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
+  if (from >= 0 && to != from)
+    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
+}
+
+/// Sizes of destination and value must agree; an expression without a size takes the
+/// destination's.
+TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
+  check_size("features", to.features, from.features);
+  check_size("tokens", to.tokens, from.tokens);
+  check_size("rows", to.rows, from.rows);
+  check_size("columns", to.cols, from.cols);
+  check_size("rows in a block", to.block_rows, from.block_rows);
+  check_size("columns in a block", to.block_cols, from.block_cols);
+  if (to.stored && from.stored && !(*to.stored == *from.stored))
+    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
+                              " blocks but the expression ", from.stored->blocks(),
+                              " others: bring both to one pattern with set_pattern"));
+}
+
+template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is part of the kernel
+template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
+template <class A, class B> inline constexpr bool sums_by_itself<outer_product<A, B>> = true;
+template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<A, B>> = true;
+template <class Leaf> inline constexpr bool is_transposed_matrix = false;
+template <class Leaf> inline constexpr bool is_transposed_matrix<transposed_matrix<Leaf>> = true;
+
+template <bool Accumulates, class Target, class Value> auto make_statement(Target& destination, Value value) {
+  using Destination = std::conditional_t<tensor_view<Target>, std::remove_const_t<Target>, Target>;
+  constexpr domain to = Destination::laid_over, from = Value::laid_over;
+  constexpr bool number_for_matrix = of_matrix(to) && from == domain::number;
+  constexpr bool fits = number_for_matrix || to == from || from == domain::number || to == domain::panels ||
+                        (of_matrix(to) && of_matrix(from));
+  static_assert(
+      fits && (number_for_matrix || of_matrix(to) == of_matrix(from)),
+      "the expression does not have the form of its destination: a matrix takes matrices, an activation "
+      "takes activations and vectors, a feature_vector takes sum_tokens(…), a token_vector sum_features(…)");
+  check_sizes(extent_of(by_reference<Destination>(destination)), extent_of(value));
+  const tensor_size built = tensor_size::of(destination);
+  if constexpr (tensor_view<Destination>)
+    return statement<Destination, Value, Accumulates>{destination, built, std::move(value)};
+  else
+    return statement<Destination, Value, Accumulates>{&destination, built, std::move(value)};
+}
+
+/// The value of a statement inside `stochastic`. Not a node: it is no part of an expression.
+template <class Value> struct stochastic_value {
+  using value_type = typename Value::value_type;
+  static constexpr domain laid_over = Value::laid_over;
+  Value value;
+  std::uint64_t key;
+  extent size() const { return extent_of(value); }
+};
+
+/// A tensor that outlives the line, or a view of one.
+template <class T>
+concept destination = tensor<T> && (std::is_lvalue_reference_v<T> || tensor_view<T>);
+
+}  // namespace expr
+
+// The meaning of `destination = expression`: found by argument-dependent lookup from the tensors.
+template <tensor Destination, class Value>
+  requires(assigned<Value> || tensor_view<Destination>)
+auto assign(Destination& destination, Value const& value) {
+  if constexpr (transposition<Value>) {
+    constexpr bool of_matrices = Destination::laid_over == domain::blocks &&
+                                 requires { typename decltype(value.of)::tensor_type::block; };
+    static_assert(of_matrices,
+                  "[= transposed(x)] rows and columns of a matrix can be exchanged, and of an activation in "
+                  "products only: `sampled(dy * transposed(x))`");
+    if constexpr (of_matrices)
+      return expr::make_statement<false>(destination, expr::transposed_matrix<decltype(value.of)>{value.of});
+    else
+      return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
+  } else {
+    return expr::make_statement<false>(destination, expr::hold(value));
+  }
+}
+
+template <tensor Destination, expression Value> auto accumulate(Destination& destination, Value&& value) {
+  if constexpr (expr::sums_by_itself<expr::held<Value>>)
+    return expr::make_statement<true>(destination, expr::hold(std::forward<Value>(value)));
+  else
+    return expr::make_statement<false>(destination, destination + std::forward<Value>(value));
+}
+
+// `y -= x` is `y = y - x`, and so on; `*=` of two matrices multiplies their elements.
+template <expr::destination Destination, expr::operand Value> auto operator-=(Destination&& y, Value&& x) {
+  return y = y - std::forward<Value>(x);
+}
+template <expr::destination Destination, expr::operand Value> auto operator*=(Destination&& y, Value&& x) {
+  return y = multiply(y, std::forward<Value>(x));
+}
+template <expr::destination Destination, expr::operand Value> auto operator/=(Destination&& y, Value&& x) {
+  return y = y / std::forward<Value>(x);
+}
+template <expr::destination Destination, class Number>
+  requires std::is_arithmetic_v<Number>
+auto operator+=(Destination&& y, Number x) {
+  return y = y + x;
+}
+
+/// The statement with its results rounded at random, so that their mean is the exact one
+/// (round_stochastically): a function of the key, see random_stream, and of the place alone.
+/// `run(ctx, stochastic(w = w - 0.1 * g, key))`
+template <tensor Destination, class Value>
+auto stochastic(expr::statement<Destination, Value, false> statement, std::uint64_t key) {
+  using E = typename Destination::value_type;
+  constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
+                        !expr::sums_by_itself<Value>;
+  static_assert(
+      fits,
+      "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
+      "feature_vector of elements narrower than their sums: others are not rounded");
+  using value = expr::stochastic_value<Value>;
+  return expr::statement<Destination, value, false>{statement.place, statement.built,
+                                                    value{std::move(statement.value), key}};
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/panel_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
+template <class Panels> class panel_iterator {
+ public:
+  using value_type = typename Panels::value_type;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::forward_iterator_tag;
+  using iterator_category = std::forward_iterator_tag;
+  using reference = decltype(std::declval<Panels&>()(0, 0));
+  using pointer = void;
+
+  panel_iterator() = default;
+  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
+
+  reference operator*() const { return (*of_)(feature_, token_); }
+  panel_iterator& operator++() {
+    if (++token_ == of_->tokens()) {
+      token_ = 0;
+      ++feature_;
+    }
+    return *this;
+  }
+  panel_iterator operator++(int) {
+    const panel_iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
+
+ private:
+  Panels* of_ = nullptr;
+  std::int64_t feature_ = 0, token_ = 0;
+};
+
+/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
+/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
+/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
+/// always zero.
+template <element Element> class panel_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::panels;
+
+  panel_matrix() = default;
+  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
+      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  panel_matrix(panel_matrix const&) = default;
+  /// Leaves the other 0 x 0.
+  panel_matrix(panel_matrix&& other) noexcept
+      : features_(std::exchange(other.features_, 0)),
+        tokens_(std::exchange(other.tokens_, 0)),
+        values_(std::move(other.values_)) {}
+  panel_matrix& operator=(panel_matrix other) noexcept {
+    std::swap(features_, other.features_);
+    std::swap(tokens_, other.tokens_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+
+  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
+  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+
+  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
+  Element operator()(std::int64_t feature, std::int64_t token) const {
+    return values_[index(feature, token)];
+  }
+
+  /// The elements without padding: feature by feature, the tokens of each in order.
+  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
+  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
+  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t tokens) {
+    if (tokens == tokens_) return;
+    const std::size_t needed = elements(features_, tokens);
+    if (needed > values_.size())
+      values_ = aligned_array<Element>(needed);
+    else if (tokens % panel_tokens != 0)
+      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
+    tokens_ = tokens;
+  }
+
+  // An assignment of an expression describes it: see expr/statement.hpp.
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
+    if (features < 0 || tokens < 0)
+      throw shape_error(
+          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
+    const auto up = [](std::int64_t n, int step) {
+      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
+    };
+    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
+    // A panel without tokens has a stride, too.
+    checked_multiply(rows, panel_tokens);
+    checked_multiply(columns, granule);
+    return checked_multiply(rows, columns);
+  }
+  std::size_t index(std::int64_t feature, std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return std::size_t(token / panel_tokens * panel_stride() +
+                       place_in_panel<Element>(feature, token % panel_tokens));
+  }
+
+  std::int64_t features_ = 0, tokens_ = 0;
+  aligned_array<Element> values_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/panel_slice.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#define TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
+/// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
+///   Element   const if the activation is
+/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there.
+template <class Element> class panel_slice {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = std::remove_const_t<Element>;
+  using whole_type =
+      std::conditional_t<std::is_const_v<Element>, panel_matrix<value_type> const, panel_matrix<value_type>>;
+  static constexpr domain laid_over = domain::panels;
+
+  /// All of an activation.
+  explicit panel_slice(whole_type& whole)
+      : whole_(&whole),
+        built_features_(whole.features()),
+        built_tokens_(whole.tokens()),
+        features_(whole.features()),
+        tokens_(whole.tokens()) {}
+  panel_slice(panel_slice const&) = default;
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return whole_->panel_stride(); }
+  /// From the first element to behind the last one, elements of other features between them included.
+  std::size_t size_bytes() const {
+    if (panels() == 0 || features_ == 0) return 0;
+    const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
+    return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
+  }
+  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
+  bool has_padded_features() const {
+    return features_ % granule == 0 ||
+           (first_feature_ + features_ == built_features_ &&
+            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
+  }
+  /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
+  bool has_padded_tokens() const {
+    return tokens_ % panel_tokens == 0 || first_panel_ * panel_tokens + tokens_ == built_tokens_;
+  }
+
+  /// Throws shape_error if the activation has another size than when the slice was made.
+  Element* data() const {
+    if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
+      throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
+                                ") when the slice was made and is (", whole_->features(), ", ",
+                                whole_->tokens(), ") now: make the slice anew"));
+    Element* const all = whole_->data();  // null if it has no elements
+    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
+  }
+  Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
+
+  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
+                                                                                std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
+  }
+
+  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
+  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  /// Features [first, last) of this slice.
+  TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
+    require_range("slice_features", "features", first, last, features_);
+    constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
+    if (first % lane != 0 || (last % lane != 0 && last != features_))
+      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
+                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
+                                " and ends at one, or at ", features_));
+    panel_slice part = *this;
+    part.first_feature_ += first;
+    part.features_ = last - first;
+    return part;
+  }
+  /// Tokens [first, last) of this slice.
+  TESSERA_COLD panel_slice with_tokens(std::int64_t first, std::int64_t last) const {
+    require_range("slice_tokens", "tokens", first, last, tokens_);
+    if (first % panel_tokens != 0)
+      throw shape_error(message("[slice_tokens] tokens ", first, " to ", last, " of ", tokens_,
+                                ": a slice begins at a panel, a multiple of ", panel_tokens, ", such as ",
+                                first / panel_tokens * panel_tokens));
+    panel_slice part = *this;
+    part.first_panel_ += first / panel_tokens;
+    part.tokens_ = last - first;
+    return part;
+  }
+
+  // An assignment describes a statement that writes to the activation, also that of another slice.
+  auto operator=(panel_slice const& value) const { return assign(*this, value); }
+  template <class Value>
+    requires(assigned<Value> || tensor<Value>)
+  auto operator=(Value const& value) const {
+    return assign(*this, value);
+  }
+  template <expression Expression> auto operator+=(Expression&& value) const {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static void require_range(const char* operation, const char* what, std::int64_t first, std::int64_t last,
+                            std::int64_t all) {
+    if (first < 0 || last < first || last > all)
+      throw shape_error(message("[", operation, "] ", what, " ", first, " to ", last, " of ", all,
+                                ": they must be in ascending order within 0 … ", all));
+  }
+
+  whole_type* whole_;
+  std::int64_t built_features_, built_tokens_;
+  std::int64_t first_feature_ = 0, features_;
+  std::int64_t first_panel_ = 0, tokens_;
+};
+
+namespace detail {
+template <class Element> panel_slice<Element> slice_of(panel_matrix<Element>& x) {
+  return panel_slice<Element>(x);
+}
+template <class Element> panel_slice<Element const> slice_of(panel_matrix<Element> const& x) {
+  return panel_slice<Element const>(x);
+}
+template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
+template <class Panels>
+concept can_be_sliced = requires(Panels& x) { slice_of(x); };
+}  // namespace detail
+
+/// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
+/// lane: anywhere for float and double, at even numbers for bfloat16 and float16.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_features(Panels&& x, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels> || tensor_view<Panels>,
+                "[slice_features] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_features(first, last);
+}
+
+/// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
+/// 64.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_tokens(Panels&& x, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels> || tensor_view<Panels>,
+                "[slice_tokens] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_tokens(first, last);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/vectors.hpp
+#ifndef TESSERA_SINGLE_TENSOR_VECTORS
+#define TESSERA_SINGLE_TENSOR_VECTORS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <span>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
+/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
+template <element Element, domain Axis> class axis_vector {
+  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
+  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
+
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = Axis;
+
+  axis_vector() = default;
+  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
+  /// The numbers of a vector, an array or a span, each converted.
+  template <class Array>
+    requires requires(Array const& array) { std::span(array); }
+  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
+    std::transform(std::begin(numbers), std::end(numbers), begin(),
+                   [](auto number) { return static_cast<Element>(number); });
+  }
+  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  axis_vector(axis_vector const&) = default;
+  /// Leaves the other without elements.
+  axis_vector(axis_vector&& other) noexcept
+      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
+  axis_vector& operator=(axis_vector other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
+  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size_; }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size_; }
+  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t size) {
+    if (size == size_) return;
+    if (padded(size) > values_.size())
+      values_ = aligned_array<Element>(padded(size));
+    else
+      std::fill(values_.begin(), values_.end(), Element{});
+    size_ = size;
+  }
+
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static std::size_t padded(std::int64_t size) {
+    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
+    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
+  }
+  std::int64_t size_ = 0;
+  aligned_array<Element> values_;
+};
+
+/// A number for each feature, such as a bias.
+template <element Element> using feature_vector = axis_vector<Element, domain::features>;
+
+/// A number for each token, such as a loss or a mean over features.
+template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/assignment.hpp
+#ifndef TESSERA_SINGLE_EVAL_ASSIGNMENT
+#define TESSERA_SINGLE_EVAL_ASSIGNMENT
+// activation = expression, or token_vector = expression. Argument-dependent lookup of lower_to(plan,
+// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
+// namespace.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
+  panel_slice<T> const& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/simd/lane.hpp
+#ifndef TESSERA_SINGLE_SIMD_LANE
+#define TESSERA_SINGLE_SIMD_LANE
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// A lane of four bytes that holds two elements: two features of a token, or two tokens of a feature.
+template <class E> struct pair {
+  E first, second;
+};
+template <class E> struct moved<pair<E>> {
+  using as = std::uint32_t;
+};
+
+/// The numbers to round: any, or results of arithmetic, which are never subnormal floats, because our threads
+/// flush these to zero.
+enum class numbers : bool { any, normal };
+
+/// The layout of elements E in lanes, and their conversion to accumulators: all that code outside of its
+/// header knows of an element. Specialised for each element of which features share a lane, with
+///   stored                                    a lane in memory
+///   widened(narrow<Arch>)                     values that stood one after the other: exact
+///   broadcast(E)                              one value, in all lanes
+///   rounded(batch), rounded(batch, random)    the reverse, to nearest or by round_stochastically
+///   feature<I>(lane_bits<Arch>)               feature I of each lane, widened
+///   packed<numbers>(features)                 the reverse, to nearest
+///   multiply_add(a, b, sum)                   sum + Σ a · b over the features of a lane, only where that is
+///                                             one instruction
+/// Rounding gives the bits of a single E on every instruction set.
+template <class E> struct lane {
+  using stored = E;
+};
+
+/// A lane of a panel in memory: one feature of a token, or two.
+template <class E> using stored_lane = typename lane<E>::stored;
+
+/// A register of lanes of four bytes, as bits.
+template <class Arch> using lane_bits = batch<std::uint32_t, Arch>;
+
+/// As many elements of two bytes as a register has lanes of four, as bits.
+template <class Arch>
+using narrow = typename compiler_vector<std::uint16_t, lanes<std::uint32_t, Arch>>::type;
+
+namespace detail {
+template <class Arch>
+using wide_bits = typename compiler_vector<std::uint32_t, lanes<std::uint32_t, Arch>>::type;
+
+/// Numbers of two bytes to the lower halves of lanes, and back.
+template <class Arch> TESSERA_INLINE lane_bits<Arch> to_lanes(narrow<Arch> halves) {
+  return std::bit_cast<reg<std::uint32_t, Arch>>(__builtin_convertvector(halves, wide_bits<Arch>));
+}
+template <class Arch> TESSERA_INLINE narrow<Arch> lower_halves(lane_bits<Arch> bits) {
+  return __builtin_convertvector(std::bit_cast<wide_bits<Arch>>(bits.data), narrow<Arch>);
+}
+
+template <class Lane> struct element_in {
+  using type = Lane;
+};
+template <class E> struct element_in<pair<E>> {
+  using type = E;
+};
+}  // namespace detail
+
+/// Elements of a lane.
+template <class Lane>
+inline constexpr int elements_a_lane = int(sizeof(Lane) / sizeof(typename detail::element_in<Lane>::type));
+
+/// True where one instruction multiplies two lanes and adds the products of their elements to an
+/// accumulator.
+template <class Lane, class Arch> inline constexpr bool multiplies = true;
+template <class E, class Arch>
+inline constexpr bool multiplies<pair<E>, Arch> =
+    requires(reg<pair<E>, Arch> a, reg<float, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
+
+/// a · b + sum in each lane, over the elements in it.
+template <class Lane, class Arch, class Sum>
+  requires multiplies<Lane, Arch>
+TESSERA_INLINE Sum multiply_add(reg<Lane, Arch> a, reg<Lane, Arch> b, Sum sum) {
+  if constexpr (elements_a_lane<Lane> == 1)
+    return fma<Arch, Lane>(a, b, sum);
+  else
+    return lane<typename detail::element_in<Lane>::type>::template multiply_add<Arch>(a, b, sum);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/simd/bfloat16.hpp
+#ifndef TESSERA_SINGLE_SIMD_BFLOAT16
+#define TESSERA_SINGLE_SIMD_BFLOAT16
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Rounding is integer arithmetic. The instruction for it (AVX-512 BF16) is used where no feature is
+/// subnormal, because it takes subnormal numbers for zero.
+template <> struct lane<bfloat16> {
+  using stored = pair<bfloat16>;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+    return xsimd::bitwise_cast<float>(detail::to_lanes<Arch>(values) << 16);
+  }
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(bfloat16 value) {
+    const batch<std::uint16_t, Arch> halves(std::bit_cast<std::uint16_t>(value));
+    return feature<1, Arch>(xsimd::bitwise_cast<std::uint32_t>(halves));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
+    return detail::lower_halves(nearest(value) >> 16);
+  }
+  template <class Arch>
+  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
+  }
+
+  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return xsimd::bitwise_cast<float>(I == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
+  }
+
+  template <numbers Are, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[2]) {
+#ifdef __AVX512BF16__
+    if constexpr (sizeof(reg<float, Arch>) == 64) {
+      if constexpr (Are == numbers::any)
+        if (__builtin_expect(has_subnormals(features[0].data, features[1].data), false))
+          return pack_integers(features[0], features[1]);
+      return interleaved(std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(features[1].data, features[0].data)));
+    }
+#endif
+    return upper_halves(nearest(features[0]), nearest(features[1]));
+  }
+  /// The first feature by the lower half of the random bits, the second by the upper half.
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[2],
+                                               lane_bits<Arch> random) {
+    return upper_halves(stochastic(features[0], random & lane_bits<Arch>(0xffffu)),
+                        stochastic(features[1], random >> 16));
+  }
+
+#ifdef __AVX512BF16__
+  /// Subnormal values count as zero.
+  template <class Arch>
+    requires(sizeof(reg<float, Arch>) == 64)
+  TESSERA_INLINE static reg<float, Arch> multiply_add(__m512i a, __m512i b, reg<float, Arch> sum) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+#endif
+
+ private:
+  /// The bits of which the upper half is the rounded value: `added` makes them carry into it or not.
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> carried(batch<float, Arch> value, lane_bits<Arch> bits,
+                                                lane_bits<Arch> added) {
+    const auto quiet = xsimd::bitwise_cast<float>(bits | lane_bits<Arch>(0x400000u));
+    return xsimd::bitwise_cast<std::uint32_t>(
+        xsimd::select(value != value, quiet, xsimd::bitwise_cast<float>(bits + added)));
+  }
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    const auto bits = xsimd::bitwise_cast<std::uint32_t>(value);
+    return carried(value, bits, ((bits >> 16) & lane_bits<Arch>(1u)) + lane_bits<Arch>(0x7fffu));
+  }
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> stochastic(batch<float, Arch> value, lane_bits<Arch> added) {
+    return carried(value, xsimd::bitwise_cast<std::uint32_t>(value), added);
+  }
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> upper_halves(lane_bits<Arch> first, lane_bits<Arch> second) {
+    return (first >> 16) | (second & lane_bits<Arch>(0xffff0000u));
+  }
+
+  template <class Arch>
+  TESSERA_COLD static lane_bits<Arch> pack_integers(batch<float, Arch> first, batch<float, Arch> second) {
+    return upper_halves(nearest(first), nearest(second));
+  }
+#ifdef __AVX512BF16__
+  /// Which the instruction takes for zero.
+  TESSERA_INLINE static bool has_subnormals(__m512 a, __m512 b) {
+    constexpr int subnormal = 0x20;
+    return (_mm512_fpclass_ps_mask(a, subnormal) | _mm512_fpclass_ps_mask(b, subnormal)) != 0;
+  }
+  /// Lanes 0, 16, 1, 17, … of 32.
+  TESSERA_INLINE static __m512i interleaved(__m512i halves) {
+    alignas(64) static constexpr auto order = [] {
+      struct {
+        std::uint16_t lane[32];
+      } table{};
+      for (int i = 0; i < 32; ++i) table.lane[i] = std::uint16_t(i / 2 + i % 2 * 16);
+      return table;
+    }();
+    return _mm512_permutexvar_epi16(_mm512_load_si512(order.lane), halves);
+  }
+#endif
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/simd/float16.hpp
+#ifndef TESSERA_SINGLE_SIMD_FLOAT16
+#define TESSERA_SINGLE_SIMD_FLOAT16
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Converted by the instructions for it, which neither take subnormal numbers of two bytes for zero nor make
+/// them so, or by integer arithmetic. Never multiplied as they are: sums of float16 would not be a float's.
+template <> struct lane<float16> {
+  using stored = pair<float16>;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+#ifdef __AVX512F__
+    if constexpr (sizeof(values) == 32)
+      return batch<float, Arch>(_mm512_cvtph_ps(std::bit_cast<__m256i>(values)));
+#endif
+#ifdef __F16C__
+    if constexpr (sizeof(values) == 16)
+      return batch<float, Arch>(_mm256_cvtph_ps(std::bit_cast<__m128i>(values)));
+#endif
+    return widened_by_integers(detail::to_lanes<Arch>(values));
+  }
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(float16 value) {
+    return widened<Arch>(narrow<Arch>{} + std::bit_cast<std::uint16_t>(value));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
+#ifdef __AVX512F__
+    if constexpr (sizeof(narrow<Arch>) == 32)
+      return std::bit_cast<narrow<Arch>>(_mm512_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+#endif
+#ifdef __F16C__
+    if constexpr (sizeof(narrow<Arch>) == 16)
+      return std::bit_cast<narrow<Arch>>(_mm256_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+#endif
+    return detail::lower_halves(nearest(value));
+  }
+  template <class Arch>
+  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)));
+  }
+
+  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return widened<Arch>(detail::lower_halves(I == 0 ? both : both >> 16));
+  }
+
+  template <numbers, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[2]) {
+    return detail::to_lanes<Arch>(rounded(features[0])) | detail::to_lanes<Arch>(rounded(features[1])) << 16;
+  }
+  /// The first feature by the lower half of the random bits, the second by the upper half.
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[2],
+                                               lane_bits<Arch> random) {
+    return stochastic(features[0], random & lane_bits<Arch>(0xffffu)) | stochastic(features[1], random >> 16)
+                                                                            << 16;
+  }
+
+ private:
+  // The conversions of class float16, in the lower halves of lanes.
+  template <class Arch> using integers = batch<std::int32_t, Arch>;
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> bits(integers<Arch> value) {
+    return xsimd::bitwise_cast<std::uint32_t>(value);
+  }
+  template <class Arch> TESSERA_INLINE static integers<Arch> size_of(batch<float, Arch> value) {
+    return xsimd::bitwise_cast<std::int32_t>(value) & integers<Arch>(0x7fffffff);
+  }
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened_by_integers(lane_bits<Arch> lower) {
+    const auto code = xsimd::bitwise_cast<std::int32_t>(lower);
+    const integers<Arch> size = code & integers<Arch>(0x7fff), moved = size << 13;
+    // A normal float with the fraction of the subnormal number, less the leading one that this adds.
+    const auto subnormal =
+        xsimd::bitwise_cast<float>(moved + integers<Arch>(0x38800000)) - batch<float, Arch>(0x1p-14f);
+    const integers<Arch> quiet =
+        xsimd::select(size > integers<Arch>(0x7c00), integers<Arch>(0x7fc00000), integers<Arch>(0x7f800000));
+    const auto value = xsimd::select(
+        size < integers<Arch>(0x0400), xsimd::bitwise_cast<std::int32_t>(subnormal),
+        xsimd::select(size < integers<Arch>(0x7c00), moved + integers<Arch>(0x38000000), moved | quiet));
+    return xsimd::bitwise_cast<float>(value | (code & integers<Arch>(0x8000)) << 16);
+  }
+
+  /// The code of a value, by that of its size if it is normal and if it is subnormal.
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> code(batch<float, Arch> value, integers<Arch> normal,
+                                             integers<Arch> subnormal) {
+    const auto size = size_of(value);
+    const auto quiet = ((size >> 13) & integers<Arch>(0x3ff)) | integers<Arch>(0x7e00);
+    const auto finite = xsimd::select(size < integers<Arch>(0x38800000), subnormal,
+                                      xsimd::min(normal, integers<Arch>(0x7c00)));
+    const auto sign = (xsimd::bitwise_cast<std::int32_t>(value) >> 16) & integers<Arch>(0x8000);
+    return bits<Arch>(xsimd::select(size > integers<Arch>(0x7f800000), quiet, finite) | sign);
+  }
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    const auto size = size_of(value);
+    const auto normal =
+        (size + ((size >> 13) & integers<Arch>(1)) - integers<Arch>(0x38000000 - 0xfff)) >> 13;
+    const auto with_half = xsimd::bitwise_cast<float>(size) + batch<float, Arch>(0.5f);
+    return code(value, normal, xsimd::bitwise_cast<std::int32_t>(with_half) - integers<Arch>(0x3f000000));
+  }
+  template <class Arch>
+  TESSERA_INLINE static lane_bits<Arch> stochastic(batch<float, Arch> value, lane_bits<Arch> random) {
+    const auto size = size_of(value), added = xsimd::bitwise_cast<std::int32_t>(random);
+    const auto normal = (size + (added >> 3) - integers<Arch>(0x38000000)) >> 13;
+    const auto small = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
+    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(small) * batch<float, Arch>(0x1p40f));
+    return code(value, normal, (fixed + added) >> 16);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/simd/elements.hpp
+#ifndef TESSERA_SINGLE_SIMD_ELEMENTS
+#define TESSERA_SINGLE_SIMD_ELEMENTS
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+// Elements of any type to registers of their accumulator and back.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Values that stand one after the other in memory.
+template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> load_values(E const* from) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    return batch<E, Arch>::load_unaligned(from);
+  } else {
+    narrow<Arch> values;
+    std::memcpy(&values, from, sizeof values);
+    return lane<E>::template widened<Arch>(values);
+  }
+}
+/// Rounded to nearest; or, with some random bits for each, by round_stochastically.
+template <class Arch, class E, class... Random>
+TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& value, Random const&... random) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    value.store_unaligned(to);
+  } else {
+    const narrow<Arch> values = lane<E>::rounded(value, random...);
+    std::memcpy(static_cast<void*>(to), &values, sizeof values);
+  }
+}
+
+/// One value, in all lanes.
+template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> broadcast_value(E value) {
+  if constexpr (element_traits<E>::features_a_lane == 1)
+    return batch<E, Arch>(value);
+  else
+    return lane<E>::template broadcast<Arch>(value);
+}
+
+/// The lanes of some tokens, which hold the features of elements E.
+template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> load_lanes(E const* from) {
+  return load<Arch>(reinterpret_cast<stored_lane<E> const*>(from));
+}
+/// One lane, at all tokens.
+template <class Arch, class E> TESSERA_INLINE reg<stored_lane<E>, Arch> broadcast_lane(E const* from) {
+  stored_lane<E> one;
+  std::memcpy(static_cast<void*>(&one), from, sizeof one);
+  return broadcast<Arch>(one);
+}
+
+/// Stores the features that share the lanes of some tokens at their place in a panel: each rounded to
+/// nearest, or by round_stochastically with the random bits of its lane.
+template <numbers Are, class Arch, class E, unsigned Features, class... Random>
+TESSERA_INLINE void store_lanes(E* to, batch<accumulator_t<E>, Arch> const (&features)[Features],
+                                Random const&... random) {
+  static_assert(int(Features) == element_traits<E>::features_a_lane);
+  if constexpr (Features == 1)
+    features[0].store_unaligned(to);
+  else if constexpr (sizeof...(random) == 0)
+    store<Arch>(reinterpret_cast<stored_lane<E>*>(to), lane<E>::template packed<Are>(features).data);
+  else
+    store<Arch>(reinterpret_cast<stored_lane<E>*>(to), lane<E>::packed(features, random...).data);
+}
+
+/// One feature of a panel, from some token on.
+template <class Arch, class E>
+TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::int64_t feature, int token) {
+  if constexpr (element_traits<E>::features_a_lane == 1) {
+    return batch<E, Arch>::load_unaligned(panel + place_in_panel<E>(feature, token));
+  } else {
+    const bool odd = (feature & 1) != 0;  // known where it matters
+    const lane_bits<Arch> both = load_lanes<Arch>(panel + place_in_panel<E>(feature - odd, token));
+    return odd ? lane<E>::template feature<1>(both) : lane<E>::template feature<0>(both);
+  }
+}
+
+/// Loads the features that share a lane, each to one register.
+template <class Arch, class E>
+TESSERA_INLINE void widen_lanes(E const* from, reg<accumulator_t<E>, Arch>* to) {
+  const auto together = load_lanes<Arch>(from);
+  if constexpr (element_traits<E>::features_a_lane == 1)
+    to[0] = together;
+  else
+    unroll<element_traits<E>::features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      to[i] = lane<E>::template feature<i>(lane_bits<Arch>(together)).data;
+    });
+}
+
+/// Features of a panel, the first of which begins a lane, at some tokens, one by one.
+template <class Arch, class E>
+TESSERA_INLINE void widen_features(E const* panel, std::int64_t first, std::int64_t last, int token,
+                                   int last_token, accumulator_t<E>* to) {
+  using wide = accumulator_t<E>;
+  constexpr int features_a_lane = element_traits<E>::features_a_lane;
+  for (std::int64_t f = first; f < last; f += features_a_lane, to += features_a_lane * panel_tokens)
+    for (int t = token; t < last_token; t += lanes<wide, Arch>) {
+      reg<wide, Arch> features[unsigned(features_a_lane)];
+      widen_lanes<Arch>(panel + place_in_panel<E>(f, t), features);
+      unroll<features_a_lane>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * panel_tokens + t, features[i]); });
+    }
+}
+
+/// Features of a whole panel, from one on that begins a lane, that were computed in the accumulator in the
+/// same order: each rounded to nearest. Nothing is to be done where the two are one.
+template <class Arch, class E>
+TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E* panel) {
+  using wide = batch<accumulator_t<E>, Arch>;
+  constexpr int features_a_lane = element_traits<E>::features_a_lane;
+  if constexpr (features_a_lane > 1)
+    for (int at = 0; at < features * panel_tokens; at += features_a_lane * panel_tokens)
+      for (int token = 0; token < panel_tokens; token += int(wide::size)) {
+        wide lane[unsigned(features_a_lane)];
+        unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+          lane[i] = wide::load_unaligned(from + at + i * panel_tokens + token);
+        });
+        store_lanes<numbers::normal>(panel + at + features_a_lane * token, lane);
+      }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/kernels/tree.hpp
+#ifndef TESSERA_SINGLE_KERNELS_TREE
+#define TESSERA_SINGLE_KERNELS_TREE
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The place of a register in an elementwise computation.
+struct position {
+  std::int64_t feature = 0;  // row of the panel; for values, the index of the first value
+  int token = 0;             // first token of the register, within the panel
+  std::int64_t first = 0;    // number of the panel's first token in the batch, or of the first value
+};
+
+/// Trees: expressions whose leaves hold addresses instead of tensors, so that expressions of one form share
+/// one kernel. `value(at, sum, known)` computes one register in the accumulator type; narrow elements are
+/// widened where they are loaded.
+///   sum     the finished sums of the product that the tree is the epilogue of
+///   known   named values of this register, see known_values
+/// Kernels call `evaluate`.
+namespace tree {
+
+/// A tree without named parts.
+struct nameless {
+  template <class Names> using names = Names;
+};
+
+/// The finished sums of the product.
+struct sum : nameless {
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V value(position const&, V sums, auto&) const { return sums; }
+};
+
+/// A leaf: an operand of elements E.
+template <class E> struct leaf : nameless {
+  using element_type = E;
+  static constexpr bool costly = false;
+  E const* from;
+  explicit leaf(E const* address) : from(address) {}
+};
+
+/// An activation, at its own feature and tokens.
+template <class E> struct panel : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_feature<typename V::arch_type>(this->from, at.feature, at.token);
+  }
+};
+
+/// A number for each feature, equal for all tokens.
+template <class E> struct feature : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return V(accumulator_t<E>(this->from[at.feature]));
+  }
+};
+
+/// A number for each token, equal for all features.
+template <class E> struct token : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_values<typename V::arch_type>(this->from + at.token);
+  }
+};
+
+/// Consecutive values of a matrix or vector.
+template <class E> struct values : leaf<E> {
+  using leaf<E>::leaf;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return simd::load_values<typename V::arch_type>(this->from + at.feature);
+  }
+};
+
+/// A number carried by the expression itself.
+struct number : nameless {
+  static constexpr bool costly = false;
+  double of;
+  explicit number(double x) : of(x) {}
+  template <class V> TESSERA_INLINE V value(position const&, V, auto&) const {
+    return V(static_cast<typename V::value_type>(of));
+  }
+};
+
+/// The number of the feature: 0, 1, 2, …
+struct feature_number : nameless {
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    return V(static_cast<typename V::value_type>(at.feature));
+  }
+};
+
+/// The number of the value among all values: 0, 1, 2, …
+struct value_number : nameless {
+  static constexpr bool costly = false;
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(at.first + at.feature) + T(i);
+    return V::load_unaligned(lane);
+  }
+};
+
+/// 32 random bits for each column of a row: a function of key, row and column alone. Finaliser: C. Wellons,
+/// "lowbias32".
+struct random_row {
+  std::uint32_t bits;
+  random_row(std::uint64_t key, std::int64_t row) {
+    const std::uint64_t mixed = key + static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15u;
+    bits = static_cast<std::uint32_t>((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u >> 32);
+  }
+  /// The bits of one column, or of a register of columns.
+  template <class Columns> TESSERA_INLINE Columns operator()(Columns column) const {
+    Columns h = (column * Columns(0x9e3779b9u)) ^ Columns(bits);
+    h = (h ^ (h >> 16)) * Columns(0x7feb352du);
+    h = (h ^ (h >> 15)) * Columns(0x846ca68bu);
+    return h ^ (h >> 16);
+  }
+  /// The bits of a register of columns from `first` on.
+  template <class Arch> TESSERA_INLINE simd::batch<std::uint32_t, Arch> from(std::uint32_t first) const {
+    using columns = simd::batch<std::uint32_t, Arch>;
+    return (*this)(columns(first) + simd::lane_numbers<std::uint32_t, Arch>());
+  }
+};
+
+/// A random number in [0, 1), in steps of 2^-24, for each feature and token.
+struct uniform : nameless {
+  static constexpr bool costly = true;
+  std::uint64_t key;
+  explicit uniform(std::uint64_t k) : key(k) {}
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    const random_row row(key, at.feature);
+    const auto first = static_cast<std::uint32_t>(at.first + at.token);
+    if constexpr (sizeof(T) == sizeof(first)) {
+      const auto bits = row.template from<typename V::arch_type>(first) >> 8;
+      return to_float(bitwise_cast<std::int32_t>(bits)) * V(T(0x1p-24));
+    } else {
+      alignas(64) T lane[V::size];
+      for (std::uint32_t i = 0; i < V::size; ++i)
+        lane[i] = static_cast<T>(static_cast<std::int32_t>(row(first + i) >> 8)) * T(0x1p-24);
+      return V::load_unaligned(lane);
+    }
+  }
+};
+
+/// The operands of an op: an aggregate, which std::tuple is not, so that trees are copied as bytes.
+template <class... Operands> struct operands {};
+template <class First, class... Rest> struct operands<First, Rest...> {
+  First first;
+  [[no_unique_address]] operands<Rest...> rest;
+};
+
+/// Calls visit(operand…).
+template <class Visit, class... Known>
+TESSERA_INLINE constexpr decltype(auto) with(operands<> const&, Visit&& visit, Known const&... known) {
+  return visit(known...);
+}
+template <class First, class... Rest, class Visit, class... Known>
+TESSERA_INLINE constexpr decltype(auto) with(operands<First, Rest...> const& all, Visit&& visit,
+                                             Known const&... known) {
+  return with(all.rest, static_cast<Visit&&>(visit), known..., all.first);
+}
+
+/// `Names`, followed by the names of several trees.
+template <class Names, class... Trees> struct names_of_all {
+  using type = Names;
+};
+template <class Names, class First, class... Rest> struct names_of_all<Names, First, Rest...> {
+  using type = typename names_of_all<typename First::template names<Names>, Rest...>::type;
+};
+
+/// Op applied to the values of other trees.
+template <class Op, class... Operands> struct apply {
+  static constexpr bool costly = Op::costly || (Operands::costly || ...);
+  template <class Names> using names = typename names_of_all<Names, Operands...>::type;
+  operands<Operands...> of;
+
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    return with(of, [&](auto const&... operand)
+                        TESSERA_INLINE_LAMBDA { return Op{}(operand.value(at, sums, known)...); });
+  }
+};
+
+/// A tree that stands in several places and is computed at the first. Every name is a type `Name`.
+template <class Name, class Tree> struct named;
+
+/// The named trees of an expression, each once.
+template <class... Named> struct name_list {};
+template <class Names, class Named> struct with_name;
+template <class... Known, class Named> struct with_name<name_list<Known...>, Named> {
+  static constexpr bool known = (std::is_same_v<Known, Named> || ...);
+  static_assert(known || !(std::is_same_v<typename Known::name, typename Named::name> || ...),
+                "two different expressions of one statement have the same name");
+  using type = std::conditional_t<known, name_list<Known...>, name_list<Known..., Named>>;
+};
+
+template <class Name, class Tree> struct named {
+  using name = Name;
+  static constexpr bool costly = Tree::costly;
+  template <class Names> using names = typename with_name<typename Tree::template names<Names>, named>::type;
+  Tree of;
+
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    auto& slot = known.of(*this);
+    if (!slot.computed) {  // decided at compile time
+      slot.value = of.value(at, sums, known);
+      slot.computed = true;
+    }
+    return slot.value;
+  }
+};
+
+/// The named values of one register that have been computed so far.
+template <class V, class Names> struct known_values;
+template <class V, class Named> struct known_value {
+  V value{};
+  bool computed = false;
+};
+template <class V, class... Named>
+struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
+  template <class Which> TESSERA_INLINE known_value<V, Which>& of(Which const&) { return *this; }
+};
+template <class V, class... Trees>
+using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;
+
+/// A tree, and the key of the random bits that round its values where they are stored.
+template <class Tree> struct stochastic {
+  static constexpr bool costly = true;
+  template <class Names> using names = typename Tree::template names<Names>;
+  std::uint64_t key;
+  Tree of;
+  template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
+    return of.value(at, sums, known);
+  }
+  template <class Arch> simd::lane_bits<Arch> bits(std::int64_t number, std::int64_t first) const {
+    return random_row(key, number).template from<Arch>(static_cast<std::uint32_t>(first));
+  }
+};
+template <class Tree> inline constexpr bool is_stochastic = false;
+template <class Tree> inline constexpr bool is_stochastic<stochastic<Tree>> = true;
+
+/// Computes one register of a tree.
+template <class V, class Tree> TESSERA_INLINE V evaluate(Tree const& tree, position const& at, V sums) {
+  known_for<V, Tree> known;
+  return tree.value(at, sums, known);
+}
+
+/// True if the tree reads an activation whose lanes hold two features.
+template <class Tree> inline constexpr bool reads_pairs = false;
+template <class E> inline constexpr bool reads_pairs<panel<E>> = element_traits<E>::features_a_lane == 2;
+template <class Op, class... Operands>
+inline constexpr bool reads_pairs<apply<Op, Operands...>> = (reads_pairs<Operands> || ...);
+template <class Name, class Tree> inline constexpr bool reads_pairs<named<Name, Tree>> = reads_pairs<Tree>;
+
+}  // namespace tree
+
+using simd::numbers;
+
+/// Stores features that share a lane; `feature` is a multiple of their number. Rounds to nearest, or by the
+/// random bits of a stochastic tree.
+///   token   number of the first token in the batch
+template <numbers Are, class E, class Tree, class Batch, unsigned Features>
+TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)[Features],
+                                std::int64_t feature, std::int64_t token) {
+  using Arch = typename Batch::arch_type;
+  if constexpr (tree::is_stochastic<Tree>)
+    simd::store_lanes<Are>(to, features, tree.template bits<Arch>(feature / int(Features), token));
+  else
+    simd::store_lanes<Are>(to, features);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/source_tree.hpp
+#ifndef TESSERA_SINGLE_EVAL_SOURCE_TREE
+#define TESSERA_SINGLE_EVAL_SOURCE_TREE
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+// The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
+// tile)` makes the tree for a kernel.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+namespace tree = kernels::tree;
+
+/// A leaf of a tree before its address is known; `on` turns it into a Leaf.
+template <class Leaf> struct source : tree::nameless {
+  static constexpr bool costly = false;
+  operand from;
+  explicit source(operand const& o) : from(o) {}
+};
+
+// Declared first, as they call each other.
+template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
+template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
+template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
+template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
+template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
+
+/// The tree of a kernel: leaves hold addresses.
+template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
+
+template <class First, class... Rest>
+tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest...> const& rest) {
+  return {first, rest};
+}
+template <class Op, class... A> tree::apply<Op, A...> applied(tree::operands<A...> const& operands) {
+  return {operands};
+}
+inline tree::operands<> on_all(tree::operands<> const&, tile const&) { return {}; }
+template <class First, class... Rest> auto on_all(tree::operands<First, Rest...> const& all, tile const& t) {
+  return prepend<on_tile<First>>(on(all.first, t), on_all(all.rest, t));
+}
+
+template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
+  return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
+}
+template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
+  return applied<Op>(on_all(map.of, t));
+}
+template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t) {
+  return tree::named<Name, on_tile<Tree>>{on(value.of, t)};
+}
+template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t) {
+  return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
+}
+
+/// Calls visit(part) for a tree and all its parts, operands before their op.
+template <class Tree, class Visit> void for_each_part(Tree const& part, Visit& visit) {
+  if constexpr (requires { part.rest; }) {
+    for_each_part(part.first, visit);
+    for_each_part(part.rest, visit);
+  } else {
+    if constexpr (requires { part.of; } && !std::is_same_v<Tree, tree::number>) for_each_part(part.of, visit);
+    visit(part);
+  }
+}
+
+/// Describes the reads of a tree's leaves in a tile.
+struct describe_parts {
+  tile const& of;
+  std::int64_t first, last;
+  int tokens;
+  task_description& d;
+
+  void operator()(auto const&) const {}
+  template <class Leaf> void operator()(source<Leaf> const& leaf) const {
+    using E = typename Leaf::element_type;
+    constexpr auto bytes = std::int64_t(sizeof(E));
+    operand const& o = leaf.from;
+    const std::uintptr_t at = place_of(o, of);
+    if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
+      read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+    else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
+      read_once(d, {o.owner, at, tokens * bytes});
+    else
+      read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
+  }
+};
+/// Describes the reads of a tree at features [first, last) and `tokens` tokens of a panel, or at values
+/// [first, last).
+template <class Tree>
+void describe_reads(Tree const& of, tile const& t, std::int64_t first, std::int64_t last, int tokens,
+                    task_description& d) {
+  const describe_parts parts{t, first, last, tokens, d};
+  for_each_part(of, parts);
+}
+
+/// A type for a name.
+template <expr::value_name Name> struct name_type {};
+
+/// Whether two trees of one form read the same operands and numbers.
+template <class Tree> bool same(Tree const& a, Tree const& b) {
+  if constexpr (requires { a.from; })
+    return a.from == b.from;
+  else if constexpr (requires { a.key; })
+    return a.key == b.key;
+  else if constexpr (std::is_same_v<Tree, tree::number>)
+    return a.of == b.of;
+  else if constexpr (requires { a.rest; })
+    return same(a.first, b.first) && same(a.rest, b.rest);
+  else if constexpr (requires { a.of; })
+    return same(a.of, b.of);
+  else
+    return true;
+}
+
+/// The first value of each name.
+template <class Names> struct first_of_names;
+template <class Named> struct first_of_name {
+  Named const* first = nullptr;
+};
+template <class... Named> struct first_of_names<tree::name_list<Named...>> : first_of_name<Named>... {
+  void operator()(auto const&) {}
+  template <expr::value_name Name, class Tree>
+  void operator()(tree::named<name_type<Name>, Tree> const& value) {
+    auto const*& before = first_of_name<tree::named<name_type<Name>, Tree>>::first;
+    if (!before)
+      before = &value;
+    else if (!same(*before, value))
+      throw error(
+          message("[named] two different values of one statement have the name \"", Name.text,
+                  "\": give them two names; a product or a reduction in it, which is computed anew at each "
+                  "place, a place of its own with local(…)"));
+  }
+};
+/// Throws error unless each name in these trees stands for one value.
+template <class... Tree> void require_same_names(Tree const&... of) {
+  using names = typename tree::names_of_all<tree::name_list<>, Tree...>::type;
+  if constexpr (!std::is_same_v<names, tree::name_list<>>) {
+    first_of_names<names> first;
+    (for_each_part(of, first), ...);
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/eval/bind.hpp
+#ifndef TESSERA_SINGLE_EVAL_BIND
+#define TESSERA_SINGLE_EVAL_BIND
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+// Makes trees of expressions.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Whether an expression contains a product whose sums a kernel keeps in its accumulators.
+template <class Node> inline constexpr bool has_product = false;
+template <class Matrix, bool Transposed, class X>
+inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
+template <class Value> inline constexpr bool has_product<expr::stochastic_value<Value>> = has_product<Value>;
+template <class Op, class... A>
+inline constexpr bool has_product<expr::map<Op, A...>> = (has_product<A> || ...);
+
+/// The first operand of a map that contains a product.
+template <class... A> constexpr std::size_t first_with_product() {
+  std::size_t at = 0;
+  const bool done = ((has_product<A> ? true : (++at, false)) || ...);
+  return done ? at : sizeof...(A);
+}
+
+/// The first product of an expression.
+template <class Matrix, bool Transposed, class X>
+auto const& first_product(expr::product<Matrix, Transposed, X> const& product) {
+  return product;
+}
+template <class Value> auto const& first_product(expr::stochastic_value<Value> const& rounded) {
+  return first_product(rounded.value);
+}
+template <class Op, class... A> auto const& first_product(expr::map<Op, A...> const& map) {
+  return first_product(std::get<first_with_product<A...>()>(map.arguments));
+}
+
+/// The leaves of a tree.
+enum class over {
+  panels,  // one panel at a time, of tensors or in the worker's memory
+  values,  // stored values
+};
+
+/// Builds the trees of a step that computes in T, and lists the step's reads. A node that is not elementwise
+/// is computed by another step before it.
+template <class T, over Over> class binder {
+  struct computed_in_accumulator {
+    using value_type = T;
+  };
+
+ public:
+  binder(plan& p, step_draft& s, std::int64_t tokens) : plan_(p), step_(s), tokens_(tokens) {}
+
+  template <expr::leaf Leaf> auto operator()(Leaf const& leaf) {
+    using E = typename Leaf::value_type;
+    static_assert(
+        std::is_same_v<T, accumulator_t<E>>,
+        "the operands and the destination of a statement have different element types: bring them to one");
+    if constexpr (Over == over::values)
+      return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
+    else if constexpr (!in_panels<typename Leaf::tensor_type>)
+      return panel_leaf<E, domain::panels>(compute_before<E>(plan_, tokens_, leaf));
+    else
+      return panel_leaf<E, Leaf::laid_over>(by_panel(leaf.tensor()));
+  }
+  auto operator()(expr::number const& n) { return tree::number(n.value); }
+  auto operator()(expr::uniform_random const& n) { return tree::uniform(n.key); }
+  auto operator()(expr::feature_number const&) {
+    if constexpr (Over == over::values)
+      return tree::value_number();
+    else
+      return tree::feature_number();
+  }
+  template <class Op, class... A> auto operator()(expr::map<Op, A...> const& map) {
+    return std::apply([&](auto const&... a) { return applied<Op>(all(a...)); }, map.arguments);
+  }
+  template <class Value> auto operator()(expr::stochastic_value<Value> const& rounded) {
+    auto of = (*this)(rounded.value);
+    return tree::stochastic<decltype(of)>{rounded.key, of};
+  }
+  template <expr::value_name Name, class Value> auto operator()(expr::named_value<Name, Value> const& named) {
+    auto of = (*this)(named.value);
+    return tree::named<name_type<Name>, decltype(of)>{of};
+  }
+
+  /// A value that another step has left in the worker's memory.
+  template <class Node>
+    requires requires { typename Node::node_tag; } && (!expr::leaf<Node>)
+  auto operator()(Node const& node) {
+    static_assert(Over == over::panels,
+                  "statements on vectors or matrices take elementwise expressions of tensors: "
+                  "store a product or a sum in a tensor of its own first");
+    static_assert(Node::laid_over == domain::panels || Node::laid_over == domain::tokens,
+                  "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
+    if constexpr (Over == over::panels &&
+                  (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)) {
+      using E = element_of<Node>;
+      return panel_leaf<E, Node::laid_over>(compute_before<E>(plan_, tokens_, node));
+    } else {
+      return tree::number(0);
+    }
+  }
+
+  /// The tree of an expression, with the first product replaced by the sums in the kernel's accumulators.
+  template <class Node> auto around_product(Node const& node) {
+    if constexpr (requires { node.arguments; })
+      return std::apply([&](auto const&... a) { return map_around_product(node, a...); }, node.arguments);
+    else if constexpr (requires { node.key; }) {
+      auto of = around_product(node.value);
+      return tree::stochastic<decltype(of)>{node.key, of};
+    } else {
+      return tree::sum();
+    }
+  }
+
+  /// The elements of a tensor, or of a value in the worker's memory.
+  template <class Node>
+  using element_of = typename std::conditional_t<expr::leaf<Node> || requires {
+    typename Node::stored_element;
+  }, Node, computed_in_accumulator>::value_type;
+
+ private:
+  template <class E, domain LaidOver> auto panel_leaf(operand const& o) {
+    step_.reads(o);
+    if constexpr (LaidOver == domain::panels)
+      return source<tree::panel<E>>(o);
+    else if constexpr (LaidOver == domain::tokens)
+      return source<tree::token<E>>(o);
+    else
+      return source<tree::feature<E>>(o);
+  }
+
+  /// Binds operands in order: compilers differ in the order in which they evaluate arguments.
+  tree::operands<> all() { return {}; }
+  template <class First, class... Rest> auto all(First const& first, Rest const&... rest) {
+    auto head = (*this)(first);
+    return prepend(head, all(rest...));
+  }
+
+  template <class Op, class... A> auto map_around_product(expr::map<Op, A...> const&, A const&... arguments) {
+    return applied<Op>(all_around<first_with_product<A...>()>(arguments...));
+  }
+  template <std::size_t Product> tree::operands<> all_around() { return {}; }
+  template <std::size_t Product, class First, class... Rest>
+  auto all_around(First const& first, Rest const&... rest) {
+    if constexpr (Product == 0) {
+      auto head = around_product(first);
+      return prepend(head, all(rest...));
+    } else {
+      auto head = (*this)(first);
+      return prepend(head, all_around<Product - 1>(rest...));
+    }
+  }
+
+  plan& plan_;
+  step_draft& step_;
+  std::int64_t tokens_;
+};
+
+// ---- values in the worker's memory ----
+
+/// Whether a binder makes a tree of a node. Any other node is computed by another step.
+template <class Node>
+inline constexpr bool is_elementwise =
+    expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
+template <> inline constexpr bool is_elementwise<expr::number> = true;
+template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
+template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
+template <class Op, class... A> inline constexpr bool is_elementwise<expr::map<Op, A...>> = true;
+template <class Value> inline constexpr bool is_elementwise<expr::stochastic_value<Value>> = true;
+template <expr::value_name Name, class Value>
+inline constexpr bool is_elementwise<expr::named_value<Name, Value>> = true;
+
+template <class Node> constexpr void require_elementwise() {
+  static_assert(is_elementwise<Node>,
+                "no kind of step computes this node: it needs an overload, in its namespace, of "
+                "lower_to(tessera::eval::plan&, tessera::eval::panels_to<E> const&, node const&), or of "
+                "tokens_to<E> for "
+                "a number of each token");
+}
+
+/// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
+/// Overloads of lower_to(plan, destination, expression) choose the kind of step.
+template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
+  if constexpr (requires { node.address->argument; }) {
+    if (operand const* const known = p.find_local(node.address)) return *known;
+    const operand made = compute_before<E>(p, tokens, node.address->argument);
+    p.add_local(node.address, made);
+    return made;
+  } else if constexpr (expr::is_converted<Node>) {
+    return compute_before<E>(p, tokens, node.value);
+  } else if constexpr (Node::laid_over == domain::tokens) {
+    const tokens_to<E> to{p.worker_memory(panel_tokens * sizeof(E)), tokens};
+    lower_to(p, to, node);
+    return to.at;
+  } else {
+    const std::int64_t features = expr::extent_of(node).features;
+    if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
+    const panels_to<E> to{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    lower_to(p, to, node);
+    return to.at;
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/block_grid.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_GRID
+#define TESSERA_SINGLE_KERNELS_BLOCK_GRID
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The stored blocks of a matrix (rows, cols). Blocks may overhang the last row and the last column:
+/// overhanging values are always zero, and are cleared after a kernel that writes them.
+struct block_grid {
+  block_index index{};
+  std::int64_t rows = 0, cols = 0;
+  int block_rows = 1, block_cols = 1;
+
+  bool overhangs() const { return rows % block_rows != 0 || cols % block_cols != 0; }
+
+  /// Clears overhanging values in the blocks of some lines and block columns; `values` begins at slot 0.
+  template <class T> void clear_overhang(T* values, range lines, range columns) const noexcept {
+    if (!overhangs()) return;
+    for (int line = lines.first; line < lines.last; ++line)
+      clear_line(values, line, columns, 0, index.blocks() * elements());
+  }
+
+  /// Clears overhanging values among values first … first + count - 1 of the matrix; `values` points to the
+  /// first.
+  template <class T> void clear_overhang(T* values, std::int64_t first, std::int64_t count) const noexcept {
+    if (!overhangs()) return;
+    const std::int64_t end = first + count;
+    for (int line = index.line_of(first / elements());
+         line < index.lines() && index.blocks_before(line) * elements() < end; ++line)
+      clear_line(values, line, {0, index.width()}, first, count);
+  }
+
+ private:
+  std::int64_t elements() const { return std::int64_t(block_rows) * block_cols; }
+
+  /// Clears the blocks of one line that contain any of values first … first + count - 1.
+  template <class T>
+  void clear_line(T* values, int line, range columns, std::int64_t first, std::int64_t count) const {
+    const int last_row = int((rows - 1) / block_rows), last_col = int((cols - 1) / block_cols);
+    const bool whole_line = line == last_row && rows % block_rows != 0;
+    const block_line blocks = index.line(line);
+    const std::int64_t before = first / elements() - blocks.first,
+                       behind = ceil_div(first + count, elements()) - blocks.first;
+    // In the other lines only the last block can overhang.
+    const int begin = int(std::max<std::int64_t>(before, whole_line ? 0 : std::max(0, blocks.count - 1))),
+              end = int(std::min<std::int64_t>(behind, blocks.count));
+    for (int b = begin; b < end; ++b)
+      if (blocks.columns[b] >= columns.first && blocks.columns[b] < columns.last &&
+          (whole_line || blocks.columns[b] == last_col))
+        clear_block(values, blocks.first + b, line, blocks.columns[b], first, count);
+  }
+
+  template <class T>
+  void clear_block(T* values, std::int64_t slot, int line, int column, std::int64_t first,
+                   std::int64_t count) const {
+    const std::int64_t height = std::min<std::int64_t>(block_rows, rows - std::int64_t(line) * block_rows),
+                       width = std::min<std::int64_t>(block_cols, cols - std::int64_t(column) * block_cols);
+    for (int row = 0; row < block_rows; ++row) {
+      const std::int64_t at = slot * elements() + std::int64_t(row) * block_cols - first;
+      const std::int64_t from = std::clamp<std::int64_t>(at + (row < height ? width : 0), 0, count),
+                         to = std::clamp<std::int64_t>(at + block_cols, 0, count);
+      std::fill(values + from, values + to, T(0));
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/map.hpp
+#ifndef TESSERA_SINGLE_KERNELS_MAP
+#define TESSERA_SINGLE_KERNELS_MAP
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Calls visit(token, live lanes) for each register of a panel that holds one of its first `tokens` tokens.
+template <int Lanes, class Visit> TESSERA_INLINE void for_each_register(auto tokens, Visit&& visit) {
+  for (int token = 0; token < tokens; token += Lanes) visit(token, std::min(Lanes, tokens - token));
+}
+
+/// Computes a tree in E's accumulator type and stores it as E. Kernels take a tree by value, so that its
+/// addresses stay in registers while results are stored.
+template <class Arch, element E, class Tree> struct map {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+
+  /// y = tree, for features [first, last) of the panel that begins with token number `first_token`.
+  static void run_panel(Tree tree, E* y, std::int64_t first, std::int64_t last, int tokens,
+                        std::int64_t first_token) noexcept {
+    // A constant number of tokens unrolls the loop over registers; worthwhile if the tree is little code.
+    if constexpr (!Tree::costly)
+      if (tokens == panel_tokens)
+        return run_features(tree, y, first, last, std::integral_constant<int, panel_tokens>(), first_token);
+    run_features(tree, y, first, last, tokens, first_token);
+  }
+
+  /// y = tree, for each token.
+  static void run_tokens(Tree tree, E* y, int tokens, std::int64_t first_token) noexcept {
+    for_each_register<lanes>(tokens, [&](int token, int live) {
+      simd::store_values(y + token, value(tree, {0, token, first_token}, live));
+    });
+  }
+
+  /// y = tree, for `count` consecutive values from number `first` on.
+  static void run_values(Tree tree, E* y, std::int64_t count, std::int64_t first) noexcept {
+    for (std::int64_t i = 0; i < count; i += lanes) {
+      const batch all = value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
+      if constexpr (tree::is_stochastic<Tree>)
+        simd::store_values(y + i, all, tree.template bits<Arch>(0, first + i));
+      else
+        simd::store_values(y + i, all);
+    }
+  }
+
+  /// The sum of the tree over the first `features` features of a panel, and over its tokens.
+  static double sum_panel(Tree tree, std::int64_t features, int tokens, std::int64_t first_token) noexcept {
+    double total = 0;
+    for (std::int64_t f = 0; f < features; ++f) {
+      batch sum(T(0));
+      for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
+        sum = sum + value(tree, {f, token, first_token}, live);
+      });
+      total += static_cast<double>(simd::sum_lanes(sum));
+    }
+    return total;
+  }
+
+  /// The sum of the tree over `count` values.
+  static double sum_values(Tree tree, std::int64_t count, std::int64_t first) noexcept {
+    batch sum(T(0));
+    for (std::int64_t i = 0; i < count; i += lanes)
+      sum = sum + value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, count - i)));
+    return static_cast<double>(simd::sum_lanes(sum));
+  }
+
+ private:
+  /// The tree's value at one register; zero in lanes beyond the `live` ones.
+  TESSERA_INLINE static batch value(Tree const& tree, position const& at, int live) {
+    const batch all = tree::evaluate(tree, at, batch(T(0)));
+    return live < lanes ? simd::first_lanes(all, live) : all;
+  }
+
+  /// Computes features that share a lane side by side; feature `first` begins a lane.
+  TESSERA_INLINE static void run_features(Tree const& tree, E* y, std::int64_t first, std::int64_t last,
+                                          auto tokens, std::int64_t first_token) {
+    constexpr int features_a_lane = element_traits<E>::features_a_lane;
+    for (std::int64_t feature = first; feature < last; feature += features_a_lane)
+      for_each_register<lanes>(tokens, [&](int token, int live) TESSERA_INLINE_LAMBDA {
+        batch values[unsigned(features_a_lane)];
+        unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+          values[i] = value(tree, {feature + i, token, first_token}, i == 0 || feature + i < last ? live : 0);
+        });
+        store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature,
+                                  first_token + token);
+      });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/tensor/pattern_algebra.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN_ALGEBRA
+#define TESSERA_SINGLE_TENSOR_PATTERN_ALGEBRA
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The size of a block in elements, where it is known at run time only.
+struct block_size {
+  int rows = 1;
+  int cols = 1;
+};
+
+namespace detail {
+
+inline void check_block(const char* operation, block_size block) {
+  if (block.rows < 1 || block.cols < 1)
+    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
+                              " elements: both numbers must be at least 1"));
+}
+
+/// The number of blocks that cover `elements` ≥ 0 elements; block ≥ 1.
+inline int blocks_over(int elements, int block) {
+  return static_cast<int>(ceil_div<std::int64_t>(elements, block));
+}
+
+/// The pattern whose row i has the columns that list(i, columns) appends to `columns`, ascending.
+///   Lists every row twice: the first time only counts, so that a pattern that is too large is refused before
+///   it is allocated, and a full one never becomes a list.
+TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                                            function_ref<void(int, std::vector<std::int32_t>&)> list) {
+  check_grid(operation, block_rows, block_cols);
+  std::vector<std::int32_t> row;
+  std::int64_t stored = 0;
+  for (int i = 0; i < block_rows; ++i) {
+    row.clear();
+    list(i, row);
+    stored += static_cast<std::int64_t>(row.size());
+    check_stored(operation, stored);
+  }
+  if (stored == std::int64_t{block_rows} * block_cols) return pattern::dense(block_rows, block_cols);
+
+  std::vector<std::int32_t> row_start, cols;
+  row_start.reserve(static_cast<std::size_t>(block_rows) + 1);
+  cols.reserve(static_cast<std::size_t>(stored));
+  for (int i = 0; i < block_rows; ++i) {
+    row_start.push_back(static_cast<std::int32_t>(cols.size()));
+    list(i, cols);
+  }
+  row_start.push_back(static_cast<std::int32_t>(cols.size()));
+  return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+inline void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
+  if (a.block_rows() != b.block_rows() || a.block_cols() != b.block_cols())
+    throw shape_error(message("[", operation, "] the left pattern has a grid of ", a.block_rows(), " x ",
+                              a.block_cols(), " blocks but the right one ", b.block_rows(), " x ",
+                              b.block_cols(), ": they must be equal"));
+}
+
+/// Joins two patterns of one grid row by row; `join` is std::set_union or a relative of it.
+template <class Join>
+pattern join_rows(const char* operation, pattern const& a, pattern const& b, Join join) {
+  return pattern_by_rows(operation, a.block_rows(), a.block_cols(), [&](int i, auto& columns) {
+    const auto x = a.row(i), y = b.row(i);
+    join(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(columns));
+  });
+}
+
+}  // namespace detail
+
+/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
+inline pattern operator|(pattern const& a, pattern const& b) {
+  detail::check_same_grid("pattern | pattern", a, b);
+  if (a.is_dense()) return a;
+  if (b.is_dense()) return b;
+  return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
+}
+
+/// The blocks that both a and b store (intersection).
+inline pattern operator&(pattern const& a, pattern const& b) {
+  detail::check_same_grid("pattern & pattern", a, b);
+  if (a.is_dense()) return b;
+  if (b.is_dense()) return a;
+  return detail::join_rows("pattern & pattern", a, b, [](auto... range) { std::set_intersection(range...); });
+}
+
+/// The blocks that a stores and b does not (difference).
+inline pattern operator-(pattern const& a, pattern const& b) {
+  detail::check_same_grid("pattern - pattern", a, b);
+  return detail::join_rows("pattern - pattern", a, b, [](auto... range) { std::set_difference(range...); });
+}
+
+/// Block (j, i) for every block (i, j) of p.
+inline pattern transposed(pattern const& p) {
+  if (p.is_dense()) return pattern::dense(p.block_cols(), p.block_rows());
+  const auto start = p.col_start(), rows = p.rows();
+  return pattern::from_right_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
+                                  {rows.begin(), rows.end()});
+}
+
+/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
+/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
+/// if its coarse one is.
+///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
+///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
+///   the other.
+inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
+  const char* const operation = "reblocked";
+  detail::check_grid(operation, rows, cols);
+  detail::check_block(operation, from);
+  detail::check_block(operation, to);
+  const auto divides = [](int a, int b) { return a % b == 0 || b % a == 0; };
+  if (!divides(from.rows, to.rows) || !divides(from.cols, to.cols))
+    throw shape_error(message("[", operation, "] blocks of ", from.rows, " x ", from.cols, " to blocks of ",
+                              to.rows, " x ", to.cols, ": one height and one width must divide the other"));
+  if (p.block_rows() != detail::blocks_over(rows, from.rows) ||
+      p.block_cols() != detail::blocks_over(cols, from.cols))
+    throw shape_error(message("[", operation, "] a matrix of ", rows, " x ", cols, " elements has ",
+                              detail::blocks_over(rows, from.rows), " x ",
+                              detail::blocks_over(cols, from.cols), " blocks of ", from.rows, " x ",
+                              from.cols, " but the pattern has ", p.block_rows(), " x ", p.block_cols()));
+
+  const int block_rows = detail::blocks_over(rows, to.rows), block_cols = detail::blocks_over(cols, to.cols);
+  if (p.is_dense()) return pattern::dense(block_rows, block_cols);
+  // The blocks of one size that share elements with block n of another, along an axis of `size` elements.
+  const auto overlap = [](int n, int size, int of_this, int of_other) {
+    const std::int64_t first = std::int64_t{n} * of_this,
+                       last = std::min<std::int64_t>(size, first + of_this);
+    return std::pair(static_cast<int>(first / of_other),
+                     static_cast<int>(ceil_div<std::int64_t>(last, of_other)));
+  };
+  return detail::pattern_by_rows(operation, block_rows, block_cols, [&](int i, auto& columns) {
+    const auto begin = static_cast<std::ptrdiff_t>(columns.size());
+    const auto [first_row, last_row] = overlap(i, rows, to.rows, from.rows);
+    for (int row = first_row; row < last_row; ++row)
+      for (const int col : p.row(row)) {
+        const auto [first, last] = overlap(col, cols, from.cols, to.cols);
+        for (int j = first; j < last; ++j) columns.push_back(j);
+      }
+    std::sort(columns.begin() + begin, columns.end());
+    columns.erase(std::unique(columns.begin() + begin, columns.end()), columns.end());
+  });
+}
+
+/// The blocks of a·b that can be non-zero. Throws shape_error if a's columns are not b's rows.
+inline pattern product_pattern(pattern const& a, pattern const& b) {
+  if (a.block_cols() != b.block_rows())
+    throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
+                              b.block_rows(), " block rows"));
+  if (a.is_dense() && b.is_dense() && a.block_cols() > 0)
+    return pattern::dense(a.block_rows(), b.block_cols());
+  std::vector<int> seen_in(static_cast<std::size_t>(b.block_cols()), -1);
+  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(),
+                                 [&](int i, auto& columns) {
+                                   for (const int k : a.row(i))
+                                     for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
+                                   for (int j = 0; j < b.block_cols(); ++j)
+                                     if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
+                                 });
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/pattern_moves.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN_MOVES
+#define TESSERA_SINGLE_TENSOR_PATTERN_MOVES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The moves of blocks when one pattern takes the place of another on its grid. Found
+/// once, and applied to all matrices that share the pattern.
+class pattern_moves {
+ public:
+  struct move {
+    std::int32_t from, to;  // slots
+  };
+
+  /// Throws shape_error if the grids differ.
+  pattern_moves(pattern const& from, pattern const& to)
+      : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
+    detail::check_same_grid("pattern_moves", from, to);
+    for (int i = 0; i < from.block_rows(); ++i) {
+      const auto before = from.row(i), after = to.row(i);
+      std::size_t b = 0;
+      for (std::size_t a = 0; a < after.size(); ++a) {
+        const auto here = static_cast<std::int32_t>(to.first_slot(i) + static_cast<std::int64_t>(a));
+        while (b < before.size() && before[b] < after[a]) ++b;
+        if (b < before.size() && before[b] == after[a])
+          keep(static_cast<std::int32_t>(from.first_slot(i) + static_cast<std::int64_t>(b)), here, true);
+        else
+          add(here);
+      }
+    }
+    order_moves();
+  }
+
+  /// An empty list with room: call keep or add for every slot of the new pattern in ascending order, then
+  /// order_moves.
+  pattern_moves(std::int64_t most_kept, std::int64_t most_new)
+      : kept_(static_cast<std::size_t>(most_kept) + 1), new_(static_cast<std::size_t>(most_new)) {}
+  /// The block of slot `from` is to be that of slot `to` if it `stays`: an argument, so that the caller need
+  /// not branch.
+  void keep(std::int32_t from, std::int32_t to, bool stays) {
+    kept_.data()[kept_count_] = {from, to};
+    kept_count_ += stays;
+  }
+  void add(std::int32_t to) { new_.data()[new_count_++] = to; }
+  /// Orders the moves so that they can be made within one array: none reaches a slot whose block has still to
+  /// move. Neither kind of block overtakes another, so a stretch of blocks that all move up only has to begin
+  /// at its upper end, and never meets its neighbours.
+  void order_moves() {
+    kept_.resize(kept_count_);
+    new_.resize(new_count_);
+    const auto moves_up = [](move const& m) { return m.to > m.from; };
+    for (auto at = kept_.begin(); at != kept_.end();) {
+      const auto first = std::find_if(at, kept_.end(), moves_up);
+      at = std::find_if_not(first, kept_.end(), moves_up);
+      std::reverse(first, at);
+    }
+  }
+
+  /// The blocks that stay.
+  std::vector<move> const& kept() const { return kept_; }
+  /// The slots of new blocks, to be made zero after all moves.
+  std::vector<std::int32_t> const& added() const { return new_; }
+
+ private:
+  std::vector<move> kept_;
+  std::vector<std::int32_t> new_;
+  std::size_t kept_count_ = 0, new_count_ = 0;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/block_sparse_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_BLOCK_SPARSE_MATRIX
+#define TESSERA_SINGLE_TENSOR_BLOCK_SPARSE_MATRIX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Element (i, j) of a matrix, to be read as a number or assigned: `w(i, j) = 3`, `w(i, j) += 1`.
+template <class Matrix> class matrix_element {
+ public:
+  using value_type = typename Matrix::value_type;
+
+  matrix_element(Matrix& of, std::int64_t i, std::int64_t j) : of_(of), i_(i), j_(j) {}
+  /// Not trivial, so that printf takes double(w(i, j)) alone.
+  matrix_element(matrix_element const& other) : of_(other.of_), i_(other.i_), j_(other.j_) {}
+
+  /// Zero if it is absent.
+  operator value_type() const { return std::as_const(of_)(i_, j_); }
+  /// Of a narrow element, as the type in which it is computed with.
+  operator accumulator_t<value_type>() const
+    requires(!std::is_same_v<value_type, accumulator_t<value_type>>)
+  {
+    return value_type(*this);
+  }
+  template <class Number>
+    requires(std::is_arithmetic_v<Number> && !std::is_same_v<Number, accumulator_t<value_type>>)
+  explicit operator Number() const {
+    return static_cast<Number>(value_type(*this));
+  }
+
+  /// Throws shape_error if it is absent, or outside the matrix.
+  value_type operator=(value_type value) const { return of_.stored_at(i_, j_) = value; }
+  value_type operator=(matrix_element const& other) const { return *this = value_type(other); }
+  value_type operator+=(value_type value) const { return *this = value_type(value_type(*this) + value); }
+
+ private:
+  Matrix& of_;
+  std::int64_t i_, j_;
+};
+
+/// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
+/// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
+template <element Element, class Block> class block_sparse_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  using block = Block;
+  static constexpr domain laid_over = domain::blocks;
+
+  block_sparse_matrix() = default;
+  /// Dense: every block is stored.
+  block_sparse_matrix(std::int64_t rows, std::int64_t cols)
+      : block_sparse_matrix(rows, cols,
+                            tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols))) {}
+  /// Zeros at the blocks of `stored`. Throws shape_error if its grid is not that of the matrix.
+  TESSERA_COLD block_sparse_matrix(std::int64_t rows, std::int64_t cols, tessera::pattern stored)
+      : rows_(rows), cols_(cols), pattern_(stored) {
+    check_grid(stored);
+    values_ = aligned_array<Element>(elements_of(stored));
+  }
+  /// The values of another, brought to this element.
+  template <element Other>
+  explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
+      : block_sparse_matrix(other.rows(), other.cols(), other.pattern()) {
+    std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
+  }
+  block_sparse_matrix(block_sparse_matrix const&) = default;
+  /// Leaves the other 0 x 0.
+  block_sparse_matrix(block_sparse_matrix&& other) noexcept
+      : rows_(std::exchange(other.rows_, 0)),
+        cols_(std::exchange(other.cols_, 0)),
+        pattern_(std::exchange(other.pattern_, tessera::pattern())),
+        values_(std::move(other.values_)) {}
+  block_sparse_matrix& operator=(block_sparse_matrix other) noexcept {
+    std::swap(rows_, other.rows_);
+    std::swap(cols_, other.cols_);
+    std::swap(pattern_, other.pattern_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t cols() const { return cols_; }
+  tessera::pattern const& pattern() const { return pattern_; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  /// Stored values, overhanging ones included.
+  std::int64_t size() const { return std::int64_t(values_.size()); }
+  /// Stored values inside the matrix: its live parameters.
+  std::int64_t live() const {
+    std::int64_t count = 0;
+    for (int i = 0; i < pattern_.block_rows(); ++i) {
+      const std::int64_t height = std::min<std::int64_t>(Block::rows, rows_ - std::int64_t(i) * Block::rows);
+      const auto columns = pattern_.row(i);
+      count += std::int64_t(columns.size()) * Block::cols * height;
+      if (!columns.empty() && columns.back() + 1 == pattern_.block_cols())
+        count -= (std::int64_t(pattern_.block_cols()) * Block::cols - cols_) * height;
+    }
+    return count;
+  }
+  /// Stored values, overhanging ones included, which must stay zero.
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size(); }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size(); }
+  /// Sets every live value to value_at(row, column).
+  template <class ValueAt> void generate(ValueAt&& value_at) {
+    pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      for (int k = 0; k < Block::elements; ++k) {
+        const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
+        const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
+        if (row < rows_ && col < cols_) at_slot(slot)[std::size_t(k)] = Element(value_at(row, col));
+      }
+    });
+  }
+  /// Sets every live value to `value`.
+  void fill(Element value) {
+    generate([value](std::int64_t, std::int64_t) { return value; });
+  }
+
+  /// The values of one block, row by row; values that overhang the matrix must stay zero.
+  std::span<Element, Block::elements> at_slot(std::int64_t slot) {
+    return std::span<Element, Block::elements>(values_.data() + slot * Block::elements, Block::elements);
+  }
+  std::span<Element const, Block::elements> at_slot(std::int64_t slot) const {
+    return std::span<Element const, Block::elements>(values_.data() + slot * Block::elements,
+                                                     Block::elements);
+  }
+
+  /// Where element (i, j) stands in data(), or -1 if it is absent or outside the matrix.
+  std::int64_t find(std::int64_t i, std::int64_t j) const {
+    if (i < 0 || i >= rows_ || j < 0 || j >= cols_) return -1;
+    const std::int64_t slot = pattern_.find(int(i / Block::rows), int(j / Block::cols));
+    return slot < 0 ? -1 : slot * Block::elements + i % Block::rows * Block::cols + j % Block::cols;
+  }
+  /// Element (i, j), to be assigned or read.
+  matrix_element<block_sparse_matrix> operator()(std::int64_t i, std::int64_t j) {
+    TESSERA_ASSERT(i >= 0 && i < rows_ && j >= 0 && j < cols_, "indices are in range");
+    return {*this, i, j};
+  }
+  /// Element (i, j); zero if it is absent.
+  Element operator()(std::int64_t i, std::int64_t j) const {
+    TESSERA_ASSERT(i >= 0 && i < rows_ && j >= 0 && j < cols_, "indices are in range");
+    const std::int64_t at = find(i, j);
+    return at < 0 ? Element{} : values_[std::size_t(at)];
+  }
+
+  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
+  void set_pattern(tessera::pattern const& stored) {
+    check_grid(stored);
+    set_pattern(stored, pattern_moves(pattern_, stored));
+  }
+  /// Another pattern, with the moves from the present one to it. Moves within the array, unless the number
+  /// of blocks changes.
+  void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
+    check_grid(stored);
+    TESSERA_ASSERT(std::ssize(moves.kept()) + std::ssize(moves.added()) == stored.blocks(),
+                   "the moves lead to this pattern");
+    aligned_array<Element> other;
+    const bool within = stored.blocks() == pattern_.blocks();
+    if (!within) other = aligned_array<Element>(elements_of(stored));
+    Element* const from = values_.data();
+    Element* const to = within ? from : other.data();
+    for (auto const& m : moves.kept())
+      std::copy_n(from + std::int64_t{m.from} * Block::elements, Block::elements,
+                  to + std::int64_t{m.to} * Block::elements);
+    if (within)
+      for (const std::int32_t slot : moves.added())
+        std::fill_n(to + std::int64_t{slot} * Block::elements, Block::elements, Element{});
+    else
+      values_ = std::move(other);
+    pattern_ = stored;
+  }
+
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  friend class matrix_element<block_sparse_matrix>;
+  TESSERA_COLD Element& stored_at(std::int64_t i, std::int64_t j) {
+    if (const std::int64_t at = find(i, j); at >= 0) return values_[std::size_t(at)];
+    if (i < 0 || i >= rows_ || j < 0 || j >= cols_)
+      throw shape_error(
+          message("[w(i, j) = …] (", i, ", ", j, ") is outside the matrix of ", rows_, " x ", cols_));
+    throw shape_error(message("[w(i, j) = …] (", i, ", ", j, ") is in block (", i / Block::rows, ", ",
+                              j / Block::cols, "), which is absent: store it first, with set_pattern"));
+  }
+  TESSERA_COLD void check_grid(tessera::pattern const& stored) const {
+    const int block_rows = blocks(rows_, Block::rows), block_cols = blocks(cols_, Block::cols);
+    if (stored.block_rows() != block_rows || stored.block_cols() != block_cols)
+      throw shape_error(message("[block_sparse_matrix] ", rows_, " x ", cols_, " in blocks of ", Block::rows,
+                                " x ", Block::cols, " has ", block_rows, " x ", block_cols,
+                                " blocks but the pattern has ", stored.block_rows(), " x ",
+                                stored.block_cols()));
+  }
+  static std::size_t elements_of(tessera::pattern const& stored) {
+    return checked_multiply(std::size_t(stored.blocks()), Block::elements);
+  }
+  TESSERA_COLD static int blocks(std::int64_t size, int block) {
+    if (size < 0 || size / block >= std::numeric_limits<int>::max())
+      throw shape_error(message("[block_sparse_matrix] ", size, " rows or columns in blocks of ", block,
+                                ": 0 … ", std::numeric_limits<int>::max() - 1, " blocks are possible"));
+    return int(size / block) + (size % block != 0);
+  }
+
+  std::int64_t rows_ = 0, cols_ = 0;
+  tessera::pattern pattern_;
+  aligned_array<Element> values_;
+};
+
+/// A matrix with every block stored. Dense is not another kind of matrix.
+template <element Element> using dense_matrix = block_sparse_matrix<Element, block_shape<16>>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/elementwise.hpp
+#ifndef TESSERA_SINGLE_EVAL_ELEMENTWISE
+#define TESSERA_SINGLE_EVAL_ELEMENTWISE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// activation, vector or matrix = an elementwise expression; and the total of such an expression.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+// ---- over panels ----
+
+/// y = tree, over the features of a panel. A part of a panel is a range of granules.
+template <class E, class Tree> struct panels_body {
+  operand to;
+  std::int64_t features, tokens;
+  Tree tree;
+
+  operand const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
+
+  void compute(tile const& t) const noexcept {
+    E* const y = t.address<E>(to);
+    compute_at(t, y);
+    clear_padding(to, features, y);
+  }
+  /// With the panel of the result at y.
+  void compute_at(tile const& t, E* y) const noexcept {
+    const range f = features_of(t);
+    const auto on_panel = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
+        on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, tokens);
+    describe_reads(tree, t, f.first, f.last, live, d);
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+  }
+};
+
+/// y = tree, a number for each token.
+template <class E, class Tree> struct tokens_body {
+  operand to;
+  std::int64_t tokens;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_panel = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_tokens(
+        on_panel, t.address<E>(to), tokens_of(t.index, tokens), t.index * panel_tokens);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    describe_reads(tree, t, 0, 1, live, d);
+    d.write({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+  }
+};
+
+/// Adds the step that computes an elementwise expression into panels, or rows, of elements E.
+template <class E, class To, class Node> TESSERA_COLD void add_elementwise(plan& p, To to, Node const& node) {
+  step_draft s("elementwise", cut::panels);
+  s.writes(to.at);
+  const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
+  require_same_names(tree);
+  s.tiles = to.panels();
+  s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
+  to.cut(p, s.most_parts, [&](int part, int parts) { return granules_of(to.features, part, parts); });
+  p.add(s, to.finished(panels_body<E, std::remove_const_t<decltype(tree)>>{to.computed_in(), to.features,
+                                                                           to.tokens, tree}));
+}
+
+template <class E, class Node>
+  requires(!has_product<Node>)
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  require_elementwise<Node>();
+  add_elementwise<E>(p, to, node);
+}
+
+template <class E, class Node> TESSERA_COLD void lower_to(plan& p, tokens_to<E> const& to, Node const& node) {
+  require_elementwise<Node>();
+  step_draft s("elementwise", cut::panels);
+  s.writes(to.at);
+  const auto tree = binder<accumulator_t<E>, over::panels>(p, s, to.tokens)(node);
+  require_same_names(tree);
+  s.tiles = to.panels();
+  p.add(s, tokens_body<E, std::remove_const_t<decltype(tree)>>{to.at, to.tokens, tree});
+}
+
+// ---- over stored values ----
+
+/// Stored values of a tensor, cut into tiles of `values_a_tile`. A vector has no blocks, and no value of it
+/// overhangs.
+struct value_tiles {
+  std::int64_t count;
+  kernels::block_grid blocks;
+
+  std::int64_t first(tile const& t) const { return t.index * values_a_tile; }
+  std::int64_t size(tile const& t) const { return std::min(values_a_tile, count - first(t)); }
+  int tiles() const { return int(ceil_div(count, values_a_tile)); }
+};
+inline kernels::block_grid blocks_of(expr::extent const& size) {
+  if (!size.stored) return {};
+  return {index_of(*size.stored), size.rows, size.cols, int(size.block_rows), int(size.block_cols)};
+}
+
+/// y = tree, over a range of values of a vector or matrix.
+template <class E, class Tree> struct values_body {
+  operand to;
+  value_tiles of;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    E* const y = t.address<E>(to);
+    const auto on_values = on(tree, t);
+    kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(
+        on_values, y, of.size(t), of.first(t));
+    of.blocks.clear_overhang(y, of.first(t), of.size(t));
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(tree, t, 0, of.size(t), 0, d);
+    d.write({to.owner, place_of(to, t), of.size(t) * std::int64_t(sizeof(E))});
+  }
+};
+
+template <class Tensor, class Value> TESSERA_COLD void lower_values(plan& p, Tensor& to, Value const& value) {
+  using E = typename Tensor::value_type;
+  step_draft s("values", cut::values);
+  const operand at = s.writes(by_values(to));
+  const auto tree = binder<accumulator_t<E>, over::values>(p, s, 0)(value);
+  require_same_names(tree);
+  const value_tiles of{to.size(), blocks_of(expr::extent_of(expr::by_reference<Tensor>(to)))};
+  s.tiles = of.tiles();
+  p.add(s, values_body<E, std::remove_const_t<decltype(tree)>>{at, of, tree});
+}
+
+template <class T, class Value>
+  requires(!expr::sums_by_itself<Value>)
+void lower(plan& p, expr::statement<feature_vector<T>, Value, false> const& s) {
+  lower_values(p, s.destination(), s.value);
+}
+template <class T, class Block, class Value>
+  requires(!expr::sums_by_itself<Value> && !expr::is_transposed_matrix<Value>)
+void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false> const& s) {
+  lower_values(p, s.destination(), s.value);
+}
+
+// ---- totals ----
+
+/// A number for each panel: the sum of a tree over its rows. A tree of one number for each token has one row.
+template <class T, class Tree> struct panel_totals_body {
+  operand totals;
+  std::int64_t rows, tokens;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_panel = on(tree, t);
+    *t.address<double>(totals) =
+        kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
+            on_panel, rows, tokens_of(t.index, tokens), t.index * panel_tokens);
+  }
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(tree, t, 0, rows, tokens_of(t.index, tokens), d);
+    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+  }
+};
+
+/// A number for each range of values: the sum of a tree over it.
+template <class T, class Tree> struct value_totals_body {
+  operand totals;
+  value_tiles of;
+  Tree tree;
+
+  void compute(tile const& t) const noexcept {
+    const auto on_values = on(tree, t);
+    using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
+    double& total = *t.address<double>(totals);
+    if (!of.blocks.overhangs()) {
+      total = kernel::sum_values(on_values, of.size(t), of.first(t));
+      return;
+    }
+    alignas(64) T value[values_a_tile];
+    kernel::run_values(on_values, value, of.size(t), of.first(t));
+    of.blocks.clear_overhang(value, of.first(t), of.size(t));
+    total = 0;
+    for (std::int64_t i = 0; i < of.size(t); ++i) total += static_cast<double>(value[i]);
+  }
+  void describe(tile const& t, task_description& d) const {
+    describe_reads(tree, t, 0, of.size(t), 0, d);
+    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+  }
+};
+
+/// Adds the step that sums an expression over activations, with a total for each panel.
+template <class T, class Node>
+operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
+  if (size.tokens < 0 || (Node::laid_over == domain::panels && size.features < 0))
+    throw shape_error("[total] the expression has no size of its own: it needs an activation");
+  step_draft s("total", cut::panels);
+  s.divides = division::never;
+  s.tiles = int(ceil_div<std::int64_t>(size.tokens, panel_tokens));
+  const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
+  const auto tree = binder<T, over::panels>(p, s, size.tokens)(node);
+  require_same_names(tree);
+  p.add(s, panel_totals_body<T, std::remove_const_t<decltype(tree)>>{
+               to, Node::laid_over == domain::tokens ? 1 : size.features, size.tokens, tree});
+  return to;
+}
+
+/// Adds the step that sums an expression over matrices or vectors, with a total for each range of values.
+template <class T, class Node>
+operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
+  const value_tiles of{expr::values_in(node), blocks_of(size)};
+  step_draft s("total", cut::values);
+  s.tiles = of.tiles();
+  const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
+  const auto tree = binder<T, over::values>(p, s, 0)(node);
+  require_same_names(tree);
+  p.add(s, value_totals_body<T, std::remove_const_t<decltype(tree)>>{to, of, tree});
+  return to;
+}
+
+}  // namespace eval
+
+/// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
+/// or vector: fixed pieces are added in double in a fixed order.
+template <expression Expression> double total(context& ctx, Expression const& expression) {
+  const auto node = expr::hold(expression);
+  const expr::extent size = expr::extent_of(node);
+  using Node = std::remove_const_t<decltype(node)>;
+  static_assert(expr::has_total<Node>,
+                "total adds up activations, matrices, vectors and what is computed from them element by "
+                "element: the total of sum_tokens(x) is that of x");
+  using T = accumulator_t<typename Node::value_type>;
+  eval::plan p(ctx.runs_on());
+  eval::operand pieces;
+  if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
+    pieces = eval::lower_panel_totals<T>(p, size, node);
+  else
+    pieces = eval::lower_value_totals<T>(p, size, node);
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(pieces);
+  for (std::size_t i = 0; i < pieces.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/concatenation.hpp
+#ifndef TESSERA_SINGLE_EVAL_CONCATENATION
+#define TESSERA_SINGLE_EVAL_CONCATENATION
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Features of several activations, one behind the other, as an operand and as a destination.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+template <class E, std::size_t Parts, class Value> struct split_assignment;
+
+template <class T> inline constexpr bool is_written_part = false;
+template <class E>
+inline constexpr bool is_written_part<expr::by_value<panel_slice<E>>> = !std::is_const_v<E>;
+
+/// The element of a concatenation: that of its parts if they have one, else their accumulator.
+template <class...> struct concatenated_element;
+template <class First, class... Rest> struct concatenated_element<First, Rest...> {
+  using type = std::conditional_t<(std::is_same_v<First, Rest> && ...), First,
+                                  typename expr::common_value<First, Rest...>::type>;
+};
+
+template <class... Parts> struct concatenation {
+  using node_tag = void;
+  using value_type = typename concatenated_element<typename Parts::value_type...>::type;
+  using stored_element = value_type;
+  static constexpr domain laid_over = domain::panels;
+  static constexpr bool is_destination = (is_written_part<Parts> && ...);
+  std::tuple<Parts...> parts;
+
+  explicit concatenation(Parts... all) : parts(std::move(all)...) {}
+  concatenation(concatenation const&) = default;
+
+  expr::extent size() const {
+    return std::apply(
+        [](auto const&... part) {
+          return expr::extent{(expr::extent_of(part).features + ...), (expr::extent_of(part).tokens, ...)};
+        },
+        parts);
+  }
+
+  // An assignment describes a statement that writes to the parts.
+  auto operator=(concatenation const& value) const
+    requires is_destination
+  {
+    return assigned_from(value);
+  }
+  template <class Value>
+    requires(is_destination && (assigned<Value> || tensor<Value>))
+  auto operator=(Value const& value) const {
+    return assigned_from(expr::hold(value));
+  }
+  template <expr::operand Value>
+    requires is_destination
+  auto operator+=(Value&& value) const {
+    return assigned_from(*this + std::forward<Value>(value));
+  }
+
+ private:
+  template <class Value> auto assigned_from(Value const& value) const {
+    static_assert(!std::is_same_v<value_type, expr::mixed> &&
+                      (std::is_same_v<typename Parts::value_type, value_type> && ...),
+                  "[concat_features(…) = …] the parts have different element types: bring them to one");
+    expr::check_sizes(size(), expr::extent_of(value));
+    return std::apply(
+        [&](auto const&... part) {
+          return split_assignment<value_type, sizeof...(Parts), Value>{{part.tensor()...}, value};
+        },
+        parts);
+  }
+};
+
+/// Part of a panel: features from `first` on.
+template <class E> operand features_from(operand panel, std::int64_t first, std::int64_t features) {
+  panel.at += std::size_t(place_in_panel<E>(first, 0)) * sizeof(E);
+  panel.bytes =
+      std::size_t(round_up<std::int64_t>(features, element_traits<E>::features_a_lane) * panel_tokens) *
+      sizeof(E);
+  return panel;
+}
+
+/// Zeroes the features of a panel in the worker's memory that pad it to a multiple of 16.
+template <class E> struct end_padding_body {
+  operand to;
+  std::int64_t features;
+
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to)); }
+  void describe(tile const&, task_description&) const {}
+};
+
+/// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
+/// one.
+template <class E, class... Parts>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
+  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  std::int64_t first = 0;
+  const auto lower_part = [&](auto const& part) {
+    const std::int64_t features = expr::extent_of(part).features;
+    if (features > 0)
+      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
+    first += features;
+  };
+  std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
+  if (to.features % granule == 0) return;
+  step_draft s("padding", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  p.add(s, end_padding_body<E>{to.at, to.features});
+}
+
+/// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
+/// written, so that it may read them.
+template <class E, std::size_t Parts, class Value>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+  using statement_tag = void;
+  std::array<panel_slice<E>, Parts> parts;
+  Value value;
+
+  void lower(plan& p) const {
+    std::int64_t features = 0;
+    for (panel_slice<E> const& part : parts) features += part.features();
+    const std::int64_t tokens = parts[0].tokens();
+    for (std::size_t i = 0; i < Parts; ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (shared_tiles(by_panel(parts[i]), by_panel(parts[j])) != relation::none)
+          throw shape_error(message("[concat_features(…) = …] parts ", j, " and ", i, " share memory"));
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    lower_to(p, whole, value);
+    std::int64_t first = 0;
+    for (panel_slice<E> const& part : parts) {
+      if (part.features() == 0) continue;
+      step_draft s("elementwise", cut::panels);
+      const operand to = s.writes(by_panel(part));
+      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
+      s.tiles = whole.panels();
+      const auto tree = source<tree::panel<E>>(from);
+      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      first += part.features();
+    }
+  }
+};
+
+/// A part of a concatenation: a slice, which can be written, of a tensor that has a name.
+template <class Part> auto concatenated(Part&& part) {
+  if constexpr (detail::can_be_sliced<Part> && (std::is_lvalue_reference_v<Part> || tensor_view<Part>))
+    return expr::by_value<decltype(detail::slice_of(part))>{detail::slice_of(part)};
+  else
+    return expr::hold(std::forward<Part>(part));
+}
+
+/// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
+TESSERA_COLD inline void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+/// Features of several activations, one behind the other: the features of the first, then those of the
+/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
+/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
+/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
+/// and begin at a lane, which for bfloat16 and float16 holds two features.
+template <expr::activation... Parts>
+  requires(sizeof...(Parts) > 0)
+auto concat_features(Parts&&... parts) {
+  using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
+  static_assert(element<typename made::value_type>,
+                "[concat_features] the parts have different element types: bring them to one");
+  if constexpr (element<typename made::value_type>) {
+    const made all(eval::concatenated(std::forward<Parts>(parts))...);
+    std::apply(
+        [](auto const&... part) {
+          const expr::extent sizes[] = {expr::extent_of(part)...};
+          eval::require_parts(sizes, element_traits<typename made::value_type>::features_a_lane);
+        },
+        all.parts);
+    return all;
+  } else {
+    return (expr::hold(std::forward<Parts>(parts)), ...);
+  }
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/engine.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ENGINE
+#define TESSERA_SINGLE_KERNELS_ENGINE
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Whether an engine is compiled in for elements E, in registers of an instruction set.
+template <engine Which, class E, class Arch>
+inline constexpr bool has_engine = Which == engine::fma || (element_traits<E>::features_a_lane > 1 &&
+                                                            simd::multiplies<simd::stored_lane<E>, Arch>);
+
+/// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
+template <engine Which, class E, class Arch>
+using factor_of =
+    std::conditional_t<Which == engine::pairs && has_engine<engine::pairs, E, Arch>, E, accumulator_t<E>>;
+
+/// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
+/// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
+/// operand takes one register at a time.
+///   Lane       one factor, or a pair of narrow factors
+///   left(i)    the register that multiplies row i
+///   right(j)   register j of the right operand
+template <class Lane, class Arch, int First, int Last, unsigned Rows, unsigned Registers, class Sum,
+          class Left, class Right>
+TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
+                                            Right const& right) {
+  constexpr int count = Last - First;
+  simd::reg<Lane, Arch> row, column[unsigned(count)];
+  unroll<count>([&](auto j) TESSERA_INLINE_LAMBDA {
+    column[j] = right(std::integral_constant<int, First + j>());
+    if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
+  });
+  unroll<int(Rows) * count>([&](auto n) TESSERA_INLINE_LAMBDA {
+    constexpr int i = n / count, j = n % count;
+    if constexpr (j == 0) {
+      row = left(std::integral_constant<int, i>());
+      if constexpr (count > 1) simd::pin(row);
+    }
+    sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
+  });
+}
+
+/// multiply_some_registers for all registers.
+template <class Lane, class Arch, unsigned Rows, unsigned Registers, class Sum, class Left, class Right>
+TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
+  multiply_some_registers<Lane, Arch, 0, int(Registers)>(sums, left, right);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/register_block.hpp
+#ifndef TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
+#define TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The accumulators that a product kernel keeps in registers, `rows` of W times `registers` of tokens, and
+/// the sizes for which it counts on a cache. One table for each size of register file.
+template <class T, class Arch> struct register_block {
+  static constexpr bool wide = simd::lanes<T, Arch> * sizeof(T) == 64;  // 32 registers of 64 bytes
+  static constexpr int rows = 4;
+  static constexpr int registers = wide ? 4 : 2;
+  // Features of a panel in the L1, for a product of single elements, which reuses nothing in registers.
+  static constexpr int chunk_features = (wide ? 40 << 10 : 24 << 10) / int(panel_tokens * sizeof(T));
+  // Bytes of an activation that a product uses at a time: a whole panel, or else a chunk of it (both in the
+  // L2), and the part of a chunk that one line reads (in the L1).
+  static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
+  // Weights of at most this size stay in the caches from panel to panel.
+  static constexpr int fitting_weights_bytes = 512 << 10;
+  static constexpr const char* name = wide ? "4x4" : "4x2";
+};
+
+/// The largest power of two up to `limit` that divides `size`.
+constexpr int power_of_two_divisor(int limit, int size) {
+  while (size % limit != 0) limit /= 2;
+  return limit;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/engines.hpp
+#ifndef TESSERA_SINGLE_EVAL_ENGINES
+#define TESSERA_SINGLE_EVAL_ENGINES
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
+
+/// Whether pairs of an element can be multiplied along blocks of depth `Depth`.
+template <class E, int Depth>
+inline constexpr bool multiplies_pairs =
+    kernels::has_engine<engine::pairs, E, simd::native> && Depth % element_traits<E>::features_a_lane == 0;
+
+/// Calls use(constant) with the engine for products of elements A and B: the faster one on a machine, of the
+/// engines compiled in for A, B and blocks of this depth.
+template <class A, class B, int Depth, class Use> void with_engine(machine const& on, Use&& use) {
+  if constexpr (std::is_same_v<A, B> && multiplies_pairs<A, Depth>)
+    if (faster_engine(on.family, on.engines) == engine::pairs) return use(engine_constant<engine::pairs>());
+  use(engine_constant<engine::fma>());
+}
+
+}  // namespace eval
+
+/// The choices that decide about the last bits of results, in words: instruction set, register block and, for
+/// elements that are multiplied in pairs, the engine.
+template <class... E> std::string arithmetic_of(machine const& on) {
+  std::string words =
+      message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
+  if ((kernels::has_engine<engine::pairs, E, simd::native> || ...))
+    words += message(", engine ", name_of(faster_engine(on.family, on.engines)));
+  return words;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PRODUCT
+#define TESSERA_SINGLE_KERNELS_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The element types of weights, activation and result. Sums have the accumulator type, which is one for all
+/// three.
+template <element W, element X, element Y, engine By = engine::fma> struct product_types {
+  static constexpr engine by = By;
+  using weight = W;
+  using activation = X;
+  using result = Y;
+  using accumulator = accumulator_t<W>;
+};
+
+/// The operands of one panel of W·x or Wᵀ·x.
+template <class Types> struct panel_operands {
+  typename Types::weight const* weights;
+  block_index index;
+  typename Types::activation const* x;  // the panel of the operand
+  typename Types::result* y;            // the panel of the result
+  int first_line, last_line;
+  std::int64_t rows;      // features of y
+  std::int64_t depth;     // stored features of x: a multiple of the granule
+  int tokens;             // of this panel, 1 … 64
+  std::byte const* next;  // data of the next panel, to be prefetched, or null
+  std::size_t next_bytes;
+  std::int64_t first_token;           // number of the panel's first token in the batch
+  typename Types::accumulator* sums;  // scratch
+};
+
+/// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
+template <class Types, class Tree> struct product_arguments : panel_operands<Types> {
+  Tree tree;
+};
+
+/// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
+/// lanes beyond the last token become zero.
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE Batch result_of(product_arguments<Types, Tree> const& a, Batch sum, std::int64_t feature,
+                               int token) {
+  Batch value = tree::evaluate(a.tree, {feature, token, a.first_token}, sum);
+  if constexpr (Partial)
+    if (token + int(Batch::size) > a.tokens) value = simd::first_lanes(value, a.tokens - token);
+  return value;
+}
+
+/// Applies the tree to the features that share a lane and stores them at `to`. `sums` are a register for each
+/// feature; the last feature of y may be `alone` in its lane.
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                 std::int64_t feature, int token, typename Types::result* to, bool alone) {
+  constexpr int features_a_lane = element_traits<typename Types::result>::features_a_lane;
+  Batch values[unsigned(features_a_lane)];
+  unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+    values[i] = i == 0 || !alone ? result_of<Partial>(a, sums[i], feature + i, token) : Batch(0);
+  });
+  store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
+}
+
+/// store_result at the address of (feature, token) in y.
+template <bool Partial, class Types, class Tree, class Batch>
+TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
+                                 std::int64_t feature, int token) {
+  store_result<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
+                        feature + 1 == a.rows);
+}
+
+/// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
+/// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
+/// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
+template <class Arch, class Types, class Shape, class Tree> struct sparse_product {
+  using W = typename Types::weight;
+  using X = typename Types::activation;
+  using Y = typename Types::result;
+  using T = typename Types::accumulator;
+  using arguments = product_arguments<Types, Tree>;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  using sizes = register_block<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int line_rows = Shape::rows;
+  static constexpr int block_depth = Shape::cols;
+  static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
+  static constexpr int registers = sizes::registers;
+  /// The engine multiplies lanes as they are stored if W and x have one element type and every block begins
+  /// at a lane. Otherwise it multiplies accumulators.
+  static constexpr bool in_lanes =
+      std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
+  using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
+  static constexpr bool widens_x = !std::is_same_v<X, factor>;
+  static constexpr int feature_bytes = panel_tokens * sizeof(factor);
+  static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
+  /// Features of x in one lane of the engine.
+  static constexpr int factors_a_lane = element_traits<factor>::features_a_lane;
+  /// Features of y in one lane.
+  static constexpr int results_a_lane = element_traits<Y>::features_a_lane;
+  /// Whether several lines share a lane of y: one thread stores them, after the last of their sums.
+  static constexpr bool shares_lanes = line_rows % results_a_lane != 0;
+  static constexpr bool sums_in_memory = Tree::costly || rows % results_a_lane != 0;
+  static constexpr int results_at_once = sums_in_memory ? 1 : results_a_lane;
+
+  /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
+  /// the widened chunk of x, if x must be widened.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
+    const std::int64_t blocks =
+        ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
+    return room_at(index, depth) +
+           (widens_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
+  }
+
+  /// The number of chunks of a panel: the smallest that meets every condition.
+  ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
+  ///   several register blocks a line               a line's part of a chunk fits the L1
+  ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
+  static int chunks(block_index const& index, std::int64_t depth) {
+    const std::int64_t panel = depth * feature_bytes;
+    std::int64_t kept = 0;  // bytes of x that should pass through the L1
+    if (index.lines() > 0) {
+      const std::int64_t used = index.blocks() / index.lines() * block_depth;
+      if (line_rows > rows)
+        kept = used * feature_bytes;
+      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
+        kept = panel;
+    }
+    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
+                            kept / sizes::line_bytes));
+  }
+
+  static void run(arguments const& a) noexcept {
+    const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
+    const bool keeps_all = count > 1 || shares_lanes;
+    const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
+    T* const all_sums = a.sums;
+    auto* const walked =
+        reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
+    const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
+    prefetcher next = fetch_plan(a, count);
+    for (int c = 0; c < count; ++c) {
+      chunk now{.column = nullptr,
+                .end = nullptr,
+                .weights = nullptr,
+                .prefetch_distance = 0,
+                .limit = std::int32_t((c + 1) * blocks / count),
+                .begins = c == 0,
+                .ends = c + 1 == count,
+                .fetches = weights_bytes > sizes::fitting_weights_bytes,
+                .x = {},
+                .first_feature = 0};
+      if constexpr (widens_x)
+        widen(a, c * blocks / count * block_depth, now);
+      else
+        now.x = a.x;
+      const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
+      T* sums = all_sums;
+      for (int line = a.first_line; line < a.last_line; ++line) {
+        const block_line blocks_of_line = a.index.line(line);
+        const std::int32_t first = first_of(line);
+        const std::int64_t before = blocks_of_line.first + first;
+        now.column = blocks_of_line.columns + first;
+        now.end = blocks_of_line.columns + blocks_of_line.count;
+        if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
+        if (now.fetches && line + 1 < a.last_line)
+          now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
+        else
+          now.prefetch_distance = 0;
+        std::int32_t const* last = now.column;
+        for (int token = 0; token < a.tokens;)
+          if (token + registers * lanes <= a.tokens) {
+            last = compute_line<registers>(a, line, token, now, sums, next);
+            token += registers * lanes;
+          } else {
+            last = compute_last_tokens(a, line, token, now, sums, next);
+            token += lanes;
+          }
+        if (!keeps_all) continue;
+        walked[line - a.first_line] = std::int32_t(last - blocks_of_line.columns);
+        sums += line_rows * panel_tokens;
+      }
+    }
+    if constexpr (shares_lanes)
+      for (int token = 0; token < a.tokens; token += lanes)
+        store_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
+  }
+
+ private:
+  struct chunk {
+    std::int32_t const *column, *end;  // block columns of the line from this chunk on
+    W const* weights;                  // of the block at `column`
+    std::int64_t prefetch_distance;    // distance to the prefetched weights, in blocks
+    std::int32_t limit;                // block column of the line where the chunk ends
+    bool begins, ends;                 // whether it is the first, the last chunk
+    bool fetches;                      // whether weights of the next line are prefetched
+    factor const* x;                   // at first_feature
+    std::int64_t first_feature;
+  };
+
+  static constexpr int stored_x = element_traits<X>::features_a_lane;
+
+  /// Offset in product_arguments::sums of the widened chunk of x, in bytes.
+  static std::size_t room_at(block_index const& index, std::int64_t depth) {
+    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
+    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
+    return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
+  }
+
+  /// Widens the features of a chunk, which begins at feature `first`.
+  [[gnu::noinline]] static void widen(arguments const& a, std::int64_t first, chunk& now) {
+    T* const room = a.sums + room_at(a.index, a.depth) / sizeof(T);
+    const std::int64_t begin = first / stored_x * stored_x;
+    const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
+    simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    now.x = room;
+    now.first_feature = begin;
+  }
+
+  /// Prefetches the next panel in equal shares, one for each register block and block of W, and no cache line
+  /// twice. If the panel is one chunk, only the second half of the work prefetches: this panel still needs
+  /// the caches in the first.
+  struct prefetcher {
+    static constexpr int fraction = 20;
+    std::byte const* next;
+    std::int64_t due, step;  // in 2^-fraction cache lines; none is prefetched until due > 0
+
+    TESSERA_INLINE void fetch() {
+      for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
+        simd::prefetch<2>(next);
+        next += 64;
+        asm("" : "+r"(due));  // or the compiler divides to count the iterations
+      }
+    }
+  };
+
+  /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
+  static constexpr int fewest_steps = 48;
+
+  /// Spreads the prefetches evenly over the register blocks, but prefetches no more bytes than these read of
+  /// x.
+  static prefetcher fetch_plan(arguments const& a, int count) {
+    constexpr int tile_tokens = registers * lanes;
+    const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
+    const std::int64_t tiles = a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
+    if (!a.next || tiles == 0) return {nullptr, 0, 0};
+    constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
+    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
+    const std::int64_t all = bytes / 64 << prefetcher::fraction, before = count == 1 ? all : 0;
+    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
+  }
+
+  /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
+  /// other tokens.
+  [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
+                                                                   chunk const& now, T* sums,
+                                                                   prefetcher& next) {
+    return compute_line<1>(a, line, token, now, sums, next);
+  }
+
+  /// Returns where the line's blocks of the next chunk begin.
+  template <int C>
+  TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
+                                                         chunk const& now, T* sums, prefetcher& next) {
+    std::int32_t const* last = now.column;
+    for (int row = 0; row < line_rows; row += rows)
+      last = compute_tile<C>(a, line, row, token, now, sums, next);
+    if constexpr (!shares_lanes)
+      if (now.ends && (sums_in_memory || overhangs(a, line))) {
+        constexpr int at_once = sums_in_memory ? C : 1;
+        for (int c = 0; c < C; c += at_once)
+          store_rows<at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
+      }
+    return last;
+  }
+
+  /// Whether a line has rows beyond the last feature.
+  TESSERA_INLINE static bool overhangs(arguments const& a, int line) {
+    return std::int64_t(line + 1) * line_rows > a.rows;
+  }
+
+  template <int C>
+  TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
+                                                         chunk const& now, T* sums, prefetcher& next) {
+    constexpr int sets = C == 1 ? 2 : 1;
+    reg set[unsigned(sets)][unsigned(rows)]
+           [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
+    auto& acc = set[0];
+    // An offset: without chunks `sums` may be null.
+    const std::ptrdiff_t carried = row * panel_tokens + token;
+    unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+      acc[i / C][i % C] = now.begins
+                              ? simd::zero<Arch, T>()
+                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
+    });
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
+    prefetcher fetching = next;  // in registers
+    std::int32_t const* column = now.column;
+    W const* w = nullptr;  // a matrix without blocks has no weights
+    if (column < now.end) w = now.weights + row * Shape::cols;
+    for (; column < now.end && *column < now.limit; ++column, w += Shape::elements) {
+      fetching.fetch();
+      if (now.fetches) fetch_rows(w + now.prefetch_distance * Shape::elements);
+      const std::int64_t feature = std::int64_t(*column) * block_depth;
+      int depth = block_depth;
+      if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
+      multiply_block<C>(set, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
+    }
+    next = fetching;
+    unroll<(sets - 1) * rows>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i][0] = (batch(acc[i][0]) + batch(set[1][i][0])).data; });
+    const auto carry = [&]() TESSERA_INLINE_LAMBDA {
+      unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
+      });
+    };
+    if constexpr (sums_in_memory) {
+      carry();
+    } else if (!now.ends || overhangs(a, line)) {
+      carry();
+    } else {
+      const std::int64_t feature = std::int64_t(line) * line_rows + row;
+      Y* const to = a.y + place_in_panel<Y>(feature, token);
+      unroll<rows / results_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        constexpr int r = i / C * results_at_once, c = i % C;
+        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + results_at_once - 1][c])};
+        store_result<C == 1>(a, sum, feature + r, token + c * lanes,
+                             to + r * panel_tokens + c * lanes * results_at_once, false);
+      });
+    }
+    return column;
+  }
+
+  /// Prefetches the rows of a block that one register block reads.
+  TESSERA_INLINE static void fetch_rows(W const* w) {
+    unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w) + l * 64);
+    });
+  }
+
+  /// The steps of a block go to several sets of sums in turn: one register of tokens gives too few
+  /// sums to hide the latency of a multiply-add.
+  template <int C, unsigned Sets>
+  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][unsigned(rows)][unsigned(C)], W const* w,
+                                            factor const* x, int depth) {
+    using lane = simd::stored_lane<factor>;
+    const auto step = [&](auto s) TESSERA_INLINE_LAMBDA {
+      multiply_registers<lane, Arch>(
+          sums[s], [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
+          [&](auto c)
+              TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * factors_a_lane); });
+      w += factors_a_lane;
+      x += factors_a_lane * panel_tokens;
+    };
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
+    int k = 0;
+    if constexpr (Sets > 1)
+      for (; k + int(Sets) * factors_a_lane <= depth; k += int(Sets) * factors_a_lane)
+        unroll<int(Sets)>(step);
+    for (; k < depth; k += factors_a_lane) step(std::integral_constant<int, 0>());
+  }
+
+  /// The weight of one row, broadcast to all lanes.
+  TESSERA_INLINE static simd::reg<simd::stored_lane<factor>, Arch> weight_of(W const* w) {
+    if constexpr (std::is_same_v<W, factor>)
+      return simd::broadcast_lane<Arch>(w);
+    else
+      return simd::broadcast_value<Arch>(*w).data;
+  }
+
+  /// Applies the tree to sums that are still in the L1: a costly op in the register loop would spill
+  /// accumulators.
+  template <int C>
+  [[gnu::noinline]] static void store_rows(arguments const& a, T const* sums, std::int64_t first, int count,
+                                           int token) {
+    for (int row = 0; row < count && first + row < a.rows; row += results_a_lane)
+      for (int c = 0; c < C; ++c) {
+        T const* from = sums + row * panel_tokens + token + c * lanes;
+        const batch sum[2] = {batch::load_unaligned(from),
+                              row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
+        store_result<C == 1>(a, sum, first + row, token + c * lanes);
+      }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/product_1x1.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PRODUCT_1X1
+#define TESSERA_SINGLE_KERNELS_PRODUCT_1X1
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The stored elements of a sparse W or Wᵀ in blocks of 1x1, copied once for a run into the order in which
+/// ordered_product reads them: by groups of lines, in a group by chunks of features.
+template <class T> struct nonzeros {
+  static constexpr int group = 64;                                                 // lines
+  static constexpr int most_features = std::numeric_limits<std::uint16_t>::max();  // of a chunk
+  static constexpr std::int64_t fewest_a_piece = 5;  // on average; if fewer, x is read from the L2
+
+  /// The nonzeros of one line in one chunk. The pieces of a window are sorted by length, so that the branch
+  /// at the end of a piece is predicted.
+  struct piece {
+    std::uint16_t line, count;  // line within the group
+  };
+  /// The pieces of one group in one chunk.
+  struct window {
+    piece const* pieces;
+    T const* values;
+    std::uint16_t const* features;  // of each nonzero, within the chunk
+    int lines;
+  };
+
+  int lines, chunk, chunks;  // lines, features of a chunk, chunks
+  std::int64_t stored;
+  std::int32_t* starts = nullptr;  // first nonzero of each window (groups, chunks)
+  piece* pieces = nullptr;
+  T* values = nullptr;
+  std::uint16_t* features = nullptr;
+
+  /// The nonzeros of a matrix, at `memory`; in chunks of at most `most` features if pieces stay long enough
+  /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
+  nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
+      : lines(index.lines()), stored(index.blocks()) {
+    const bool sparse = stored * most < fewest_a_piece * lines * depth;
+    depth = std::max<std::int64_t>(1, depth);
+    chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
+    chunk = int(ceil_div<std::int64_t>(depth, chunks));
+    if (!memory) return;
+    values = reinterpret_cast<T*>(memory);
+    starts = reinterpret_cast<std::int32_t*>(memory + value_bytes());
+    pieces = reinterpret_cast<piece*>(starts + groups() * chunks);
+    features = reinterpret_cast<std::uint16_t*>(pieces + std::int64_t(lines) * chunks);
+  }
+  std::size_t bytes() const {
+    return value_bytes() + std::size_t(groups()) * std::size_t(chunks) * sizeof(std::int32_t) +
+           std::size_t(lines) * std::size_t(chunks) * sizeof(piece) +
+           std::size_t(stored) * sizeof(std::uint16_t);
+  }
+
+  /// The window of chunk c in the group that begins with `line`.
+  window at(int line, int c) const {
+    const int count = std::min(group, lines - line);
+    const std::int32_t start = starts[std::int64_t(line / group) * chunks + c];
+    return {pieces + std::int64_t(line) * chunks + std::int64_t(c) * count, values + start, features + start,
+            count};
+  }
+
+  /// Copies the nonzeros of a group: a pass along the lines prefetches and counts, then chunk by chunk is
+  /// copied.
+  template <class W> void order(block_index const& index, W const* weights, int first_line) const noexcept {
+    const int count = std::min(group, lines - first_line);
+    piece* const all = pieces + std::int64_t(first_line) * chunks;
+    const block_line all_lines =
+        index.line(first_line);  // its pointers serve the group: lines are consecutive
+    const auto first_block = std::int32_t(all_lines.first);
+    const auto all_blocks = std::int32_t(index.blocks(first_line, first_line + count));
+    std::int32_t from[group];  // next nonzero of each line, counted within the group
+    for (int l = 0; l < count; ++l) {
+      const block_line line = index.line(first_line + l);
+      from[l] = std::int32_t(line.first) - first_block;
+      fetch(line, weights);
+      int at = 0;
+      for (int c = 0; c < chunks; ++c) {
+        const int first = at;
+        at = c + 1 < chunks ? first_from((c + 1) * chunk, line) : line.count;
+        all[c * count + l] = {std::uint16_t(l), std::uint16_t(at - first)};
+      }
+    }
+    std::int32_t to = 0;
+    for (int c = 0; c < chunks; ++c) {
+      starts[std::int64_t(first_line / group) * chunks + c] = first_block + to;
+      piece* const here = all + c * count;
+      sort(here, count);
+      for (int i = 0; i < count; ++i) {
+        std::int32_t& first = from[here[i].line];
+        // Whole steps may write beyond a piece: the next piece is written over the excess.
+        const int length = here[i].count, whole = round_up(length, step);
+        if (std::max(first, to) + whole <= all_blocks)
+          for (int k = 0; k < whole; k += step) copy<step>(all_lines, weights, first + k, to + k, c * chunk);
+        else
+          for (int k = 0; k < length; ++k) copy<1>(all_lines, weights, first + k, to + k, c * chunk);
+        first += length;
+        to += length;
+      }
+    }
+  }
+
+ private:
+  static constexpr int step = 16;  // columns in a cache line of the index
+
+  std::int64_t groups() const { return ceil_div(lines, group); }
+  std::size_t value_bytes() const { return round_up<std::size_t>(std::size_t(stored) * sizeof(T), 64); }
+
+  /// Prefetches the index and the weights of a line, which are later read in small pieces. Inlined, because
+  /// GCC drops a call that has no effect.
+  template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
+    for (int first = 0; first < line.count; first += step) {
+      simd::prefetch<2>(line.columns + first);
+      if (line.slots)
+        for (int b = first; b < std::min(first + step, line.count); ++b)
+          simd::prefetch<2>(weights + line.slot(b));
+      else
+        simd::prefetch<2>(weights + line.first + first);
+    }
+  }
+
+  /// The first block of a line whose column is at least `limit`: a binary search without branches to
+  /// mispredict.
+  static int first_from(std::int32_t limit, block_line const& line) {
+    int first = 0;
+    for (int count = line.count; count > 0;) {
+      const int half = (count + 1) / 2;
+      first += line.columns[first + half - 1] < limit ? half : 0;
+      count -= half;
+    }
+    return first;
+  }
+
+  /// Copies Count nonzeros from number `from` in the matrix to number `to` in the new order, both counted
+  /// within the group.
+  template <int Count, class W>
+  TESSERA_INLINE void copy(block_line const& lines_of, W const* weights, std::int32_t from, std::int32_t to,
+                           std::int32_t first_feature) const {
+    T* const values_to = values + lines_of.first + to;
+    std::uint16_t* const features_to = features + lines_of.first + to;
+    for (int i = 0; i < Count; ++i)
+      features_to[i] = std::uint16_t(lines_of.columns[from + i] - first_feature);
+    if (lines_of.slots)
+      for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.slot(from + i)]);
+    else if constexpr (std::is_same_v<W, T>)
+      std::memcpy(values_to, weights + lines_of.first + from, Count * sizeof(T));
+    else
+      for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.first + from + i]);
+  }
+
+  static void sort(piece* to, int count) {
+    constexpr int classes = 128;  // of length; the longest pieces share one
+    piece from[group];
+    std::copy_n(to, count, from);
+    std::int32_t place[classes + 1] = {};
+    const auto of = [](piece p) { return std::min<int>(p.count, classes - 1); };
+    for (int i = 0; i < count; ++i) ++place[of(from[i]) + 1];
+    for (int k = 0; k < classes; ++k) place[k + 1] += place[k];
+    for (int i = 0; i < count; ++i) to[place[of(from[i])]++] = from[i];
+  }
+};
+
+/// One chunk of features of the product of ordered nonzeros.
+template <class Arch, class Types> struct chunk_of_nonzeros {
+  using operands = panel_operands<Types>;
+  using X = typename Types::activation;
+  using T = typename Types::accumulator;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int registers = 4;
+  static constexpr int features_a_lane = element_traits<X>::features_a_lane;
+
+  /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
+  /// each.
+  template <class Store>
+  TESSERA_INLINE static void walk(operands const& a, nonzeros<T> const& w, int c, int token,
+                                  Store const& store_sums) {
+    const std::int64_t first = std::int64_t(c) * w.chunk;
+    T const* x;
+    if constexpr (std::is_same_v<X, T>)
+      x = a.x + first * panel_tokens + token;
+    else
+      x = widened(a, w, first, token);
+    const std::size_t chunk_bytes = std::size_t(w.chunk) * panel_tokens * sizeof(X);
+    const bool more = c + 1 < w.chunks;
+    prefetcher next{
+        more ? reinterpret_cast<std::byte const*>(a.x + first * panel_tokens) + chunk_bytes : a.next,
+        nullptr};
+    next.end = next.at + (more ? chunk_bytes : std::min(chunk_bytes, a.next_bytes));
+    for (int line = a.first_line; line < a.last_line; line += w.group)
+      walk_window(w.at(line, c), c == 0, x, a.sums + std::int64_t(line) * panel_tokens + token, line, next,
+                  store_sums);
+  }
+
+  [[gnu::noinline]] static void store(operands const& a, nonzeros<T> const& w, int c, int token) {
+    walk(a, w, c, token,
+         [](T* sum, int, int, batch total) TESSERA_INLINE_LAMBDA { total.store_unaligned(sum); });
+  }
+
+  /// Elements of product_arguments::sums behind the sums of the lines: the widened chunk of x, if x is
+  /// narrow.
+  static std::int64_t room(nonzeros<T> const& w) {
+    return std::is_same_v<X, T> ? 0 : std::int64_t(w.chunk + 2 * (features_a_lane - 1)) * panel_tokens;
+  }
+
+ private:
+  struct prefetcher {
+    std::byte const *at, *end;
+  };
+
+  /// The features of a chunk for some tokens, widened to the accumulator.
+  [[gnu::noinline]] static T const* widened(operands const& a, nonzeros<T> const& w, std::int64_t first,
+                                            int token) {
+    T* const room = a.sums + std::int64_t(w.lines) * panel_tokens;
+    const std::int64_t begin = first / features_a_lane * features_a_lane,
+                       end = std::min(a.depth, first + w.chunk);
+    simd::widen_features<Arch>(a.x, begin, end, token, token + registers * lanes, room);
+    return room + (first - begin) * panel_tokens + token;
+  }
+
+  template <class Store>
+  TESSERA_INLINE static void walk_window(typename nonzeros<T>::window const& w, bool begins, T const* x,
+                                         T* sums, int first_line, prefetcher& next, Store const& store_sums) {
+    std::size_t n = 0;
+    for (int i = 0; i < w.lines; ++i) {
+      const auto piece = w.pieces[i];
+      if (next.at < next.end) {
+        simd::prefetch<2>(next.at);
+        next.at += 64;
+      }
+      T* const sum = sums + std::size_t(piece.line) * panel_tokens;
+      reg acc[2][1][registers];  // (sets, one row, registers of tokens)
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        acc[0][0][r] = begins ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
+        acc[1][0][r] = simd::zero<Arch, T>();
+      });
+      n = add(w.values, w.features, n, piece.count, x, acc);
+      unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+        store_sums(sum + r * lanes, first_line + piece.line, int(r),
+                   batch(acc[0][0][r]) + batch(acc[1][0][r]));
+      });
+    }
+  }
+
+  /// Nonzeros alternate between two sets of accumulators, since one set would wait for its own latency.
+  TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
+                                        std::size_t count, T const* x, reg (&acc)[2][1][registers]) {
+    const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
+      T const* const from = x + offset;
+      multiply_registers<T, Arch>(
+          acc[set], [&](auto) TESSERA_INLINE_LAMBDA { return weight; },
+          [&](auto r) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(from + r * lanes); });
+    };
+    const std::size_t end = n + count, last_four = end - count % 4;
+    for (; n < last_four; n += 4) {
+      std::uint64_t four;
+      std::memcpy(&four, features + n, sizeof four);
+      reg weight[4];
+      simd::broadcast_four<Arch>(values + n, weight);
+      unroll<4>([&](auto i) TESSERA_INLINE_LAMBDA {
+        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % 2);
+      });
+    }
+    for (; n < end; ++n) one(simd::broadcast<Arch>(values[n]), std::size_t(features[n]) * panel_tokens, 0);
+    return n;
+  }
+};
+
+/// The product of ordered nonzeros. A single row reuses nothing in registers, so x must come from the L1: a
+/// panel is walked in chunks of features, and the sums of all lines are carried from chunk to chunk. Loads
+/// limit the speed: features and values are loaded four at a time. A narrow x is widened once for each chunk,
+/// and results that share a lane are rounded after the last sum.
+template <class Arch, class Types, class Tree> struct ordered_product {
+  using chunk = chunk_of_nonzeros<Arch, Types>;
+  using T = typename Types::accumulator;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+
+  static constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+
+  /// Bytes of product_arguments::sums.
+  static std::size_t sums_bytes(nonzeros<T> const& w) {
+    return std::size_t(std::int64_t(w.lines) * panel_tokens + chunk::room(w)) * sizeof(T);
+  }
+
+  /// The lines must be whole groups. a.sums may be y if both have one type, x is not widened and the tree
+  /// does not read y.
+  static void run(product_arguments<Types, Tree> const& a, nonzeros<T> const& w) noexcept {
+    for (int token = 0; token < a.tokens; token += chunk::registers * lanes) {
+      for (int c = 0; c + 1 < w.chunks; ++c) chunk::store(a, w, c, token);
+      const auto store_sums = [&](T* sum, int line, int r, batch total) TESSERA_INLINE_LAMBDA {
+        if constexpr (results_a_lane > 1) {
+          total.store_unaligned(sum);
+        } else if constexpr (Tree::costly) {
+          total.store_unaligned(sum);
+          if (r + 1 == chunk::registers) store_line(a, sum - r * lanes, line, token);
+        } else {
+          store_result<true>(a, &total, line, token + r * lanes);
+        }
+      };
+      chunk::walk(a, w, w.chunks - 1, token, store_sums);
+      if constexpr (results_a_lane > 1)
+        for (int line = a.first_line; line < a.last_line; line += results_a_lane) store_lines(a, line, token);
+    }
+  }
+
+ private:
+  [[gnu::noinline]] static void store_line(product_arguments<Types, Tree> const& a, T const* sums, int line,
+                                           int token) {
+    for (int r = 0; r < chunk::registers; ++r) {
+      const batch total = batch::load_unaligned(sums + r * lanes);
+      store_result<true>(a, &total, line, token + r * lanes);
+    }
+  }
+
+  /// Stores line … line + results_a_lane - 1, which share lanes of y.
+  [[gnu::noinline]] static void store_lines(product_arguments<Types, Tree> const& a, int line, int token) {
+    for (int r = 0; r < chunk::registers; ++r) {
+      batch sums[unsigned(results_a_lane)];
+      for (int i = 0; i < results_a_lane; ++i)
+        sums[i] =
+            line + i < a.last_line
+                ? batch::load_unaligned(a.sums + std::int64_t(line + i) * panel_tokens + token + r * lanes)
+                : batch(T(0));
+      store_result<true>(a, sums, line, token + r * lanes);
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/simd/regroup.hpp
+#ifndef TESSERA_SINGLE_SIMD_REGROUP
+#define TESSERA_SINGLE_SIMD_REGROUP
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+// Registers whose lanes hold `Columns` columns of `lanes / Columns` consecutive tokens each, column by
+// column: the form in which a product that sums over tokens needs no reduction until its end, for any width
+// of block. Where an instruction multiplies pairs of elements, two tokens of one feature
+// stand in one lane.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Lanes of one feature of a panel, each of one token, or of two in a simd::pair.
+template <class Lane> inline constexpr int lanes_a_panel = panel_tokens / elements_a_lane<Lane>;
+
+/// True where the permutation of two registers is one instruction.
+template <class T, class Arch>
+inline constexpr bool permutes_two =
+#ifdef __AVX512BW__
+    lanes<T, Arch> * sizeof(T) == 64;
+#else
+    false;
+#endif
+
+namespace detail {
+/// One register out of two: lane i is lane Index::at(i) of the 2 * lanes of a and b.
+template <class T, class Arch, class Index>
+TESSERA_INLINE reg<T, Arch> permute(reg<T, Arch> a, reg<T, Arch> b, Index) {
+  using vector = typename compiler_vector<typename moved<T>::as, lanes<T, Arch>>::type;
+  return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+    return std::bit_cast<reg<T, Arch>>(
+        __builtin_shufflevector(std::bit_cast<vector>(a), std::bit_cast<vector>(b), Index::at(i)...));
+  }(std::make_integer_sequence<int, lanes<T, Arch>>());
+}
+
+/// One half of the step that exchanges bit `Bit` of the register's number with that of the column's.
+template <int Lanes, int Tokens, int Bit, bool High> struct exchange {
+  static constexpr int at(int lane) {
+    const int column = lane / Tokens, token = lane % Tokens, distance = 1 << Bit;
+    const bool set = (column & distance) != 0;
+    if (!High) return set ? Lanes + (column - distance) * Tokens + token : lane;
+    return set ? Lanes + lane : (column + distance) * Tokens + token;
+  }
+};
+
+/// From `Columns` registers, one a column, to as many in which each holds one group of tokens of all columns:
+///   r[c] lanes (group of tokens, token)   →   r[group] lanes (column, token)
+template <int Columns, class Lane, class Arch> TESSERA_INLINE void exchange_columns(reg<Lane, Arch>* r) {
+  constexpr int n = lanes<Lane, Arch>, lanes_a_column = n / Columns;
+  unroll<5>([&](auto bit) TESSERA_INLINE_LAMBDA {
+    if constexpr ((1 << bit) < Columns)
+      unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
+        if constexpr ((c & (1 << bit)) == 0) {
+          const auto a = r[c], b = r[c + (1 << bit)];
+          r[c] = permute<Lane, Arch>(a, b, exchange<n, lanes_a_column, bit, false>{});
+          r[c + (1 << bit)] = permute<Lane, Arch>(a, b, exchange<n, lanes_a_column, bit, true>{});
+        }
+      });
+  });
+}
+
+template <int Keep, int Lanes, class T>
+TESSERA_INLINE typename compiler_vector<T, Keep>::type fold(
+    typename compiler_vector<T, Lanes>::type const& value) {
+  if constexpr (Keep == Lanes)
+    return value;
+  else
+    return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+      return fold<Keep, Lanes / 2, T>(__builtin_shufflevector(value, value, i...) +
+                                      __builtin_shufflevector(value, value, (Lanes / 2 + i)...));
+    }(std::make_integer_sequence<int, Lanes / 2>());
+}
+
+template <int Lanes, int Odd> struct alternate {
+  static constexpr int at(int lane) { return 2 * lane + Odd; }
+};
+}  // namespace detail
+
+/// Loads the features of a panel that share its lanes, each to one register: a register of tokens from
+/// `first` on, two by two or widened.
+template <class Lane, class Arch, class X>
+TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>* to) {
+  constexpr int features_a_lane = element_traits<X>::features_a_lane;
+  if constexpr (std::is_same_v<Lane, accumulator_t<X>>) {
+    widen_lanes<Arch>(features + features_a_lane * first, to);
+  } else {
+    static_assert(std::is_same_v<Lane, stored_lane<X>>);
+    constexpr int n = lanes<Lane, Arch>;
+    using halves = reg<std::uint16_t, Arch>;
+    const auto a = std::bit_cast<halves>(load_lanes<Arch>(features + 4 * first));
+    const auto b = std::bit_cast<halves>(load_lanes<Arch>(features + 4 * first + 2 * n));
+    unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+      to[i] = std::bit_cast<reg<Lane, Arch>>(
+          detail::permute<std::uint16_t, Arch>(a, b, detail::alternate<2 * n, i>{}));
+    });
+  }
+}
+
+/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; two features if its lanes hold
+/// two.
+template <int Columns, class Arch, class X, class Lane>
+TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
+  constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
+  constexpr int features_a_lane = element_traits<X>::features_a_lane,
+                at_once = std::max(Columns, features_a_lane);
+  for (int first = 0; first < row; first += n) {
+    reg<Lane, Arch> r[unsigned(at_once)];
+    unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
+                                r + i * features_a_lane);
+    });
+    detail::exchange_columns<Columns, Lane, Arch>(r);
+    unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
+      constexpr int group = c / Columns, column = c % Columns;
+      store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
+    });
+  }
+}
+
+/// A square of registers, one for each lane: lane i of register k to lane k of register i.
+template <class T, class Arch> TESSERA_INLINE void transpose(reg<T, Arch> (&r)[unsigned(lanes<T, Arch>)]) {
+  detail::exchange_columns<lanes<T, Arch>, T, Arch>(r);
+}
+
+/// A square of words, one register for each row, into its transpose.
+///   from_stride, to_stride   words from one row to the next
+template <class Word, class Arch>
+TESSERA_INLINE void transpose_square(Word const* from, std::int64_t from_stride, Word* to,
+                                     std::int64_t to_stride) {
+  constexpr int side = lanes<Word, Arch>;
+  reg<Word, Arch> r[unsigned(side)];
+  unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { r[i] = load<Arch>(from + i * from_stride); });
+  detail::exchange_columns<side, Word, Arch>(r);
+  unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA { store<Arch>(to + i * to_stride, r[i]); });
+}
+
+/// A block (Rows, Cols), stored row by row, into its transpose: in one register, by square tiles (a
+/// register for each lane), or number by number.
+template <int Rows, int Cols, class Arch, class T>
+TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
+  using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
+  constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
+  constexpr int side = std::min(most, std::gcd(Rows, Cols) & -std::gcd(Rows, Cols));
+  if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
+                std::has_single_bit(unsigned(Rows * Cols))) {
+    typename compiler_vector<lane, Rows * Cols>::type block;
+    std::memcpy(&block, from, sizeof block);
+    block = [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
+      return __builtin_shufflevector(block, block, (i % Rows * Cols + i / Rows)...);
+    }(std::make_integer_sequence<int, Rows * Cols>());
+    std::memcpy(static_cast<void*>(to), &block, sizeof block);
+  } else if constexpr (side >= fewest) {
+    using tile = typename xsimd::make_sized_batch_t<lane, unsigned(side)>::arch_type;
+    for (int row = 0; row < Rows; row += side)
+      for (int col = 0; col < Cols; col += side) {
+        reg<lane, tile> r[unsigned(side)];
+        unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA {
+          std::memcpy(&r[i], from + (row + i) * Cols + col, sizeof r[i]);
+        });
+        detail::exchange_columns<side, lane, tile>(r);
+        unroll<side>([&](auto i) TESSERA_INLINE_LAMBDA {
+          std::memcpy(static_cast<void*>(to + (col + i) * Rows + row), &r[i], sizeof r[i]);
+        });
+      }
+  } else {
+    for (int c = 0; c < Cols; ++c)
+      for (int r = 0; r < Rows; ++r) to[c * Rows + r] = from[r * Cols + c];
+  }
+}
+
+/// Features of a whole panel, from an even one on, one after the other as elements Y, which are X or its
+/// accumulator: where they stand, or else in `room`.
+template <class Arch, class X, class Y>
+TESSERA_INLINE Y const* one_by_one(X const* panel, int features, [[maybe_unused]] Y* room) {
+  constexpr int features_a_lane = element_traits<X>::features_a_lane;
+  if constexpr (features_a_lane == 1) {
+    return panel;
+  } else {
+    for (int at = 0; at < features * panel_tokens; at += features_a_lane * panel_tokens)
+      regroup<1, Arch>(panel + at, reinterpret_cast<stored_lane<Y>*>(room + at));
+    return room;
+  }
+}
+
+/// `Tokens` consecutive values, repeated to fill a register.
+template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T const* from) {
+  constexpr int n = lanes<T, Arch>;
+  if constexpr (Tokens == 1) {
+    return broadcast<Arch>(*from);
+  } else if constexpr (Tokens == n) {
+    return load<Arch>(from);
+  } else if constexpr (Tokens * sizeof(T) == sizeof(double)) {
+    double together;
+    std::memcpy(&together, from, sizeof together);
+    return std::bit_cast<reg<T, Arch>>(broadcast<Arch>(together));
+  } else {
+#ifdef __AVX512F__
+    if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 16)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm512_broadcast_f32x4(_mm_loadu_ps(reinterpret_cast<float const*>(from))));
+    if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 32)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
+#endif
+    alignas(64) T out[unsigned(n)];
+    for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
+    return load<Arch>(static_cast<T const*>(out));
+  }
+}
+
+/// The sums over the tokens of `Tokens` grouped registers, in one register: sums of the first register's
+/// columns, then sums of the second's, …
+template <int Tokens, class T, class Arch>
+TESSERA_INLINE reg<T, Arch> sum_groups(reg<T, Arch> const* registers) {
+  if constexpr (Tokens == 1) {
+    return registers[0];
+  } else {
+    constexpr int n = lanes<T, Arch>;
+    const auto a = sum_groups<Tokens / 2, T, Arch>(registers);
+    const auto b = sum_groups<Tokens / 2, T, Arch>(registers + Tokens / 2);
+    return (batch<T, Arch>(detail::permute<T, Arch>(a, b, detail::alternate<n, 0>{})) +
+            batch<T, Arch>(detail::permute<T, Arch>(a, b, detail::alternate<n, 1>{})))
+        .data;
+  }
+}
+
+/// The sum of all groups of `Keep` consecutive lanes, as a vector of that many numbers.
+template <int Keep, class T, class Arch>
+TESSERA_INLINE typename compiler_vector<T, Keep>::type fold(reg<T, Arch> value) {
+  return detail::fold<Keep, lanes<T, Arch>, T>(
+      std::bit_cast<typename compiler_vector<T, lanes<T, Arch>>::type>(value));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/kernels/transposition.hpp
+#ifndef TESSERA_SINGLE_KERNELS_TRANSPOSITION
+#define TESSERA_SINGLE_KERNELS_TRANSPOSITION
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Computes lines [first, last) of Wᵀ: transposes the blocks of W into the order in which a product of Wᵀ
+/// reads them.
+///   index   of Wᵀ, with slots in W
+template <class Arch, class Shape, class W>
+void transpose_blocks(block_index const& index, W const* weights, W* to, int first, int last) noexcept {
+  constexpr int distance = std::max<int>(4, 2048 / int(Shape::elements * sizeof(W)));
+  constexpr int cache_lines = ceil_div<int>(Shape::elements * sizeof(W), 64);
+  for (int line = first; line < last; ++line) {
+    const block_line blocks = index.line(line), next = index.line(std::min(line + 1, last - 1));
+    W* const line_to = to + blocks.first * Shape::elements;
+    for (int b = 0; b < blocks.count; ++b) {
+      const int beyond = b + distance - blocks.count;  // in the next line
+      const std::int64_t soon = beyond < 0 || next.count == 0
+                                    ? blocks.slot(std::min(b + distance, blocks.count - 1))
+                                    : next.slot(std::min(beyond, next.count - 1));
+      for (int l = 0; l < cache_lines; ++l)
+        simd::prefetch<1>(reinterpret_cast<std::byte const*>(weights + soon * Shape::elements) + l * 64);
+      simd::transpose<Shape::rows, Shape::cols, Arch>(weights + blocks.slot(b) * Shape::elements,
+                                                      line_to + std::int64_t(b) * Shape::elements);
+    }
+  }
+}
+
+/// Reverse of transpose_blocks: stores the blocks of Cᵀ, transposed, at their slots in C, or adds them there;
+/// for lines [first, last) and block columns [first_col, last_col) of Cᵀ.
+///   from   blocks of Cᵀ in the order of its lines
+template <class Arch, class Shape, class T>
+void transpose_blocks_back(block_index const& index, T const* from, T* values, int first, int last,
+                           std::int32_t first_col, std::int32_t last_col, bool accumulates) noexcept {
+  for (int line = first; line < last; ++line) {
+    const block_line blocks = index.line(line);
+    for (int b = 0; b < blocks.count; ++b) {
+      if (blocks.columns[b] < first_col || blocks.columns[b] >= last_col) continue;
+      T* const to = values + blocks.slot(b) * Shape::elements;
+      alignas(64) T block[Shape::elements];
+      simd::transpose<Shape::rows, Shape::cols, Arch>(from + (blocks.first + b) * Shape::elements, block);
+      for (int i = 0; i < Shape::elements; ++i) to[i] = accumulates ? to[i] + block[i] : block[i];
+    }
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/weight_order.hpp
+#ifndef TESSERA_SINGLE_EVAL_WEIGHT_ORDER
+#define TESSERA_SINGLE_EVAL_WEIGHT_ORDER
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// Steps before a product that bring weights into the order in which it reads them: the blocks of Wᵀ, and
+// single elements.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The blocks of some lines, where they stand in W.
+TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
+                                         operand const& weights, std::int64_t block_bytes) {
+  if (!index.has_slots())
+    return read_once(
+        d, {weights.owner, weights.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+            index.blocks(lines.first, lines.last) * block_bytes});
+  for (int i = lines.first; i < lines.last; ++i) {
+    const kernels::block_line line = index.line(i);
+    for (int b = 0; b < line.count; ++b)
+      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
+template <class W, class Block> struct transposition_body {
+  operand to, weights;
+  kernels::block_index index;  // of Wᵀ
+  int tiles;
+
+  void compute(tile const& t) const noexcept {
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
+                                                   lines.first, lines.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    describe_blocks(d, index, lines, weights, block_bytes);
+    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+             index.blocks(lines.first, lines.last) * block_bytes});
+  }
+};
+
+/// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
+template <class T, class W> struct nonzeros_body {
+  static constexpr int group = kernels::nonzeros<T>::group;
+  operand to, weights;
+  kernels::block_index index;
+  std::int64_t depth;
+
+  range lines(tile const& t) const {
+    return {int(t.index) * group, std::min(index.lines(), int(t.index + 1) * group)};
+  }
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {index, depth, kernels::register_block<T, simd::native>::chunk_features, t.address<std::byte>(to)};
+  }
+  void compute(tile const& t) const noexcept {
+    nonzeros(t).order(index, t.address<W const>(weights), lines(t).first);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range now = lines(t);
+    const auto first = std::uintptr_t(index.blocks_before(now.first));
+    const std::int64_t count = index.blocks(now.first, now.last);
+    describe_blocks(d, index, now, weights, sizeof(W));
+    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+  }
+};
+
+/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
+/// Returns the copy.
+template <class W, class Block>
+operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = std::min(index.lines(), 4 * p.workers());
+  const operand to = order.writes(p.run_memory(weights.bytes));
+  order.reads(weights);
+  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before the product that orders single elements, and returns the ordered copy.
+template <class T, class W>
+operand ordered_weights(plan& p, operand const& weights, kernels::block_index const& index,
+                        std::int64_t depth) {
+  using nonzeros = kernels::nonzeros<T>;
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = ceil_div(index.lines(), nonzeros::group);
+  nonzeros_body<T, W> body{{}, weights, index, depth};
+  body.to = order.writes(p.run_memory(body.nonzeros({}).bytes()));
+  order.reads(weights);
+  p.add(order, body);
+  return body.to;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/scattered_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SCATTERED_PRODUCT
+#define TESSERA_SINGLE_KERNELS_SCATTERED_PRODUCT
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sums of one panel of Wᵀ·x, with single elements of W where they stand: row by row, each element times
+/// its row of x is added to the sums of its column.
+template <class Arch, class W, class X> struct scattered_sums {
+  using T = accumulator_t<W>;
+  using reg = simd::reg<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int most_registers = panel_tokens / lanes;
+
+  /// Registers that hold some tokens: a power of two.
+  static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
+
+  /// Of columns [first, last) of W.
+  ///   sums   (columns of W, registers · lanes)
+  template <int Registers = 1>
+  static void add(block_index const& index, W const* weights, X const* x, T* sums, int first, int last,
+                  int registers) noexcept {
+    if constexpr (Registers < most_registers)
+      if (registers > Registers) return add<2 * Registers>(index, weights, x, sums, first, last, registers);
+    constexpr std::int64_t stride = Registers * lanes;
+    std::fill(sums + first * stride, sums + last * stride, T(0));
+    for (int row = 0; row < index.lines(); ++row) {
+      const block_line line = index.line(row);
+      const auto here = columns_between(line, first, last);
+      if (here.empty()) continue;
+      W const* weight = weights + line.first + (here.data() - line.columns);
+      reg of_row[unsigned(Registers)];
+      unroll<Registers>([&](auto c) TESSERA_INLINE_LAMBDA {
+        of_row[c] = simd::load_feature<Arch>(x, row, c * lanes).data;
+      });
+      for (const std::int32_t column : here) {
+        T* const to = sums + column * stride;
+        const reg factor = simd::broadcast_value<Arch>(*weight++).data;
+        unroll<Registers>([&](auto c) TESSERA_INLINE_LAMBDA {
+          simd::store<Arch>(to + c * lanes,
+                            simd::fma<Arch, T>(factor, of_row[c], simd::load<Arch>(to + c * lanes)));
+        });
+      }
+    }
+  }
+};
+
+/// y = tree(Wᵀ·x) of one panel and single elements. For a few panels it takes less time than to bring W into
+/// another order.
+template <class Arch, class Types, class Tree> struct scattered_product {
+  using T = typename Types::accumulator;
+  using batch = simd::batch<T, Arch>;
+  using sums_of = scattered_sums<Arch, typename Types::weight, typename Types::activation>;
+
+  /// Bytes of product_arguments::sums.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t) {
+    return std::size_t(index.lines()) * panel_tokens * sizeof(T);
+  }
+
+  ///   by_rows   the index of W
+  static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
+    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+    const int registers = sums_of::registers_of(a.tokens);
+    sums_of::add(by_rows, a.weights, a.x, a.sums, a.first_line, a.last_line, registers);
+    T const* const end = a.sums + std::int64_t(a.last_line) * (registers * sums_of::lanes);
+    for (std::int64_t f = a.first_line; f < a.last_line; f += results_a_lane)
+      for (int token = 0; token < a.tokens; token += sums_of::lanes) {
+        batch of_lane[unsigned(results_a_lane)];
+        for (int i = 0; i < results_a_lane; ++i) {
+          T const* const sums = a.sums + (f + i) * (registers * sums_of::lanes) + token;
+          of_lane[i] = sums < end ? batch::load_unaligned(sums) : batch(T(0));
+        }
+        store_result<true>(a, of_lane, f, token);
+      }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/vector_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
+#define TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sums of W·v and Wᵀ·v for a contiguous v of accumulators.
+///   v, sums   padded to whole blocks; padding of v is zero
+template <class Arch, class W, class Block> struct vector_sums {
+  using T = accumulator_t<W>;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = Block::rows, cols = Block::cols;
+  static constexpr bool is_single = Block::elements == 1;
+  /// Whether a register holds whole rows, or a row whole registers.
+  static constexpr bool exists =
+      is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
+
+  /// sums = W·v, of lines [first, last) of W.
+  static void by_rows(block_index const& index, W const* weights, T const* v, T* sums, int first,
+                      int last) noexcept {
+    if (index.blocks() == 0)
+      return void(std::fill(sums + std::int64_t(first) * rows, sums + std::int64_t(last) * rows, T(0)));
+    for (int line = first; line < last; ++line) {
+      const block_line blocks = index.line(line);
+      W const* const w = weights + blocks.first * Block::elements;
+      if constexpr (is_single)
+        sums[line] = sum_of_singles(blocks, w, v);
+      else
+        unroll<rows / rows_at_once>([&](auto part) TESSERA_INLINE_LAMBDA {
+          constexpr int row = part * rows_at_once;
+          sum_rows(blocks, w + row * cols, v, sums + std::int64_t(line) * rows + row);
+        });
+    }
+  }
+
+  /// sums = Wᵀ·v, of block columns [first, last) of W.
+  static void by_cols(block_index const& index, W const* weights, T const* v, T* sums, int first,
+                      int last) noexcept {
+    std::fill(sums + std::int64_t(first) * cols, sums + std::int64_t(last) * cols, T(0));
+    for (int line = 0; line < index.lines(); ++line) {
+      const block_line blocks = index.line(line);
+      const auto here = columns_between(blocks, first, last);
+      if (here.empty()) continue;
+      W const* const w = weights + (blocks.first + (here.data() - blocks.columns)) * Block::elements;
+      add_line(here, w, v + std::int64_t(line) * rows, sums);
+    }
+  }
+
+ private:
+  static constexpr int prefetch_distance = 2048;  // bytes
+  static constexpr int chains = 8;                // sums that hide the latency of a multiply-add
+  static constexpr int row_registers = std::max(1, cols / lanes);
+  static constexpr int rows_a_register = std::max(1, lanes / cols);
+  /// A divisor of the rows that fills whole registers.
+  static constexpr int rows_at_once = [] {
+    int most = std::min(rows, rows_a_register * chains);
+    while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
+    return most;
+  }();
+  static constexpr int registers = rows_at_once / rows_a_register;
+  static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
+
+  static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
+    constexpr int at_once = 4;
+    reg acc[at_once];
+    unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA { acc[s] = simd::zero<Arch, T>(); });
+    int b = 0;
+    for (; b + at_once * lanes <= blocks.count; b += at_once * lanes)
+      unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA {
+        acc[s] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b + s * lanes).data,
+                                    simd::gather<Arch>(v, blocks.columns + b + s * lanes), acc[s]);
+      });
+    for (; b + lanes <= blocks.count; b += lanes)
+      acc[0] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b).data,
+                                  simd::gather<Arch>(v, blocks.columns + b), acc[0]);
+    T sum = simd::sum_lanes<T, Arch>((batch(acc[0]) + batch(acc[1])) + (batch(acc[2]) + batch(acc[3])));
+    for (; b < blocks.count; ++b) sum += T(w[b]) * v[blocks.columns[b]];
+    return sum;
+  }
+
+  /// The sums of rows_at_once rows of a line. `w` is their first weight.
+  static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
+    reg acc[unsigned(sets)][unsigned(registers)];
+    unroll<sets * registers>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
+    const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
+      W const* const values = w + std::int64_t(b) * Block::elements;
+      T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
+      if constexpr (rows_at_once < rows)  // the halves of blocks are no stream that hardware prefetches
+        unroll<ceil_div<int>(rows_at_once * cols * int(sizeof(W)), 64)>([&](auto line) TESSERA_INLINE_LAMBDA {
+          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + line * 64);
+        });
+      unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
+        const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
+        unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+          acc[set][r] = simd::fma<Arch, T>(
+              simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data, factor, acc[set][r]);
+        });
+      });
+    };
+    int b = 0;
+    for (; b + sets <= blocks.count; b += sets)
+      unroll<sets>([&](auto s) TESSERA_INLINE_LAMBDA { add(s, b + s); });
+    for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
+
+    constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
+    reg all[unsigned(round_up(registers, group))];
+    unroll<round_up(registers, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
+      if constexpr (r < registers) {
+        all[r] = acc[0][r];
+        unroll<sets - 1>([&](auto s)
+                             TESSERA_INLINE_LAMBDA { all[r] = (batch(all[r]) + batch(acc[s + 1][r])).data; });
+      } else {
+        all[r] = simd::zero<Arch, T>();
+      }
+    });
+    unroll<ceil_div(registers, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
+      const reg sum = simd::sum_groups<group, T, Arch>(all + g * group);
+      std::memcpy(sums + g * lanes, &sum, std::min(lanes, rows_at_once - g * lanes) * sizeof(T));
+    });
+  }
+
+  /// Adds the products of some blocks of a line with its rows of v.
+  static void add_line(std::span<std::int32_t const> columns, W const* w, T const* v, T* sums) {
+    if constexpr (is_single) {
+      const T factor = *v;
+      constexpr std::size_t at_once = 4;  // columns are distinct, which the compiler cannot know
+      std::size_t b = 0;
+      for (; b + at_once <= columns.size(); b += at_once) {
+        T sum[at_once];
+        unroll<int(at_once)>(
+            [&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = sums[columns[b + i]] + T(w[b + i]) * factor; });
+        unroll<int(at_once)>([&](auto i) TESSERA_INLINE_LAMBDA { sums[columns[b + i]] = sum[i]; });
+      }
+      for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
+    } else {
+      constexpr int steps = rows / rows_a_register;
+      alignas(64) T factors[unsigned(steps)][unsigned(lanes)];
+      for (int s = 0; s < steps; ++s)
+        for (int i = 0; i < lanes; ++i) factors[s][i] = v[s * rows_a_register + i / std::min(cols, lanes)];
+      for (const std::int32_t column : columns) {
+        T* const to = sums + std::int64_t(column) * cols;
+        unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
+          reg acc[2] = {simd::zero<Arch, T>(), simd::zero<Arch, T>()};
+          unroll<steps>([&](auto s) TESSERA_INLINE_LAMBDA {
+            acc[s % 2] = simd::fma<Arch, T>(simd::load_values<Arch>(w + (s * row_registers + k) * lanes).data,
+                                            simd::load<Arch>(static_cast<T const*>(factors[s])), acc[s % 2]);
+          });
+          const auto sum = simd::fold<std::min(cols, lanes), T, Arch>((batch(acc[0]) + batch(acc[1])).data);
+          auto all = sum;
+          std::memcpy(&all, to + k * lanes, sizeof all);
+          all += sum;
+          std::memcpy(to + k * lanes, &all, sizeof all);
+        });
+        w += Block::elements;
+      }
+    }
+  }
+};
+
+/// y = tree(W·x) or y = tree(Wᵀ·x) of a single token. There is nothing to fill the lanes with but weights:
+/// the token is brought together first, and each register of weights is loaded once, in the order of memory,
+/// so that the speed is that of reading W.
+template <class Arch, class Types, class Block, bool Transposed, class Tree> struct vector_product {
+  using T = typename Types::accumulator;
+  using X = typename Types::activation;
+  using sums_of = vector_sums<Arch, typename Types::weight, Block>;
+  static constexpr bool exists = sums_of::exists;
+
+  /// Bytes of product_arguments::sums, which hold the token of x, and the sums of all lines.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
+    return std::size_t(vector_size(depth) + std::int64_t(index.lines()) * line_rows) * sizeof(T);
+  }
+
+  ///   by_rows   the index of W, also for Wᵀ
+  static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
+    T* const v = a.sums;
+    T* const sums = v + vector_size(a.depth);
+    for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
+    std::fill(v + a.depth, sums, T(0));
+    if constexpr (Transposed) {
+      sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
+      store(a, sums, a.first_line, a.last_line);
+    } else {
+      for (int line = a.first_line, end; line < a.last_line; line = end) {
+        end = std::min(a.last_line, line + lines_at_once);
+        sums_of::by_rows(by_rows, a.weights, v, sums, line, end);
+        store(a, sums, line, end);  // while weights come from memory
+      }
+    }
+  }
+
+ private:
+  static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
+  static constexpr int lines_at_once = std::max(1, granule / line_rows);
+
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
+    using batch = simd::batch<T, Arch>;
+    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += results_a_lane) {
+      batch of_lane[unsigned(results_a_lane)];
+      for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < end ? sums[f + i] : T(0));
+      store_result<true>(a, of_lane, f, 0);
+    }
+  }
+  static std::int64_t vector_size(std::int64_t depth) {
+    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/product.hpp
+#ifndef TESSERA_SINGLE_EVAL_PRODUCT
+#define TESSERA_SINGLE_EVAL_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+// activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
+// and the rest of the expression is applied there. An earlier step brings Wᵀ, and matrices of single
+// elements, into the order in which the product reads them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+// ---- the product ----
+
+/// The operands and sizes that all products have.
+template <class Types, class Tree> struct product_operands {
+  using T = typename Types::accumulator;
+  operand to, x;
+  kernels::block_index index;
+  std::int64_t features, tokens;
+  std::int64_t inner;  // features of x
+  operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
+  int group_lines = 1;
+  bool shares_fetching = false;  // parts of a panel fetch the next one together
+  Tree tree;
+
+  std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
+
+  /// The features of part `part` of `parts`, in lines of `line_rows`.
+  range features_of(int part, int parts, int line_rows) const {
+    const range lines = index.lines_of_part(part, parts, group_lines);
+    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+  }
+
+  /// With the panel of the result at y.
+  auto arguments(tile const& t, typename Types::result* y) const {
+    using X = typename Types::activation;
+    const auto on_panel = on(tree, t);
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
+    kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
+        {.weights = nullptr,
+         .index = index,
+         .x = t.address<X const>(x),
+         .y = y,
+         .first_line = lines.first,
+         .last_line = lines.last,
+         .rows = features,
+         .depth = depth(),
+         .tokens = tokens_of(t.index, tokens),
+         .next = nullptr,
+         .next_bytes = 0,
+         .first_token = t.index * panel_tokens,
+         .sums = t.address<T>(sums)},
+        on_panel};
+    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
+      const range fetched =
+          part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
+      a.next = t.address<std::byte const>(x, t.index + 1) + std::size_t(fetched.first) * 64;
+      a.next_bytes = std::size_t(fetched.size()) * 64;
+    }
+    return a;
+  }
+
+  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
+  template <class Block, class W>
+  void describe(tile const& t, operand const& weights, task_description& d) const {
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
+    const auto [first, last] = features_of(t.part, t.parts, Block::rows);
+    const int live = tokens_of(t.index, tokens);
+    describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
+    read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
+    describe_reads(tree, t, first, last, live, d);
+    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
+    d.multiplies += index.blocks(lines.first, lines.last) * Block::elements * live;
+  }
+};
+
+/// y = tree(W·x), with the blocks of W in the order of its lines.
+template <class Types, class Block, class Tree> struct product_body {
+  using kernel = kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    a.weights = t.address<typename Types::weight const>(weights);
+    kernel::run(a);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<Block, typename Types::weight>(t, weights, d);
+  }
+};
+
+/// y = tree(W·x) with single elements that another step has ordered and widened to T.
+template <class Types, class Tree> struct ordered_product_body {
+  using T = typename Types::accumulator;
+  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand ordered;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
+
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
+            t.address<std::byte>(ordered)};
+  }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    if constexpr (std::is_same_v<Y, T>)
+      if (of.sums == of.to) a.sums = y;
+    kernel::run(a, nonzeros(t));
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<block_shape<1>, T>(t, ordered, d);
+  }
+};
+
+/// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
+///   Kernel   vector_product or scattered_product
+template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
+  using kernel = Kernel;
+  using W = typename Types::weight;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand weights;
+  kernels::block_index by_rows;  // of W
+  int line_rows;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, line_rows); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    a.weights = t.address<W const>(weights);
+    kernel::run(a, by_rows);
+  }
+  void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
+};
+
+// ---- lowering ----
+
+/// A panel with fewer weights takes less than 10 µs and is not divided.
+inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
+/// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
+inline constexpr int fewest_panels_ordered = 4;
+
+/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
+/// beside them all lines are computed at once.
+inline int most_pieces(std::int64_t x_bytes, int lines) {
+  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
+}
+
+/// Adds the step of a product with W, and chooses the order of the weights.
+///   by_rows   the index of W, also for Wᵀ
+template <class Types, class Block, bool Transposed, class To, class Tree>
+TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
+                              kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
+  using T = typename Types::accumulator;
+  using W = typename Types::weight;
+  using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
+                                        block_shape<Block::rows, Block::cols>>;
+  const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
+  const auto cut_destination = [&](int most) {
+    to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
+    of.to = to.computed_in();
+  };
+  const auto where_they_stand = [&]<class Kernel>(std::type_identity<Kernel>) {
+    using body = few_tokens_body<Kernel, Types, line_block, Tree>;
+    of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
+    cut_destination(1);
+    of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+    s.divides = division::freely;
+    s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+    p.add(s, to.finished(body{of, s.reads(weights), by_rows, line_block::rows}));
+  };
+  using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
+  if constexpr (vector_product::exists)
+    if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+  if constexpr (Block::elements == 1 && Transposed)
+    if (of.index.is_sparse() && s.tiles < fewest_panels_ordered)
+      return where_they_stand(
+          std::type_identity<kernels::scattered_product<simd::native, Types, on_tile<Tree>>>());
+  if constexpr (Block::elements == 1)
+    if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
+      using body = ordered_product_body<Types, Tree>;
+      bool reads_result = false;
+      for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+      of.group_lines = kernels::nonzeros<T>::group;
+      cut_destination(most_pieces(x_bytes, of.index.lines() / of.group_lines));
+      body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
+      const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
+                                  std::is_same_v<typename Types::result, T> && !reads_result;
+      made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+      s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+      return p.add(s, to.finished(made));
+    }
+
+  operand in_order = weights;
+  if constexpr (Transposed) {
+    in_order = transposed_weights<W, Block>(p, weights, of.index);
+    of.index = of.index.in_order();
+  }
+  s.reads(in_order);
+  using body = product_body<Types, line_block, Tree>;
+  using kernel = typename body::kernel;
+  cut_destination(kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
+  of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
+  const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
+  s.divides = kernel::shares_lanes                                       ? division::never
+              : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
+                                                                         : division::if_uneven;
+  of.shares_fetching = s.divides == division::freely;
+  s.most_parts = of.index.lines();
+  p.add(s, to.finished(body{of, in_order}));
+}
+
+/// The x of a product if it is a tensor that kernels can read where it lies, in multiples of 16 features: no
+/// slice that neighbours follow.
+template <class X> std::optional<operand> operand_in_place(X const& x) {
+  if constexpr (expr::leaf<X>) {
+    if constexpr (!in_panels<typename X::tensor_type>)
+      return std::nullopt;
+    else {
+      if constexpr (tensor_view<typename X::tensor_type>)
+        if (!x.tensor().has_padded_features()) return std::nullopt;
+      return by_panel(x.tensor());
+    }
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// Adds the step that computes an expression around a product into panels, or rows, of elements E.
+template <class E, class To, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
+                                 expr::product<Matrix, Transposed, X> const& product) {
+  using T = accumulator_t<E>;
+  using W = typename Matrix::value_type;
+  static_assert(
+      std::is_same_v<T, accumulator_t<W>>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  using bind = binder<T, over::panels>;
+  using x_element = typename bind::template element_of<X>;
+  step_draft s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  operand x;
+  if (const auto in_place = operand_in_place(product.x))
+    x = s.reads(*in_place);
+  else
+    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  using tree_type = std::remove_const_t<decltype(tree)>;
+  auto const& matrix = product.matrix.tensor();
+  constexpr int depth = Transposed ? Matrix::tensor_type::block::rows : Matrix::tensor_type::block::cols;
+  with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<W, x_element, E, By>;
+    add_product<types, typename Matrix::tensor_type::block, Transposed, To, tree_type>(
+        p, s, by_panel(matrix), index_of(matrix.pattern()), to,
+        {.to = to.at,
+         .x = x,
+         .index = index_of(matrix.pattern(), Transposed),
+         .features = to.features,
+         .tokens = to.tokens,
+         .inner = Transposed ? matrix.rows() : matrix.cols(),
+         .sums = {},
+         .tree = tree});
+  });
+}
+
+template <class E, class Node>
+  requires has_product<Node>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
+  add_product_of<E>(p, to, node, first_product(node));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/matrix_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_MATRIX_PRODUCT
+#define TESSERA_SINGLE_KERNELS_MATRIX_PRODUCT
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// One block row of c = a·b, or of c += a·b, for matrices in blocks of Rows x Inner and Inner x Cols. Blocks
+/// that c does not store are left out. Row by row (Gustavson 1978); correct rather than tuned.
+template <class T, int Rows, int Inner, int Cols>
+void matrix_product_row(block_index const& a, T const* a_values, block_index const& b, T const* b_values,
+                        block_index const& c, T* c_values, int line) noexcept {
+  const block_line left_line = a.line(line), to_line = c.line(line);
+  std::int32_t const* const end = to_line.columns + to_line.count;
+  for (int p = 0; p < left_line.count; ++p) {
+    const block_line right_line = b.line(left_line.columns[p]);
+    T const* const left = a_values + (left_line.first + p) * (Rows * Inner);
+    std::int32_t const* at = to_line.columns;
+    for (int q = 0; q < right_line.count; ++q) {
+      at = std::lower_bound(at, end, right_line.columns[q]);
+      if (at == end) break;
+      if (*at != right_line.columns[q]) continue;
+      T const* const right = b_values + (right_line.first + q) * (Inner * Cols);
+      T* const to = c_values + (to_line.first + (at - to_line.columns)) * (Rows * Cols);
+      for (int r = 0; r < Rows; ++r)
+        for (int i = 0; i < Inner; ++i)
+          for (int col = 0; col < Cols; ++col)
+            to[r * Cols + col] += left[r * Inner + i] * right[i * Cols + col];
+    }
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/matrix_product.hpp
+#ifndef TESSERA_SINGLE_EVAL_MATRIX_PRODUCT
+#define TESSERA_SINGLE_EVAL_MATRIX_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// matrix = a·b of matrices, at the blocks that the matrix stores, and matrix = transposed(w).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Whether the pattern `c` stores all blocks of a·b.
+inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  for (int i = 0; i < a.block_rows(); ++i)
+    for (const int k : a.row(i))
+      if (const auto all = c.row(i), some = b.row(k);
+          !std::includes(all.begin(), all.end(), some.begin(), some.end()))
+        return false;
+  return true;
+}
+
+/// The number of blocks of a·b that `c` does not store.
+TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
+  for (int i = 0; i < a.block_rows(); ++i) {
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
+  }
+  return lost;
+}
+
+/// c = a·b, or c += a·b. A tile is a range of block rows.
+template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
+  operand to, a, b;
+  kernels::block_index a_index, b_index;
+  kernels::block_grid result;  // the blocks of c
+  int tiles;
+  bool accumulates;
+
+  range lines(tile const& t) const { return a_index.lines_of_part(int(t.index), tiles); }
+
+  void compute(tile const& t) const noexcept {
+    const range l = lines(t);
+    T* const values = t.address<T>(to);
+    for (int line = l.first; line < l.last; ++line) {
+      const kernels::block_line blocks = result.index.line(line);
+      if (!accumulates)
+        std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
+      kernels::matrix_product_row<T, Rows, Inner, Cols>(a_index, t.address<T const>(a), b_index,
+                                                        t.address<T const>(b), result.index, values, line);
+    }
+    result.clear_overhang(values, l, {0, result.index.width()});
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range l = lines(t);
+    const auto blocks_of = [](operand const& o, kernels::block_index const& index, range some, int elements) {
+      const std::int64_t bytes = elements * std::int64_t(sizeof(T));
+      return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
+                           index.blocks(some.first, some.last) * bytes};
+    };
+    const touched_bytes written = blocks_of(to, result.index, l, Rows * Cols);
+    d.read(blocks_of(a, a_index, l, Rows * Inner));
+    d.write(written);
+    if (accumulates) d.read(written);
+    std::vector<char> read(std::size_t(b_index.blocks()), 0);
+    for (int line = l.first; line < l.last; ++line) {
+      const auto stored = result.index.line(line).all_columns();
+      for (const int k : a_index.line(line).all_columns()) {
+        const kernels::block_line right = b_index.line(k);
+        for (int i = 0; i < right.count; ++i)
+          if (std::binary_search(stored.begin(), stored.end(), right.columns[i])) {
+            d.multiplies += Rows * Inner * Cols;
+            read[std::size_t(right.first + i)] = 1;
+          }
+      }
+    }
+    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(T);
+    for (std::size_t slot = 0; slot < read.size(); ++slot)
+      if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+  }
+};
+
+/// A factor as the kernel reads it: where its blocks are, in the order of its lines.
+struct matrix_factor {
+  operand blocks;
+  kernels::block_index index;
+  pattern stored;
+};
+/// A matrix where it lies, or the copy of a transposed one, made by a step before.
+template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
+  auto const& w = factor.of.tensor();
+  if constexpr (Factor::is_transposed) {
+    using block = typename Factor::of_block;
+    const kernels::block_index index = index_of(w.pattern(), true);
+    return {transposed_weights<typename Factor::value_type, block>(p, all_of(w), index), index.in_order(),
+            transposed(w.pattern())};
+  } else {
+    return {all_of(w), index_of(w.pattern()), w.pattern()};
+  }
+}
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+  using a_block = typename A::block;
+  using b_block = typename B::block;
+  static_assert(
+      a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
+      "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
+  static_assert(
+      std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  for (auto const& leaf : {all_of(s.value.a.of.tensor()), all_of(s.value.b.of.tensor())})
+    if (overlap(all_of(to), leaf))
+      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
+  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.stored, b.stored, to.pattern()))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored, b.stored, to.pattern()),
+                              " blocks of the product are not stored by c and would be lost: give c "
+                              "product_pattern(a, b), or write c = sampled(a * b)"));
+  step_draft made("matrix product", cut::lines);
+  made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
+  matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
+      .to = made.writes(all_of(to)),
+      .a = made.reads(a.blocks),
+      .b = made.reads(b.blocks),
+      .a_index = a.index,
+      .b_index = b.index,
+      .result = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
+      .tiles = made.tiles,
+      .accumulates = Accumulates};
+  p.add(made, body);
+}
+
+/// c = transposed(w)
+template <class T, class Block, class Leaf>
+TESSERA_COLD void lower(
+    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transposed_matrix<Leaf>, false> const& s) {
+  static_assert(std::is_same_v<T, typename Leaf::value_type>,
+                "[c = transposed(w)] the two matrices have different element types: bring them to one");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  auto const& w = s.value.of.tensor();
+  if (!(to.pattern() == transposed(w.pattern())))
+    throw shape_error(message("[c = transposed(w)] c stores ", to.pattern().blocks(), " blocks and w ",
+                              w.pattern().blocks(), ", others: give c the pattern transposed(w.pattern())"));
+  step_draft made("transposition", cut::lines);
+  made.tiles = std::min(to.pattern().block_rows(), 4 * p.workers());
+  const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
+  if (overlap(at, from))
+    throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+  p.add(made, transposition_body<T, typename Leaf::tensor_type::block>{at, from, index_of(w.pattern(), true),
+                                                                       made.tiles});
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/reductions.hpp
+#ifndef TESSERA_SINGLE_KERNELS_REDUCTIONS
+#define TESSERA_SINGLE_KERNELS_REDUCTIONS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Op folded over the features of each token of a panel; stored as E.
+template <element E, class Op, class Tree> struct feature_fold {
+  using op = Op;
+  static constexpr bool over_features = true;
+  Tree tree;
+  E* to;
+};
+
+/// A sum over the tokens of a panel for each feature, in the accumulator type.
+template <class T, class Tree> struct token_sum {
+  static constexpr bool over_features = false;
+  Tree tree;
+  T* to;
+};
+
+/// Stores the sum over the lanes of each of `height` registers, or adds it to what is stored; zero behind
+/// them.
+template <class Arch, class T, class Register>
+[[gnu::noinline]] void store_token_sums(Register* registers, int height, T* to, bool adds) {
+  constexpr int lanes = simd::lanes<T, Arch>;
+  for (int i = height; i < lanes; ++i) registers[i] = simd::zero<Arch, T>();
+  const simd::batch<T, Arch> sum(simd::sum_groups<lanes, T, Arch>(registers));
+  simd::store<Arch>(to, adds ? (simd::batch<T, Arch>::load_unaligned(to) + sum).data : sum.data);
+}
+
+/// Several reductions in one pass over a panel: named values are computed once for all reductions.
+template <class Arch, class T, class... Reduction> struct reductions {
+  using all_reductions = tree::operands<Reduction...>;
+
+  /// Reduces features [first, last); `first` is a multiple of the granule. Folds need all features, and at
+  /// least one. Token sums behind the last feature are zero up to the granule.
+  static void run(all_reductions of, std::int64_t first, std::int64_t last, int tokens,
+                  std::int64_t first_token) noexcept {
+    constexpr std::integral_constant<int, lanes> all_live;
+    int token = 0;
+    if constexpr (registers_at_once * lanes == panel_tokens) {
+      // A constant token makes addresses cheaper, and more loads are under way at a time.
+      if (tokens == panel_tokens)
+        return reduce<registers_at_once>(of, first, last, std::integral_constant<int, 0>(), all_live,
+                                         first_token);
+    } else {
+      for (; token + registers_at_once * lanes <= tokens; token += registers_at_once * lanes)
+        reduce<registers_at_once>(of, first, last, token, all_live, first_token);
+    }
+    for (; token < tokens; token += lanes)
+      reduce<1>(of, first, last, token, std::min(lanes, tokens - token), first_token);
+  }
+
+ private:
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>, count = sizeof...(Reduction);
+  static constexpr int registers_at_once = 4;  // registers of tokens: one alone would wait for its own sums
+
+  template <class Visit>
+  TESSERA_INLINE static void for_each_reduction(all_reductions const& of, Visit&& visit) {
+    tree::with(of, [&](auto const&... each) TESSERA_INLINE_LAMBDA {
+      [&]<int... r>(std::integer_sequence<int, r...>) TESSERA_INLINE_LAMBDA {
+        (visit(each, std::integral_constant<int, r>()), ...);
+      }(std::make_integer_sequence<int, count>());
+    });
+  }
+
+  template <int R>
+  TESSERA_INLINE static void reduce(all_reductions const& of, std::int64_t first, std::int64_t last,
+                                    auto token, auto live, std::int64_t first_token) {
+    batch folded[unsigned(count)][unsigned(R)];                 // (reductions, registers of tokens)
+    simd::reg<T, Arch> sums[unsigned(count)][unsigned(lanes)];  // (reductions, features of a register)
+    for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+      if constexpr (Each::over_features)
+        unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA { folded[r][c] = Each::op::template neutral<batch>(); });
+    });
+    for (std::int64_t f = first; f < last; f += lanes) {
+      const int height = int(std::min<std::int64_t>(lanes, last - f));
+      const auto add_feature = [&](std::int64_t feature, int i) TESSERA_INLINE_LAMBDA {
+        batch sum[unsigned(count)];
+        unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA {
+          const position at{feature, token + c * lanes, first_token};
+          tree::known_for<batch, decltype(Reduction::tree)...> known;
+          for_each_reduction(
+              of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                const batch value = each.tree.value(at, batch(T(0)), known);
+                if constexpr (Each::over_features)
+                  folded[r][c] = typename Each::op{}(folded[r][c], value);
+                else if constexpr (c == 0)
+                  sum[r] = first_of(value, live);
+                else
+                  sum[r] = sum[r] + first_of(value, live);
+              });
+        });
+        for_each_reduction(of,
+                           [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                             if constexpr (!Each::over_features) sums[r][i] = sum[r].data;
+                           });
+      };
+      if constexpr (R > 1 && (tree::reads_pairs<decltype(Reduction::tree)> || ...)) {
+        for (int i = 0; i < height; i += 2) {  // features that share a lane are loaded once
+          const std::int64_t even = (f + i) & ~std::int64_t(1);
+          add_feature(even, i);
+          if (i + 1 < height) add_feature(even + 1, i + 1);
+        }
+      } else {
+        for (int i = 0; i < height; ++i) add_feature(f + i, i);
+      }
+      for_each_reduction(of,
+                         [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+                           if constexpr (!Each::over_features)
+                             store_token_sums<Arch>(sums[r], height, each.to + f, token > 0);
+                         });
+    }
+    for_each_reduction(of, [&]<class Each>([[maybe_unused]] Each const& each, auto r) TESSERA_INLINE_LAMBDA {
+      if constexpr (Each::over_features)
+        unroll<R>([&](auto c) TESSERA_INLINE_LAMBDA {
+          simd::store_values(each.to + token + c * lanes, first_of(folded[r][c], live));
+        });
+    });
+  }
+
+  /// The value, with zeros beyond its live lanes.
+  TESSERA_INLINE static batch first_of(batch value, std::integral_constant<int, lanes>) { return value; }
+  TESSERA_INLINE static batch first_of(batch value, int live) {
+    return live < lanes ? simd::first_lanes(value, live) : value;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/reduction.hpp
+#ifndef TESSERA_SINGLE_EVAL_REDUCTION
+#define TESSERA_SINGLE_EVAL_REDUCTION
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// token_vector = a reduction over the features, feature_vector = a sum over the tokens, and several
+// reductions in one pass over their panels. In a sum over tokens each panel leaves a row of sums; a step
+// behind all panels adds the rows.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+// ---- one pass over a panel ----
+
+/// A reduction of a tree over the features of each token, into an operand of elements E.
+template <class E, class Op, class Tree> struct fold_body {
+  static constexpr bool over_features = true;
+  operand to;
+  Tree tree;
+
+  kernels::feature_fold<E, Op, on_tile<Tree>> on_panel(tile const& t) const {
+    return {on(tree, t), t.address<E>(to)};
+  }
+  touched_bytes written(tile const& t, range, int tokens) const {
+    return {to.owner, place_of(to, t), tokens * std::int64_t(sizeof(E))};
+  }
+};
+/// A sum over the tokens of a panel, in the accumulator: a row for each panel.
+template <class T, class Tree> struct token_sum_body {
+  static constexpr bool over_features = false;
+  operand to;
+  Tree tree;
+
+  kernels::token_sum<T, on_tile<Tree>> on_panel(tile const& t) const {
+    return {on(tree, t), t.address<T>(to)};
+  }
+  touched_bytes written(tile const& t, range features, int) const {
+    return {to.owner, place_of(to, t) + std::uintptr_t(features.first) * sizeof(T),
+            features.size() * std::int64_t(sizeof(T))};
+  }
+};
+
+/// Reductions of one panel, or of a range of its features if no reduction needs all features.
+template <class T, class... Reduction> struct reductions_body {
+  std::int64_t features, tokens;
+  tree::operands<Reduction...> of;
+
+  range rows(tile const& t) const { return granules_of(features, t.part, t.parts); }
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    tree::with(of, [&](auto const&... each) {
+      using kernel = kernels::reductions<simd::native, T, decltype(each.on_panel(t))...>;
+      kernel::run(all_on_panel(t, each...), f.first, f.last, tokens_of(t.index, tokens),
+                  t.index * panel_tokens);
+    });
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    tree::with(of, [&](auto const&... each) {
+      (describe_reads(each.tree, t, f.first, f.last, live, d), ...);
+      (d.write(each.written(t, f, live)), ...);
+    });
+  }
+
+ private:
+  static tree::operands<> all_on_panel(tile const&) { return {}; }
+  template <class First, class... Rest>
+  static auto all_on_panel(tile const& t, First const& first, Rest const&... rest) {
+    return prepend(first.on_panel(t), all_on_panel(t, rest...));
+  }
+};
+
+// ---- the sum of rows ----
+
+/// Features of a tile of row_sum_body.
+inline constexpr int features_a_tile = 16 * granule;
+
+/// Adds the rows that the panels left, in double and in the order of the panels: over many panels a float
+/// would lose more than the sums within panels lost.
+template <class E> struct row_sum_body {
+  using T = accumulator_t<E>;
+  operand to, rows;
+  std::int64_t features;
+  int panels;
+  bool accumulates;
+
+  std::int64_t first(tile const& t) const { return t.index * features_a_tile; }
+  std::int64_t size(tile const& t) const {
+    return std::min<std::int64_t>(features_a_tile, features - first(t));
+  }
+  void compute(tile const& t) const noexcept {
+    alignas(64) double sums[features_a_tile] = {};
+    for (int panel = 0; panel < panels; ++panel) {
+      T const* const row = t.address<T const>(rows, panel) + first(t);
+      for (std::int64_t f = 0; f < size(t); ++f) sums[f] += static_cast<double>(row[f]);
+    }
+    E* const y = t.address<E>(to, 0) + first(t);
+    for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
+  }
+  void describe(tile const& t, task_description& d) const {
+    d.read({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T), size(t) * std::int64_t(sizeof(T)),
+            panels, std::int64_t(rows.stride)});
+    const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
+                                size(t) * std::int64_t(sizeof(E))};
+    d.write(written);
+    if (accumulates) d.read(written);
+  }
+};
+
+/// Adds a late step that sums `count` rows in memory of the run.
+template <class E>
+void add_row_sum(plan& p, operand const& sum, operand rows, std::int64_t features, int count,
+                 bool accumulates) {
+  step_draft s("sum of rows", cut::lines);
+  s.when = timing::late;
+  s.tiles = int(ceil_div<std::int64_t>(features, features_a_tile));
+  s.writes(sum);
+  rows.touches = footprint::everything;
+  s.reads(rows);
+  p.add(s, row_sum_body<E>{sum, rows, features, count, accumulates});
+}
+
+// ---- lowering ----
+
+/// The sources of one reduction of a pass: its argument, the place of its result, and the steps that follow
+/// the pass.
+template <class E, class Op, class Argument> struct fold_source {
+  using accumulator = accumulator_t<E>;
+  static constexpr bool over_features = true;
+  Argument const& argument;
+  operand to;
+
+  operand const& written() const { return to; }
+  template <class Tree> auto of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
+  void follow(plan&) const {}
+};
+template <class E, class Argument> struct token_sum_source {
+  using accumulator = accumulator_t<E>;
+  static constexpr bool over_features = false;
+  Argument const& argument;
+  operand rows;  // a row for each panel
+  operand sum;
+  std::int64_t features, tokens;
+  bool accumulates;
+
+  operand const& written() const { return rows; }
+  template <class Tree> auto of(Tree const& tree) const {
+    return token_sum_body<accumulator, Tree>{rows, tree};
+  }
+  void follow(plan& p) const {
+    add_row_sum<E>(p, sum, rows, features, int(ceil_div<std::int64_t>(tokens, panel_tokens)), accumulates);
+  }
+};
+
+template <class E, class Argument>
+token_sum_source<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Argument const& argument,
+                                             bool accumulates) {
+  const std::size_t row =
+      std::size_t(round_up<std::int64_t>(to.features(), granule)) * sizeof(accumulator_t<E>);
+  const std::int64_t tokens = expr::extent_of(argument).tokens;
+  const auto panels = std::size_t(ceil_div<std::int64_t>(tokens, panel_tokens));
+  return {argument, p.run_memory(row * panels, row), all_of(to), to.features(), tokens, accumulates};
+}
+
+template <class Binder> tree::operands<> bind_reductions(Binder&) { return {}; }
+template <class Binder, class First, class... Rest>
+auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
+  auto head = first.of(bind(first.argument));
+  return prepend(head, bind_reductions(bind, rest...));
+}
+template <class T, class... Each>
+void add_reductions(plan& p, step_draft const& s, std::int64_t features, std::int64_t tokens,
+                    tree::operands<Each...> const& all) {
+  p.add(s, reductions_body<T, Each...>{features, tokens, all});
+}
+
+/// Adds a step that computes reductions of `tokens` tokens in one pass.
+template <class First, class... Rest>
+TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
+  using T = typename First::accumulator;
+  static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
+                "[in_one_pass] the reductions have different element types: bring them to one");
+  const expr::extent size = expr::extent_of(first.argument);
+  step_draft s("reduction", cut::panels);
+  s.writes(first.written());
+  (s.writes(rest.written()), ...);
+  if (((expr::extent_of(rest.argument).features != size.features ||
+        expr::extent_of(rest.argument).tokens != tokens) ||
+       ...))
+    throw shape_error("[in_one_pass] the reductions are over different numbers of features or tokens");
+  if constexpr ((First::over_features || ... || Rest::over_features)) {
+    if (size.features < 1) throw shape_error("[reduction over features] there must be at least one feature");
+    s.divides = division::never;  // needs all features of a panel
+  }
+  binder<T, over::panels> bind(p, s, tokens);
+  const auto all = bind_reductions(bind, first, rest...);
+  tree::with(all, [](auto const&... each) { require_same_names(each.tree...); });
+  s.tiles = int(ceil_div<std::int64_t>(tokens, panel_tokens));
+  s.most_parts = int(ceil_div<std::int64_t>(size.features, granule));
+  add_reductions<T>(p, s, size.features, tokens, all);
+  first.follow(p);
+  (rest.follow(p), ...);
+}
+
+template <class E, class Op, class Argument>
+void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argument> const& node) {
+  lower_reductions(p, to.tokens, fold_source<E, Op, Argument>{node.argument, to.at});
+}
+
+/// A reduction among those of one pass: a sum over tokens, …
+template <class E, class Argument, bool Accumulates>
+auto reduction_of(plan& p,
+                  expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {
+  return make_token_sum(p, s.destination(), s.value.argument, Accumulates);
+}
+/// … one over features, …
+template <class E, class Op, class Argument>
+auto reduction_of(plan&,
+                  expr::statement<token_vector<E>, expr::feature_reduction<Op, Argument>, false> const& s) {
+  return fold_source<E, Op, Argument>{s.value.argument, by_panel(s.destination())};
+}
+/// … or a local reduction over features.
+template <class Op, class Argument>
+auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
+  using T = accumulator_t<typename Argument::value_type>;
+  const operand to = p.worker_memory(panel_tokens * sizeof(T));
+  p.add_local(&local, to);
+  return fold_source<T, Op, Argument>{local.argument.argument, to};
+}
+
+template <class T, class Argument, bool Accumulates>
+void lower(plan& p, expr::statement<feature_vector<T>, expr::token_sum<Argument>, Accumulates> const& s) {
+  lower_reductions(p, expr::extent_of(s.value.argument).tokens, reduction_of(p, s));
+}
+
+template <class T>
+concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
+
+/// Reductions that are computed in one pass: statements, and references to locals.
+template <class... Reduction>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+  using statement_tag = void;
+  std::tuple<Reduction...> reductions;
+  void lower(plan& p) const {
+    std::apply(
+        [&](auto const&... each) {
+          const auto lower_all = [&](auto const& first, auto const&... rest) {
+            lower_reductions(p, expr::extent_of(first.argument).tokens, first, rest...);
+          };
+          lower_all(reduction_of(p, each)...);
+        },
+        reductions);
+  }
+};
+
+/// Stands in for a statement that failed a static_assert.
+struct no_statement {
+  using statement_tag = void;
+  void lower(plan&) const {}
+};
+
+}  // namespace eval
+
+/// Computes several reductions in one pass over their panels: sums over tokens, reductions over features, and
+/// local reductions over features. `run(ctx, in_one_pass(g = sum_tokens(x), m = max_features(x)), …)`
+template <class... Reduction> auto in_one_pass(Reduction&&... reduction) {
+  constexpr bool fits = sizeof...(Reduction) > 0 && (eval::reduction<std::remove_cvref_t<Reduction>> && ...);
+  static_assert(fits,
+                "in_one_pass takes `vector = sum_tokens(…)`, `vector += sum_tokens(…)`, `tokens = "
+                "sum_features(…)` or max_features(…), and local(sum_features(…)) or local(max_features(…))");
+  if constexpr (fits)
+    return eval::one_pass<Reduction...>{{std::forward<Reduction>(reduction)...}};
+  else
+    return eval::no_statement{};
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/sampled_operands.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_OPERANDS
+#define TESSERA_SINGLE_KERNELS_SAMPLED_OPERANDS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// The operands of a sampled product, and their conversion to the lanes in which they are multiplied.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The element types of the operands.
+template <element A, element B, engine By = engine::fma> struct sampled_types {
+  static constexpr engine by = By;
+  using left = A;
+  using right = B;
+  using accumulator = accumulator_t<A>;
+};
+
+/// The lanes in which operands are multiplied: one token of a feature in the accumulator type, or two tokens
+/// if the engine multiplies pairs of the element of both operands.
+template <class Arch, class Types> struct sampled_lanes {
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using lane = std::conditional_t<std::is_same_v<A, B>, simd::stored_lane<factor_of<Types::by, A, Arch>>,
+                                  typename Types::accumulator>;
+  static constexpr int row = simd::lanes_a_panel<lane>;  // lanes of a feature in a panel
+  static constexpr bool packs_a = !std::is_same_v<A, lane>, copies_b = !std::is_same_v<B, lane>;
+};
+
+/// The stored blocks of a·bᵀ in some block rows and columns, summed over the tokens of some panels and added
+/// to `values`.
+template <class Types> struct sampled_arguments {
+  block_index index;                // lines are block rows
+  typename Types::left const* a;    // first panel of a (rows, tokens)
+  typename Types::right const* b;   // first panel of b (columns, tokens)
+  std::int64_t a_stride, b_stride;  // elements from panel to panel
+  std::int64_t rows, cols;          // stored features of a and b: multiples of the granule
+  typename Types::accumulator* values;
+  int first_line, last_line;
+  std::int32_t first_col, last_col;  // block columns; the first feature is a multiple of the granule
+  int panels;
+  bool accumulates;    // else values are cleared first
+  std::byte* scratch;  // scratch_bytes of the kernel
+};
+
+/// Regroups features of a panel for a kernel with `Columns` columns in a register. `features` is a multiple
+/// of Columns and of the features that share a lane.
+template <int Columns, class Arch, class X, class Lane>
+void regroup(X const* panel, Lane* grouped, std::int64_t features) noexcept {
+  // Prefetched in software: rows are loaded side by side, so the hardware does not see that memory is read in
+  // order.
+  constexpr int step = 64 / sizeof(X), distance = 8192 / sizeof(X);
+  constexpr int at_once = std::max(Columns, element_traits<X>::features_a_lane) * panel_tokens;
+  const std::int64_t end = features * panel_tokens;
+  for (std::int64_t at = 0; at < end; at += at_once) {
+    if (at + distance < end)
+      for (int i = 0; i < at_once; i += step) simd::prefetch<1>(panel + at + distance + i);
+    simd::regroup<Columns, Arch>(panel + at, grouped + at / simd::elements_a_lane<Lane>);
+  }
+}
+
+/// Some rows of a in lanes: read in place, or packed just before their use, as only one line uses them.
+template <class Arch, class Types> struct left_rows {
+  using lanes = sampled_lanes<Arch, Types>;
+  using lane = typename lanes::lane;
+  static constexpr int features_a_lane = element_traits<typename Types::left>::features_a_lane;
+
+  lane const* first;
+  std::int64_t stride;  // from panel to panel
+
+  /// Bytes of scratch for `rows` rows of `panels` panels.
+  static constexpr std::size_t bytes(std::int64_t rows, int panels) {
+    return lanes::packs_a ? std::size_t(rows + 2 * (features_a_lane - 1)) * std::size_t(panels) * lanes::row *
+                                sizeof(lane)
+                          : 0;
+  }
+
+  /// Rows [from, to) of `panels` panels from number `panel` on; packed rows stand at the beginning of the
+  /// scratch.
+  static left_rows of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
+                      int panels) {
+    auto const* const left = a.a + panel * a.a_stride;
+    if constexpr (!lanes::packs_a) {
+      return {left + from * panel_tokens, a.a_stride};
+    } else {
+      auto* const packed = reinterpret_cast<lane*>(a.scratch);
+      const std::int64_t begin = from / features_a_lane * features_a_lane;
+      const std::int64_t rows = std::min(a.rows, round_up<std::int64_t>(to, features_a_lane)) - begin;
+      for (int p = 0; p < panels; ++p)
+        regroup<1, Arch>(left + p * a.a_stride + begin * panel_tokens, packed + p * rows * lanes::row, rows);
+      return {packed + (from - begin) * lanes::row, rows * lanes::row};
+    }
+  }
+};
+
+/// Some features of b in lanes: read in place, or regrouped into memory of the caller.
+template <class Arch, class Types, int Columns> struct right_columns {
+  using lanes = sampled_lanes<Arch, Types>;
+  using lane = typename lanes::lane;
+  static constexpr bool regroups = Columns > 1 || lanes::copies_b;
+
+  lane const* first;
+  std::int64_t stride;  // from panel to panel
+
+  /// Bytes of memory for `features` features of `panels` panels.
+  static constexpr std::size_t bytes(std::int64_t features, int panels) {
+    return regroups ? std::size_t(features) * std::size_t(panels) * lanes::row * sizeof(lane) : 0;
+  }
+
+  /// Features [from, to) of `panels` panels from number `panel` on.
+  static right_columns of(sampled_arguments<Types> const& a, std::int64_t from, std::int64_t to, int panel,
+                          int panels, std::byte* memory) {
+    auto const* const right = a.b + panel * a.b_stride + from * panel_tokens;
+    if constexpr (!regroups) {
+      return {right, a.b_stride};
+    } else {
+      auto* const grouped = reinterpret_cast<lane*>(memory);
+      const std::int64_t stride = (to - from) * lanes::row;
+      for (int p = 0; p < panels; ++p)
+        regroup<Columns, Arch>(right + p * a.b_stride, grouped + p * stride, to - from);
+      return {grouped, stride};
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/sampled_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
+#define TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sampled product (SDDMM). A register of sums holds a few columns of a block times a few consecutive
+/// tokens (16 × 1, 8 × 2, 4 × 4 or 1 × 16), and is summed over its tokens only after all panels. Rows of a
+/// are broadcast, in place if they need not be packed; b is regrouped once for all lines, a chunk of a few
+/// panels at a time.
+template <class Arch, class Types, class Shape> struct sampled_product {
+  using arguments = sampled_arguments<Types>;
+  using T = typename Types::accumulator;
+  using in_lanes = sampled_lanes<Arch, Types>;
+  using lane = typename in_lanes::lane;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int columns = power_of_two_divisor(lanes, Shape::cols);  // of a block in one register
+  static constexpr int lanes_a_column = lanes / columns;                    // in one register
+  static constexpr bool wide = register_block<T, Arch>::wide;
+  /// Rows of a register block that covers as many blocks as fit: their columns of b then stay in the L1 for
+  /// the other rows of these blocks.
+  static constexpr int rows_together = power_of_two_divisor(wide ? 8 : 2, Shape::rows);
+  /// Six blocks by four rows just leave registers for the operands.
+  static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
+  static constexpr int side_by_side = accumulators / rows_together;
+  using left = left_rows<Arch, Types>;
+  using right = right_columns<Arch, Types, columns>;
+
+  /// Rows of a register block that covers `Blocks` blocks of a line.
+  template <int Blocks>
+  static constexpr int rows_for =
+      power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
+  /// Panels that pass through all lines before the next panels.
+  static constexpr int panels_a_chunk = 2 * simd::elements_a_lane<lane>;
+  static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
+
+  /// The fewest ranges of columns for which a chunk of b stays in the L2, and the most for which a line has
+  /// enough blocks in each.
+  static int fewest_column_ranges(std::int64_t cols) {
+    const std::size_t all = std::size_t(cols) * panels_a_chunk * in_lanes::row * sizeof(lane);
+    return int(std::max<std::size_t>(1, ceil_div(all, chunk_bytes)));
+  }
+  static int most_column_ranges(std::int64_t cols) { return int(std::max<std::int64_t>(1, cols / 256)); }
+
+  /// Bytes of sampled_arguments::scratch for ranges of up to `cols` features of b.
+  static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
+    return right_at(index) + right::bytes(cols, panels_a_chunk);
+  }
+
+  static void run(arguments const& a) noexcept {
+    prepare(a);
+    for (int panel = 0; panel < a.panels; panel += panels_a_chunk)
+      multiply(a, panel, right_of(a, panel, a.scratch + right_at(a.index)));
+  }
+
+  /// Comes before the first chunk: finds the blocks of each line, and clears them unless the product
+  /// accumulates.
+  static void prepare(arguments const& a) noexcept {
+    range* const found = ranges(a);
+    for (int line = a.first_line; line < a.last_line; ++line) {
+      const block_line blocks = a.index.line(line);
+      const auto at = [&](std::int32_t column) {
+        return std::int32_t(std::lower_bound(blocks.columns, blocks.columns + blocks.count, column) -
+                            blocks.columns);
+      };
+      const range r{at(a.first_col), at(a.last_col)};
+      found[line - a.first_line] = r;
+      if (!a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
+    }
+  }
+
+  /// The columns of b in the chunk that begins at `panel`; regrouped columns stand in `memory`.
+  static right right_of(arguments const& a, int panel, std::byte* memory) noexcept {
+    const std::int64_t to = std::min<std::int64_t>(a.cols, std::int64_t(a.last_col) * Shape::cols);
+    return right::of(a, first_feature(a), round_up<std::int64_t>(to, granule), panel, panels_from(a, panel),
+                     memory);
+  }
+
+  /// Adds the products of the chunk that begins at `panel`.
+  static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
+    arguments now = a;
+    now.a += panel * a.a_stride;
+    now.panels = panels_from(a, panel);
+    const int panels_after = a.panels - panel - now.panels;
+    range const* r = ranges(a);
+    const bool far = stored_bytes(a) > values_in_l2;
+    for (int line = a.first_line; line < a.last_line; ++line, ++r) {
+      const std::int64_t count = r->last - r->first;
+      if (count == 0) continue;
+      T* const values = values_at(a, line, r->first);
+      prefetcher next(now, line, count, panels_after);
+      if (far) next.values = line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values;
+      const operands from{now,
+                          left::of(now, std::int64_t(line) * Shape::rows,
+                                   std::int64_t(line + 1) * Shape::rows, 0, now.panels),
+                          columns_of_b, line};
+      std::int32_t const* const cols = a.index.line(line).columns + r->first;
+      std::int64_t b = 0;
+      for_each_width([&]<int Blocks>(std::integral_constant<int, Blocks>) {
+        run_blocks<Blocks>(from, cols, values, b, count, next);
+      });
+    }
+  }
+
+ private:
+  /// Blocks first … last - 1 of a line.
+  struct range {
+    std::int32_t first, last;
+  };
+  static constexpr std::size_t left_bytes = left::bytes(Shape::rows, panels_a_chunk);
+  static constexpr std::int64_t values_in_l2 = 512 << 10;
+
+  /// Scratch holds packed rows of a, the range of blocks of each line, and regrouped columns of b.
+  static range* ranges(arguments const& a) { return reinterpret_cast<range*>(a.scratch + left_bytes); }
+  static std::size_t right_at(block_index const& index) {
+    return round_up<std::size_t>(left_bytes + std::size_t(index.lines()) * sizeof(range), 64);
+  }
+  static std::int64_t first_feature(arguments const& a) { return std::int64_t(a.first_col) * Shape::cols; }
+  static int panels_from(arguments const& a, int panel) { return std::min(panels_a_chunk, a.panels - panel); }
+  static T* values_at(arguments const& a, int line, std::int32_t block) {
+    return a.values + (a.index.blocks_before(line) + block) * Shape::elements;
+  }
+  static std::int64_t stored_bytes(arguments const& a) {
+    std::int64_t blocks = 0;
+    for (range const *r = ranges(a), *end = r + (a.last_line - a.first_line); r < end; ++r)
+      blocks += r->last - r->first;
+    return blocks * std::int64_t(Shape::elements * sizeof(T));
+  }
+
+  /// Visits the numbers of blocks that are computed at a time, in descending order: the smaller ones are for
+  /// the end of a line.
+  static void for_each_width(auto visit) {
+    visit(std::integral_constant<int, side_by_side>{});
+    if constexpr (side_by_side > 4) visit(std::integral_constant<int, 4>{});
+    if constexpr (side_by_side > 2) visit(std::integral_constant<int, 2>{});
+    visit(std::integral_constant<int, 1>{});
+  }
+
+  /// The operands of the blocks of a line.
+  struct operands {
+    arguments const& a;
+    left rows;
+    right cols;
+    int line;
+  };
+
+  /// Prefetches rows of a for the next line (into the L1) and for a later line (into the L2), and values of
+  /// the next line. Each register block prefetches an equal share: a burst would fill the queue of L1 misses.
+  struct prefetcher {
+    static constexpr int step = 64 / sizeof(typename Types::left);
+    typename Types::left const *next_rows, *rows;
+    int at = 0, share = 0, count = 0;  // cache lines of each panel: done, a share, all
+    T* values = nullptr;               // null if all values stay in the L2
+
+    prefetcher(arguments const& a, int line, std::int64_t blocks, int panels_after)
+        : next_rows(a.a + std::min(line + 1, a.last_line - 1) * (std::int64_t(Shape::rows) * panel_tokens)),
+          rows(a.a) {
+      constexpr int lines_ahead = std::max(1, 2 * granule / Shape::rows);
+      std::int64_t next = std::int64_t(line) + lines_ahead;
+      if (next >= a.last_line) {
+        if (panels_after < a.panels) return;
+        rows += a.panels * a.a_stride;
+        next = std::min<std::int64_t>(next - a.last_line + a.first_line, a.last_line - 1);
+      }
+      rows += next * Shape::rows * panel_tokens;
+      count = int(std::min<std::int64_t>(Shape::rows, a.rows - next * Shape::rows)) * panel_tokens / step;
+      share = ceil_div(count, std::max(1, int(visits(blocks))));
+    }
+  };
+
+  /// Calls of compute for the blocks of a line.
+  static std::int64_t visits(std::int64_t blocks) {
+    std::int64_t all = 0;
+    const auto in = [&]<int Blocks>(std::integral_constant<int, Blocks>) {
+      all += blocks / Blocks * (Shape::rows / rows_for<Blocks>);
+      blocks %= Blocks;
+    };
+    for_each_width(in);
+    return all * (Shape::cols / columns);
+  }
+
+  template <int Blocks>
+  static void run_blocks(operands const& from, std::int32_t const* cols, T* values, std::int64_t& b,
+                         std::int64_t count, prefetcher& next) {
+    constexpr int rows = rows_for<Blocks>;
+    for (; b + Blocks <= count; b += Blocks)
+      for (int row = 0; row < Shape::rows; row += rows) {
+        if (std::int64_t(from.line) * Shape::rows + row >= from.a.rows) continue;  // a block that overhangs
+        if (next.values) {
+          constexpr int count_of_lines = ceil_div<int>(rows * Shape::cols * sizeof(T), 64);
+          for (int p = 0; p < Blocks; ++p) {
+            T const* const to = next.values + (b + p) * Shape::elements + row * Shape::cols;
+            unroll<count_of_lines>([&](auto l) TESSERA_INLINE_LAMBDA {
+              simd::prefetch<1>(reinterpret_cast<std::byte const*>(to) + l * 64);
+            });
+          }
+        }
+        for (int column = 0; column < Shape::cols; column += columns)
+          compute<Blocks>(from, row, column, cols + b, values + b * Shape::elements, next);
+      }
+  }
+
+  template <int Blocks>
+  static void compute(operands const& from, int row, int column, std::int32_t const* cols, T* values,
+                      prefetcher& next) {
+    constexpr int rows = rows_for<Blocks>;
+    arguments const& a = from.a;
+    left rows_of_a{from.rows.first + row * in_lanes::row, from.rows.stride};
+    reg sums_of_rows[unsigned(rows)][unsigned(Blocks)];  // (rows of a, blocks)
+    unroll<Blocks * rows>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { sums_of_rows[i % rows][i / rows] = simd::zero<Arch, T>(); });
+    lane const* at[unsigned(Blocks)];  // column of b of each block, in the current panel
+    unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
+      const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
+      // An overhanging column reads the first column of b; its sums are not stored.
+      at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * in_lanes::row;
+    });
+    const int fetched = std::min(next.at + next.share, next.count);
+    auto const *next_rows = next.next_rows, *soon = next.rows;
+    for (int panel = 0; panel < a.panels; ++panel, next_rows += a.a_stride, soon += a.a_stride) {
+      for (int i = next.at; i < fetched; ++i) {
+        simd::prefetch<1>(next_rows + i * prefetcher::step);
+        simd::prefetch<2>(soon + i * prefetcher::step);
+      }
+      for (int t = 0; t < in_lanes::row; t += lanes_a_column)
+        multiply_registers<lane, Arch>(
+            sums_of_rows,
+            [&](auto r) TESSERA_INLINE_LAMBDA {
+              return simd::repeat<lanes_a_column, Arch>(rows_of_a.first + r * in_lanes::row + t);
+            },
+            [&](auto p) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(at[p] + t * columns); });
+      rows_of_a.first += rows_of_a.stride;
+      unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA { at[p] += from.cols.stride; });
+    }
+    next.at = fetched;
+    reg acc[unsigned(Blocks * rows)];  // block by block
+    unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
+    constexpr bool contiguous =
+        columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
+    if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {
+      // The sums of `lanes_a_column` rows make one register of consecutive values.
+      unroll<Blocks * rows / lanes_a_column>([&](auto i) TESSERA_INLINE_LAMBDA {
+        constexpr int first = i * lanes_a_column, p = first / rows, r = first % rows;
+        T* to = values + p * Shape::elements + (row + r) * Shape::cols;
+        add(to, simd::sum_groups<lanes_a_column, T, Arch>(acc + first));
+      });
+    } else {
+      alignas(64) T sums[unsigned(round_up(Blocks * rows, lanes_a_column) * columns)];
+      reg padded[unsigned(round_up(Blocks * rows, lanes_a_column))];
+      unroll<round_up(Blocks * rows, lanes_a_column)>([&](auto i) TESSERA_INLINE_LAMBDA {
+        if constexpr (i < Blocks * rows)
+          padded[i] = acc[i];
+        else
+          padded[i] = simd::zero<Arch, T>();
+      });
+      unroll<ceil_div(Blocks * rows, lanes_a_column)>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(sums + i * lanes,
+                          simd::sum_groups<lanes_a_column, T, Arch>(padded + i * lanes_a_column));
+      });
+      for (int p = 0; p < Blocks; ++p) {
+        if (std::int64_t(cols[p]) * Shape::cols + column >= a.cols) continue;
+        for (int r = 0; r < rows; ++r)
+          for (int c = 0; c < columns; ++c)
+            values[p * Shape::elements + (row + r) * Shape::cols + column + c] +=
+                sums[(p * rows + r) * columns + c];
+      }
+    }
+  }
+
+  TESSERA_INLINE static void add(T* to, reg sums) {
+    (batch::load_unaligned(to) + batch(sums)).store_unaligned(to);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/sampled_product_1x1.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT_1X1
+#define TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT_1X1
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sampled product for single elements, which share no loads of b. Up to `width` stored elements of a row
+/// form a group: they share loads of the row of a, and find their columns of b in the L1. Groups are listed
+/// once, by ranges of columns; the lists serve all panels, without a branch that depends on the pattern, and
+/// hold the sums.
+template <class Arch, class Types> struct sampled_product<Arch, Types, block_shape<1, 1>> {
+  using arguments = sampled_arguments<Types>;
+  using T = typename Types::accumulator;
+  using in_lanes = sampled_lanes<Arch, Types>;
+  using lane = typename in_lanes::lane;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int width = std::min(4, lanes);
+  static constexpr int groups_a_register = lanes / width;  // groups whose sums fill a register
+  static constexpr int columns = 1;
+  using left = left_rows<Arch, Types>;
+  using right = right_columns<Arch, Types, columns>;
+  /// Panels that give a row 64 lanes, so that the overhead of a group weighs equally for all elements.
+  static constexpr int panels_together = simd::elements_a_lane<lane>;
+
+  /// Bytes of sampled_arguments::scratch for any lines of this index and `cols` columns.
+  static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
+    const ranges r(index, cols);
+    std::int64_t all = 0, longest = 0;
+    for (int line = 0; line < index.lines(); ++line) {
+      const std::int64_t groups = r.groups(index.line(line).count);
+      all += groups;
+      longest = std::max(longest, groups);
+    }
+    const std::int64_t groups = std::min(all, groups_a_slice) + longest + r.count * groups_a_register;
+    return operand_bytes(index, cols) + std::size_t(groups) * (sizeof(group) + width * sizeof(T)) +
+           std::size_t(r.count + 1 + rows_a_slice(index)) * sizeof(std::int32_t);
+  }
+
+  static int fewest_column_ranges(std::int64_t /*cols*/) { return 1; }
+  static int most_column_ranges(std::int64_t /*cols*/) { return 1; }
+
+  static void run(arguments const& a) noexcept {
+    if (!a.accumulates)
+      std::fill(a.values + a.index.blocks_before(a.first_line), a.values + a.index.blocks_before(a.last_line),
+                T(0));
+    const ranges r(a.index, a.cols);
+    std::int64_t all = 0;
+    for (int line = a.first_line; line < a.last_line; ++line) all += r.groups(a.index.line(line).count);
+    if (all == 0) return;
+    const std::int64_t target = ceil_div(all, ceil_div(all, groups_a_slice));  // slices of about one size
+    for (int first = a.first_line, last; first < a.last_line; first = last) {
+      std::int64_t groups = 0;
+      for (last = first; last < a.last_line && last - first < most_rows && groups < target; ++last)
+        groups += r.groups(a.index.line(last).count);
+      lists l = list(a, r, first, last, groups + r.count * groups_a_register);
+      int panel = 0;
+      for (; panel + panels_together <= a.panels; panel += panels_together)
+        multiply<panels_together>(a, r, l, first, last, panel);
+      for (; panel < a.panels; ++panel) multiply<1>(a, r, l, first, last, panel);
+      add(a, l);
+    }
+  }
+
+ private:
+  static constexpr int columns_in_l1 = int(std::size_t(128) * sizeof(float) / sizeof(lane));
+  static constexpr std::int64_t groups_a_slice = 16384;  // with rows of a and sums they should fit the L2
+  static constexpr int most_rows = 4096;
+  static int rows_a_slice(block_index const& index) { return std::min(index.lines(), most_rows); }
+
+  struct group {
+    std::int32_t slot;
+    std::uint16_t row;  // within the slice
+    std::uint16_t count;
+    std::uint16_t column[unsigned(width)];  // within the range
+  };
+
+  /// Scratch begins with packed rows of a, then regrouped columns of b.
+  static std::size_t left_bytes(block_index const& index) {
+    return left::bytes(rows_a_slice(index), panels_together);
+  }
+  static std::size_t operand_bytes(block_index const& index, std::int64_t cols) {
+    return left_bytes(index) + right::bytes(cols, panels_together);
+  }
+
+  /// Ranges of columns of b that fit the L1, or wider ones if stored elements are few and most groups would
+  /// not be full.
+  struct ranges {
+    int columns, count;
+    ranges(block_index const& index, std::int64_t cols) {
+      const std::int64_t few = 2 * width * cols * index.lines() / std::max<std::int64_t>(1, index.blocks());
+      columns = int(std::clamp<std::int64_t>(round_up<std::int64_t>(few, granule), columns_in_l1,
+                                             std::numeric_limits<std::uint16_t>::max()));
+      count = int(ceil_div<std::int64_t>(cols, columns));
+    }
+    std::int64_t groups(std::int64_t elements) const {
+      return elements / width + std::min<std::int64_t>(count, elements);
+    }
+  };
+
+  struct lists {
+    T* sums;
+    group* groups;
+    std::int32_t* start;  // first group of each range
+    int count;
+  };
+
+  /// Prefetches memory of a few panels into the L2, in equal shares.
+  struct stream {
+    static constexpr int step = 64 / sizeof(lane);
+    lane const *at, *end;
+    std::int64_t share;
+    stream(lane const* from, std::int64_t count, int shares)
+        : at(from),
+          end(from + count),
+          share(ceil_div<std::int64_t>(count, std::int64_t(shares) * step) * step) {}
+    template <int Panels> TESSERA_INLINE void fetch(std::int64_t stride) {
+      lane const* const to = std::min(at + share, end);
+      for (; at < to; at += step)
+        unroll<Panels>([&](auto p) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + p * stride); });
+    }
+  };
+
+  /// Lists the stored elements of lines [first, last) in at most `most` groups. Groups without elements fill
+  /// up the last register of a range.
+  static lists list(arguments const& a, ranges const& r, int first, int last, std::int64_t most) {
+    lists l;
+    l.sums = reinterpret_cast<T*>(a.scratch + operand_bytes(a.index, a.cols));
+    l.groups = reinterpret_cast<group*>(l.sums + most * width);
+    l.start = reinterpret_cast<std::int32_t*>(l.groups + most);
+    l.count = 0;
+    std::int32_t* const walked = l.start + r.count + 1;
+    std::fill_n(walked, last - first, 0);
+    for (int range = 0; range < r.count; ++range) {
+      l.start[range] = l.count;
+      for (int line = first; line < last; ++line)
+        list_row(a.index.line(line), range * r.columns, r.columns, std::uint16_t(line - first),
+                 walked[line - first], l);
+      while (l.count % groups_a_register != 0) l.groups[l.count++] = {};
+    }
+    l.start[r.count] = l.count;
+    std::fill_n(l.sums, std::int64_t(l.count) * width, T(0));
+    return l;
+  }
+
+  /// Lists the stored elements of a line in columns from … from + most - 1. `at` is the first element not yet
+  /// listed. The size of the last group, which may be 0, decides no branch: it would be mispredicted.
+  static void list_row(block_line const& line, std::int32_t from, std::int32_t most, std::uint16_t row,
+                       std::int32_t& at, lists& l) {
+    const std::int32_t end = line.count;
+    const auto slot = std::int32_t(line.first);
+    if (at == end) return;
+    group* next = l.groups + l.count;
+    std::int32_t s = at;
+    for (; s + width <= end && line.columns[s + width - 1] - from < most; s += width) {
+      group full{slot + s, row, width, {}};
+      for (int i = 0; i < width; ++i) full.column[i] = std::uint16_t(line.columns[s + i] - from);
+      *next++ = full;
+    }
+    group rest{slot + s, row, 0, {}};
+    for (int i = 0; i < width; ++i) {
+      const std::int32_t column = line.columns[std::min(s + i, end - 1)] - from;
+      const bool here = s + i < end && column < most;
+      rest.column[i] = std::uint16_t(here ? column : 0);
+      rest.count = std::uint16_t(rest.count + here);
+    }
+    *next = rest;
+    l.count = int(next - l.groups) + (rest.count > 0);
+    at = s + rest.count;
+  }
+
+  template <int Panels>
+  static void multiply(arguments const& a, ranges const& r, lists const& l, int first, int last, int panel) {
+    const auto rows_of_a = left::of(a, first, last, panel, Panels);
+    const auto columns_of_b = right::of(a, 0, a.cols, panel, Panels, a.scratch + left_bytes(a.index));
+    for (int range = 0; range < r.count; ++range)
+      multiply_range<Panels>(a, r, l, rows_of_a, columns_of_b, panel, range);
+  }
+
+  template <int Panels>
+  static void multiply_range(arguments const& a, ranges const& r, lists const& l, left rows_of_a, right b,
+                             int panel, int range) {
+    constexpr int row = in_lanes::row;
+    lane const* const first = b.first + std::int64_t(range) * r.columns * row;
+    const int end = l.start[range + 1];
+    const int batches = std::max(1, (end - l.start[range]) / groups_a_register);
+    const bool last = range + 1 == r.count;
+    const std::int64_t next_range = last ? 0 : range + 1;
+    const std::int64_t next_columns = std::min<std::int64_t>(r.columns, a.cols - next_range * r.columns);
+    const bool next_panel = last && !right::regroups && panel + 2 * Panels <= a.panels;
+    stream next_b(b.first + (next_panel ? Panels * b.stride : 0) + next_range * r.columns * row,
+                  next_columns * row, batches);
+    for (int g = l.start[range]; g < end; g += groups_a_register) {
+      next_b.template fetch<Panels>(b.stride);
+      reg partial[unsigned(groups_a_register)];  // sums of each group
+      unroll<groups_a_register>([&](auto j) TESSERA_INLINE_LAMBDA {
+        group const& now = l.groups[g + j];
+        lane const* y = rows_of_a.first + std::size_t(now.row) * row;
+        lane const* x[unsigned(width)];  // columns of b
+        reg acc[1][unsigned(width)];     // (one row of a, columns of b)
+        unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
+          x[i] = first + std::size_t(now.column[i]) * row;
+          acc[0][i] = simd::zero<Arch, T>();
+        });
+        // A row in up to four parts: wide registers make it four registers.
+        constexpr int parts = std::min(4, row / lanes);
+        unroll<Panels * parts>([&](auto at) TESSERA_INLINE_LAMBDA {
+          constexpr int p = at / parts, part = at % parts;
+          for (int t = part * row / parts; t < (part + 1) * row / parts; t += lanes)
+            multiply_registers<lane, Arch>(
+                acc,
+                [&](auto) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(y + p * rows_of_a.stride + t); },
+                [&](auto i) TESSERA_INLINE_LAMBDA { return simd::load<Arch>(x[i] + p * b.stride + t); });
+        });
+        partial[j] = simd::sum_groups<width, T, Arch>(acc[0]);
+      });
+      T* const sums = l.sums + std::int64_t(g) * width;
+      (batch::load_unaligned(sums) + batch(simd::sum_groups<groups_a_register, T, Arch>(partial)))
+          .store_unaligned(sums);
+    }
+  }
+
+  static void add(arguments const& a, lists const& l) {
+    T nowhere = 0;  // takes the sums behind a group's elements, without a branch
+    for (int g = 0; g < l.count; ++g) {
+      T* const values = a.values + l.groups[g].slot;
+      const int count = l.groups[g].count;
+      unroll<width>([&](auto i) TESSERA_INLINE_LAMBDA {
+        *(i < count ? values + i : &nowhere) += l.sums[g * width + i];
+      });
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/sampled.hpp
+#ifndef TESSERA_SINGLE_EVAL_SAMPLED
+#define TESSERA_SINGLE_EVAL_SAMPLED
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+
+// matrix = a·bᵀ of activations, at the blocks that the matrix stores (SDDMM). The kernel makes a regrouped
+// copy of its second operand. If the second operand is much the larger one, the product is computed
+// transposed, b·aᵀ, in memory of the run, and transposed back tile by tile.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// c = a·bᵀ at the blocks of `result`. If `to` is cᵀ, c is computed in `transposed_to`, in memory of the run,
+/// and each tile transposes its blocks back to `to`. Tiles are ranges of block rows times ranges of block
+/// columns. Each tile regroups its own columns of b, because data that another core has just written is slow
+/// to read.
+template <class Types, class Block> struct sampled_body {
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using T = typename Types::accumulator;
+  using kernel = kernels::sampled_product<simd::native, Types, Block>;
+
+  operand to, a, b;
+  operand transposed_to;            // c, if `to` is its transpose
+  kernels::block_grid result;       // the blocks of c
+  std::int64_t a_stride, b_stride;  // elements from panel to panel
+  std::int64_t tokens;
+  operand scratch;
+  int line_ranges, column_ranges, group_columns;
+  bool accumulates, transposes;  // whether to += …; whether to is cᵀ
+
+  range lines(tile const& t) const {
+    return result.index.lines_of_part(int(t.index) / column_ranges, line_ranges);
+  }
+  range columns(tile const& t) const {
+    const int width = result.index.width();
+    const range groups = part_of(ceil_div(width, group_columns), int(t.index) % column_ranges, column_ranges);
+    return {std::min(width, groups.first * group_columns), std::min(width, groups.last * group_columns)};
+  }
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  kernels::sampled_arguments<Types> arguments(tile const& t) const {
+    const range l = lines(t), c = columns(t);
+    return {.index = result.index,
+            .a = t.address<A const>(a),
+            .b = t.address<B const>(b),
+            .a_stride = a_stride,
+            .b_stride = b_stride,
+            .rows = round_up<std::int64_t>(result.rows, granule),
+            .cols = round_up<std::int64_t>(result.cols, granule),
+            .values = t.address<T>(transposes ? transposed_to : to),
+            .first_line = l.first,
+            .last_line = l.last,
+            .first_col = c.first,
+            .last_col = c.last,
+            .panels = panels(),
+            .accumulates = accumulates && !transposes,
+            .scratch = t.address<std::byte>(scratch)};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const auto now = arguments(t);
+    kernel::run(now);
+    finish(t, now);
+  }
+  /// Clears overhang and transposes back, after the kernel.
+  void finish(tile const& t, kernels::sampled_arguments<Types> const& now) const noexcept {
+    result.clear_overhang(now.values, lines(t), columns(t));
+    if (transposes)
+      kernels::transpose_blocks_back<simd::native, Block>(now.index, now.values, t.address<T>(to),
+                                                          now.first_line, now.last_line, now.first_col,
+                                                          now.last_col, accumulates);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const range l = lines(t), c = columns(t);
+    for (int panel = 0; panel < panels(); ++panel) {
+      const int live = tokens_of(panel, tokens);
+      const auto rows_of = [&]<class E>(E const*, operand const& x, std::int64_t stride, range r, int height,
+                                        std::int64_t size) {
+        const std::int64_t first = std::min<std::int64_t>(size, std::int64_t(r.first) * height),
+                           last = std::min<std::int64_t>(size, std::int64_t(r.last) * height);
+        const std::uintptr_t at = x.at + std::uintptr_t(panel * stride) * sizeof(E);
+        if (first < last) d.read(part_of_panel<E>(x.owner, at, first, last, live));
+      };
+      rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, result.rows);
+      rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
+    }
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
+    for (int line = l.first; line < l.last; ++line) {
+      const kernels::block_line blocks = result.index.line(line);
+      for (int k = 0; k < blocks.count; ++k) {
+        if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
+        const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
+        const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
+        d.write(block);
+        if (accumulates) d.read(block);
+        d.multiplies += Block::elements * tokens;
+      }
+    }
+  }
+};
+
+/// An activation as all tiles read it.
+struct sampled_operand {
+  operand from;
+  std::int64_t features, stride;  // stride: elements from panel to panel
+};
+
+/// A copy of a slice with zeros behind its last feature and token, where the slice has neighbours.
+template <class E> struct padding_body {
+  operand to, from;
+  std::int64_t features, tokens;
+
+  void compute(tile const& t) const noexcept {
+    constexpr std::int64_t lane = element_traits<E>::features_a_lane, row = lane * panel_tokens;
+    E const* source = t.address<E const>(from);
+    E* const copy = t.address<E>(to);
+    const std::int64_t live = lane * tokens_of(t.index, tokens);
+    std::fill(copy, copy + round_up<std::int64_t>(features, granule) * panel_tokens, E(0));
+    for (std::int64_t f = 0; f < features; f += lane, source += row)
+      std::copy(source, source + live, copy + f * panel_tokens);
+  }
+  void describe(tile const& t, task_description& d) const {
+    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
+                             panel_tokens));
+  }
+};
+
+/// An activation where it lies, or the padded copy of a slice that has neighbours.
+template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+  auto const& x = leaf.tensor();
+  if constexpr (!in_panels<typename Leaf::tensor_type>) {
+    using E = typename Leaf::value_type;
+    const std::size_t panel =
+        std::size_t(round_up<std::int64_t>(x.features(), granule)) * panel_tokens * sizeof(E);
+    const auto panels = std::size_t(ceil_div<std::int64_t>(x.tokens(), panel_tokens));
+    operand copy = p.run_memory(panel * panels, panel);
+    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+    copy.touches = footprint::everything;
+    copy.stride = 0;
+    return {copy, x.features(), std::int64_t(panel / sizeof(E))};
+  } else if constexpr (tensor_view<typename Leaf::tensor_type>) {
+    if (!x.has_padded_features() || !x.has_padded_tokens()) {
+      using E = typename Leaf::value_type;
+      const std::size_t panel = std::size_t(x.padded_features()) * panel_tokens * sizeof(E);
+      step_draft s("padding", cut::panels);
+      s.divides = division::never;
+      s.tiles = int(x.panels());
+      operand copy = s.writes(p.run_memory(panel * std::size_t(x.panels()), panel));
+      const operand from = s.reads(by_panel(x));
+      p.add(s, padding_body<E>{copy, from, x.features(), x.tokens()});
+      copy.touches = footprint::everything;
+      copy.stride = 0;
+      return {copy, x.features(), x.padded_features() * panel_tokens};
+    }
+    return {all_of(x), x.features(), x.panel_stride()};
+  } else {
+    return {all_of(x), x.features(), x.panel_stride()};
+  }
+}
+
+/// to = a·bᵀ, or to = (a·bᵀ)ᵀ.
+template <class Types, class Block, class Matrix>
+TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, sampled_operand const& b,
+                                std::int64_t tokens, bool accumulates, bool transposes) {
+  using body = sampled_body<Types, Block>;
+  using kernel = typename body::kernel;
+  if (to.size() == 0) return;
+  step_draft s("sampled product", cut::lines);
+  body of{.to = s.writes(all_of(to)),
+          .a = s.reads(a.from),
+          .b = s.reads(b.from),
+          .transposed_to = {},
+          .result = {index_of(to.pattern(), transposes), a.features, b.features, Block::rows, Block::cols},
+          .a_stride = a.stride,
+          .b_stride = b.stride,
+          .tokens = tokens,
+          .scratch = {},
+          .line_ranges = 1,
+          .column_ranges = 1,
+          .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+          .accumulates = accumulates,
+          .transposes = transposes};
+  kernels::block_index const& index = of.result.index;
+  if (transposes) of.transposed_to = s.writes(p.run_memory(to.size_bytes()));
+
+  // A tile for each worker. Ranges of lines each regroup all of b; columns are cut too where ranges of lines
+  // would become short.
+  const std::int64_t rows = round_up<std::int64_t>(a.features, granule),
+                     cols = round_up<std::int64_t>(b.features, granule);
+  const int column_groups = ceil_div(index.width(), of.group_columns);
+  const int most = std::min(kernel::most_column_ranges(cols), column_groups);
+  const int few_rows = most > 1 ? 256 : 1;
+  of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
+  of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
+                                std::min(most, kernel::fewest_column_ranges(cols)), most);
+  s.tiles = of.line_ranges * of.column_ranges;
+  const std::int64_t widest =
+      std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
+  of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
+  p.add(s, of);
+}
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> const& s) {
+  using left = typename A::value_type;
+  using right = typename B::value_type;
+  using exchanged_block = block_shape<Block::cols, Block::rows>;
+  static_assert(
+      std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
+      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<T>>,
+                "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
+  block_sparse_matrix<T, Block>& to = s.destination();
+  if (!s.value.sampled && !to.pattern().is_dense())
+    throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
+                              std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
+                              " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
+  const sampled_operand a = sampled_operand_of(p, s.value.a), b = sampled_operand_of(p, s.value.b);
+  const std::int64_t tokens = s.value.a.tensor().tokens();
+  // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
+  // transposition costs.
+  const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
+  with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    using types = kernels::sampled_types<left, right, By>;
+    if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
+      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
+                                                                              Accumulates, true);
+    else
+      lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/token_rows.hpp
+#ifndef TESSERA_SINGLE_KERNELS_TOKEN_ROWS
+#define TESSERA_SINGLE_KERNELS_TOKEN_ROWS
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Brings rows of tokens into a panel, and back. A word is a lane of the panel: one feature of a token, or
+/// two, which stand together in a row, too. Squares of words are transposed in registers, whole cache lines
+/// of rows and panel at a time; words at the edges one by one.
+template <class Arch, element E> struct row_transposition {
+  static constexpr int features_a_word = element_traits<E>::features_a_lane;
+  using word = std::conditional_t<sizeof(E) * features_a_word == 8, double, float>;
+  static constexpr int side = simd::lanes<word, Arch>;
+  static constexpr int line_words = std::max<int>(side, 64 / int(sizeof(word))),
+                       squares_a_line = line_words / side,
+                       line_features = line_words * features_a_word;  // of a cache line
+
+  /// Features [first, last) of the rows into a panel; tokens beyond the last one become zero. `first` begins
+  /// a word.
+  ///   rows    of the panel's first token   stride   elements from one row to the next
+  static void to_panel(E const* rows, std::int64_t stride, E* panel, std::int64_t first, std::int64_t last,
+                       int tokens) noexcept {
+    const std::int64_t square_features = last - (last - first) % line_features;
+    const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
+    for (int begin = 0; begin < square_tokens; begin += line_words)
+      for (std::int64_t f = first; f < square_features; f += line_features)
+        for (int t = begin; t < std::min(begin + line_words, square_tokens); t += side)
+          unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
+            const std::int64_t feature = f + q * (side * features_a_word);
+            simd::transpose_square<word, Arch>(words(rows + t * stride + feature), stride / features_a_word,
+                                               words(panel + place_in_panel<E>(feature, t)), panel_tokens);
+          });
+    for_each_edge(first, last, tokens, square_features, square_tokens,
+                  [&](std::int64_t f, int t) { panel[place_in_panel<E>(f, t)] = rows[t * stride + f]; });
+    for (std::int64_t f = first; tokens < panel_tokens && f < last; ++f)
+      for (int t = tokens; t < panel_tokens; ++t) panel[place_in_panel<E>(f, t)] = E(0);
+  }
+
+  /// Features [first, last) of a panel into the rows.
+  static void to_rows(E const* panel, E* rows, std::int64_t stride, std::int64_t first, std::int64_t last,
+                      int tokens) noexcept {
+    const std::int64_t square_features = last - (last - first) % line_features;
+    const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
+    for (int t = 0; t < square_tokens; t += side)
+      for (std::int64_t f = first; f < square_features; f += line_features) {
+        // A line of the rows is written at once: rows whose distance is a power of two drive each other's
+        // lines out of the L1.
+        alignas(64) word lines[unsigned(side)][unsigned(line_words)];
+        unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
+          simd::transpose_square<word, Arch>(
+              words(panel + place_in_panel<E>(f + q * (side * features_a_word), t)), panel_tokens,
+              lines[0] + q * side, line_words);
+        });
+        for (int i = 0; i < side; ++i) std::memcpy(rows + (t + i) * stride + f, lines[i], sizeof lines[i]);
+      }
+    for_each_edge(first, last, tokens, square_features, square_tokens,
+                  [&](std::int64_t f, int t) { rows[t * stride + f] = panel[place_in_panel<E>(f, t)]; });
+  }
+
+ private:
+  static word const* words(E const* at) { return reinterpret_cast<word const*>(at); }
+  static word* words(E* at) { return reinterpret_cast<word*>(at); }
+
+  /// The features and tokens that no square covers.
+  template <class Visit>
+  static void for_each_edge(std::int64_t first, std::int64_t last, int tokens, std::int64_t square_features,
+                            int square_tokens, Visit&& visit) {
+    for (int t = 0; t < tokens; ++t)
+      for (std::int64_t f = t < square_tokens ? square_features : first; f < last; ++f) visit(f, t);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/tensor/token_rows.hpp
+#ifndef TESSERA_SINGLE_TENSOR_TOKEN_ROWS
+#define TESSERA_SINGLE_TENSOR_TOKEN_ROWS
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// An activation in the user's memory, a row of features for each token, as PyTorch and NumPy have it:
+/// element (feature, token) stands at data[token * stride + feature]. An operand and a destination of
+/// statements, which bring it into panels and back while they compute: `run(ctx, rows_out = w * rows_in +
+/// b)`.
+///   Element   const if the memory is only read
+template <class Element> class token_rows {
+  static_assert(element<std::remove_const_t<Element>>,
+                "token_rows hold elements: float, double, bfloat16 or float16; `copy` converts others");
+
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = std::remove_const_t<Element>;
+  static constexpr domain laid_over = domain::panels;
+
+  /// Throws shape_error unless the sizes are possible and the rows do not overlap.
+  token_rows(Element* data, std::int64_t tokens, std::int64_t features)
+      : token_rows(data, tokens, features, features) {}
+  TESSERA_COLD token_rows(Element* data, std::int64_t tokens, std::int64_t features, std::int64_t stride)
+      : data_(data), tokens_(tokens), features_(features), stride_(stride) {
+    if (!data && tokens > 0 && features > 0) throw shape_error("[token_rows] null is no memory of rows");
+    if (tokens < 0 || features < 0 || stride < features)
+      throw shape_error(
+          message("[token_rows] ", tokens, " tokens of ", features, " features, ", stride,
+                  " elements from one to the next: none may be negative, and rows may not overlap"));
+  }
+  token_rows(token_rows const&) = default;
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  /// Elements from one token to the next.
+  std::int64_t stride() const { return stride_; }
+  std::size_t size_bytes() const {
+    if (tokens_ == 0) return 0;
+    return std::size_t((tokens_ - 1) * stride_ + features_) * sizeof(value_type);
+  }
+  Element* data() const { return data_; }
+  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
+                                                                                std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return data_[token * stride_ + feature];
+  }
+
+  // An assignment describes a statement that writes to the memory, also that of other rows.
+  auto operator=(token_rows const& value) const { return assign(*this, value); }
+  template <class Value>
+    requires(assigned<Value> || tensor<Value>)
+  auto operator=(Value const& value) const {
+    return assign(*this, value);
+  }
+  template <expression Expression> auto operator+=(Expression&& value) const {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  Element* data_;
+  std::int64_t tokens_, features_, stride_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/token_rows.hpp
+#ifndef TESSERA_SINGLE_EVAL_TOKEN_ROWS
+#define TESSERA_SINGLE_EVAL_TOKEN_ROWS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// Rows of tokens in the user's memory as operands and destinations. An operand is brought into a panel by a
+// step before the one that reads it. A destination is computed in memory of the worker, a part of a panel at
+// a time that stays in the L2, and brought into the rows from there.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Rows of which a tile touches those of its panel.
+template <class E> operand rows_by_panel(token_rows<E> const& rows) {
+  operand o = all_of(rows);
+  o.touches = footprint::own_range;
+  o.stride = std::size_t(panel_tokens * rows.stride()) * sizeof(E);
+  return o;
+}
+
+/// The bytes of features [first, last) of the rows of a panel.
+template <class E>
+touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const& t, std::int64_t first,
+                           std::int64_t last, int tokens) {
+  constexpr auto bytes = std::int64_t(sizeof(E));
+  return {rows.owner, place_of(rows, t) + std::uintptr_t(first * bytes), (last - first) * bytes, tokens,
+          stride * bytes};
+}
+
+/// panel = rows
+template <class E> struct from_rows_body {
+  operand to, rows;
+  std::int64_t features, tokens, stride;
+
+  void compute(tile const& t) const noexcept {
+    E* const panel = t.address<E>(to);
+    kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
+                                                          features, tokens_of(t.index, tokens));
+    clear_padding(to, features, panel);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    d.read(part_of_rows<E>(rows, stride, t, 0, features, live));
+    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, features, live));
+  }
+};
+
+template <class E, class T>
+  requires std::is_same_v<E, std::remove_const_t<T>>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token_rows<T>> const& leaf) {
+  token_rows<T> const& rows = leaf.tensor();
+  step_draft s("rows to panels", cut::panels);
+  s.divides = division::never;
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const operand from = s.reads(rows_by_panel(rows));
+  p.add(s, from_rows_body<E>{to.at, from, to.features, to.tokens, rows.stride()});
+}
+
+/// A body that computes panels, a piece at a time, and brings each into the rows.
+template <class E, class Body> struct rows_body {
+  Body of;
+  operand rows;
+  std::int64_t stride, tokens;
+  int pieces;
+
+  tile piece_of(tile const& t, int piece) const {
+    tile part = t;
+    part.part = t.part * pieces + piece;
+    part.parts = t.parts * pieces;
+    return part;
+  }
+  void compute(tile const& t) const noexcept {
+    E* const to = t.address<E>(rows);
+    for (int i = 0; i < pieces; ++i) {
+      const tile now = piece_of(t, i);
+      const range f = of.features_of(now);
+      if (f.size() <= 0) continue;
+      // Where the panel would begin whose feature f.first stands in the piece's memory.
+      E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
+      of.compute_at(now, panel);
+      kernels::row_transposition<simd::native, E>::to_rows(panel, to, stride, f.first, f.last,
+                                                           tokens_of(t.index, tokens));
+    }
+  }
+  void describe(tile const& t, task_description& d) const {
+    for (int i = 0; i < pieces; ++i) {
+      const tile now = piece_of(t, i);
+      const range f = of.features_of(now);
+      task_description inner;
+      of.describe(now, inner);
+      for (touched_bytes const& bytes : inner.reads) read_once(d, bytes);
+      d.multiplies += inner.multiplies;
+      d.write(part_of_rows<E>(rows, stride, t, f.first, f.last, tokens_of(t.index, tokens)));
+    }
+  }
+};
+
+/// The destination of a step over panels that brings its results into rows.
+template <element E> struct rows_to {
+  static constexpr std::int64_t piece_features = (1 << 18) / (panel_tokens * std::int64_t(sizeof(E)));
+
+  operand at;
+  std::int64_t features, tokens, stride;
+  operand piece = {};  // in the worker's memory
+  int pieces = 1;
+
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+  operand const& computed_in() const { return piece; }
+  void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
+    pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));
+    int widest = 0;
+    for (int i = 0; i < pieces; ++i) widest = std::max(widest, features_of(i, pieces).size());
+    piece = p.worker_memory(std::size_t(round_up(widest, granule)) * panel_tokens * sizeof(E));
+  }
+  template <class Body> rows_body<E, Body> finished(Body const& body) const {
+    return {body, at, stride, tokens, pieces};
+  }
+};
+
+/// rows = panel
+template <class E> struct to_rows_body {
+  operand rows, from;
+  std::int64_t features, tokens, stride;
+
+  void compute(tile const& t) const noexcept {
+    kernels::row_transposition<simd::native, E>::to_rows(t.address<E const>(from), t.address<E>(rows), stride,
+                                                         0, features, tokens_of(t.index, tokens));
+  }
+  void describe(tile const& t, task_description& d) const {
+    const int live = tokens_of(t.index, tokens);
+    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, live));
+    d.write(part_of_rows<E>(rows, stride, t, 0, features, live));
+  }
+};
+
+template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T>, Value, false> const& s) {
+  token_rows<T> const& y = s.destination();
+  if constexpr (expr::leaf<Value>)
+    if constexpr (in_panels<typename Value::tensor_type> && Value::laid_over == domain::panels &&
+                  std::is_same_v<T, typename Value::value_type>) {
+      step_draft copy("panels to rows", cut::panels);
+      copy.divides = division::never;
+      copy.tiles = int(ceil_div<std::int64_t>(y.tokens(), panel_tokens));
+      const operand to = copy.writes(rows_by_panel(y)), from = copy.reads(by_panel(s.value.tensor()));
+      return p.add(copy, to_rows_body<T>{to, from, y.features(), y.tokens(), y.stride()});
+    }
+  const rows_to<T> to{rows_by_panel(y), y.features(), y.tokens(), y.stride()};
+  if constexpr (has_product<Value>)
+    add_product_of<T>(p, to, s.value, first_product(s.value));
+  else
+    add_elementwise<T>(p, to, s.value);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/eval/run.hpp
+#ifndef TESSERA_SINGLE_EVAL_RUN
+#define TESSERA_SINGLE_EVAL_RUN
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A statement that `run` takes: `y = …`, `y += …`, or one of another kind, such as attention.
+template <class T>
+concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
+
+namespace eval {
+
+/// Adds the steps of a statement to a plan. A statement that is no assignment has a member `lower`. Each kind
+/// of assignment has an overload of `lower` in its file, which may be a user's.
+template <class Statement> void lower_statement(plan& p, Statement const& s) {
+  if constexpr (requires { s.lower(p); })
+    s.lower(p);
+  else if constexpr (requires { lower(p, s); })
+    lower(p, s);
+  else
+    static_assert(sizeof(Statement) == 0,
+                  "no kind of step computes this statement: one that is no assignment has a member `void "
+                  "lower(tessera::eval::plan&) const`, an assignment an overload of lower(plan&, statement) "
+                  "in the namespace of its tensors");
+}
+
+}  // namespace eval
+
+/// A statement, or none. Owns the statement, so that a plan may refer to it.
+template <class Statement>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
+  using statement_tag = void;
+  std::optional<Statement> statement;
+  void lower(eval::plan& p) const {
+    if (statement) eval::lower_statement(p, *statement);
+  }
+};
+
+/// Several statements as one, in order: for functions that add more than one statement to a run.
+template <class... Statement>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
+  using statement_tag = void;
+  std::tuple<Statement...> all;
+  void lower(eval::plan& p) const {
+    std::apply([&](auto const&... each) { (eval::lower_statement(p, each), ...); }, all);
+  }
+};
+template <runnable... Statement> statement_list<Statement...> statements(Statement... each) {
+  return {{std::move(each)...}};
+}
+
+/// The statement that make() returns, if the condition holds; otherwise nothing is computed and `make` is not
+/// called: `run(ctx, when(dx, [&] { return *dx = transposed(w) * dy; }))`
+template <class Make>
+  requires runnable<std::invoke_result_t<Make const&>>
+optional_statement<std::invoke_result_t<Make const&>> when(bool condition, Make const& make) {
+  if (!condition) return {std::nullopt};
+  return {make()};
+}
+
+/// The statement that make() returns if the condition holds, else the statement that otherwise() returns.
+template <class Make, class Otherwise>
+auto when(bool condition, Make const& make, Otherwise const& otherwise) {
+  return statements(when(condition, make), when(!condition, otherwise));
+}
+
+/// Runs the statements as if one after another. Statements over the same panels are carried together, panel
+/// by panel. Throws shape_error before anything is computed. Repeating a run allocates nothing.
+template <class... Statement> void run(context& ctx, Statement const&... statement) {
+  static_assert((runnable<Statement> && ...),
+                "run takes statements such as `y = w * x`: an assignment of one tensor to another is none "
+                "(`y = converted(x)`"
+                " is), nor is an expression without a destination");
+  if constexpr ((runnable<Statement> && ...)) {
+    eval::plan plan(ctx.runs_on());
+    (eval::lower_statement(plan, statement), ...);
+    plan.run(ctx);
+  }
+}
+
+/// What run without a context, or with one that nothing else can use, is told.
+template <class First, class... Statement>
+  requires(!std::is_convertible_v<First, context&>)
+void run(First&&, Statement const&...) {
+  static_assert(
+      std::is_void_v<First>,
+      "the first argument of run is a context, a variable that all runs share: `context ctx(2); run(ctx, "
+      "y = w * x);`");
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/matrix_view.hpp
+#ifndef TESSERA_SINGLE_TENSOR_MATRIX_VIEW
+#define TESSERA_SINGLE_TENSOR_MATRIX_VIEW
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A matrix in the user's memory: element (i, j) stands at data[i * row_stride + j * col_stride]. This is how
+/// buffers of NumPy, Eigen or PyTorch go in and out; strides are in elements and may be negative.
+template <class T> struct matrix_view {
+  T* data;
+  std::int64_t rows, cols;
+  std::int64_t row_stride, col_stride;
+
+  T& operator()(std::int64_t i, std::int64_t j) const { return data[i * row_stride + j * col_stride]; }
+  matrix_view<T const> as_const() const { return {data, rows, cols, row_stride, col_stride}; }
+};
+
+/// Row after row.
+template <class T> matrix_view<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
+  return {data, rows, cols, cols, 1};
+}
+
+/// A view with rows and columns exchanged: (tokens, features) memory seen as (features, tokens).
+template <class T> matrix_view<T> transposed(matrix_view<T> view) {
+  return {view.data, view.cols, view.rows, view.col_stride, view.row_stride};
+}
+
+namespace detail {
+inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, const char* other,
+                          std::int64_t other_rows, std::int64_t other_cols) {
+  if (rows != other_rows || cols != other_cols)
+    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the ", other, " is ",
+                              other_rows, " x ", other_cols));
+}
+
+/// Calls visit(feature, token, element) for each element of panels [first_panel, last_panel) of an
+/// activation, a granule of a panel after the other, and of that feature by feature or token by token.
+template <class Panels, class Visit>
+void for_each_element(Panels& x, std::int64_t first_panel, std::int64_t last_panel, Visit&& visit,
+                      bool token_by_token = false) {
+  using T = typename Panels::value_type;
+  for (std::int64_t p = first_panel; p < last_panel; ++p) {
+    const std::int64_t first = p * panel_tokens,
+                       count = std::min<std::int64_t>(panel_tokens, x.tokens() - first);
+    const auto at = [&](std::int64_t f, std::int64_t t) {
+      visit(f, first + t, x.panel(p)[place_in_panel<T>(f, t)]);
+    };
+    for (std::int64_t begin = 0; begin < x.features(); begin += granule) {
+      const std::int64_t end = std::min<std::int64_t>(begin + granule, x.features());
+      if (token_by_token) {
+        for (std::int64_t t = 0; t < count; ++t)
+          for (std::int64_t f = begin; f < end; ++f) at(f, t);
+      } else {
+        for (std::int64_t f = begin; f < end; ++f)
+          for (std::int64_t t = 0; t < count; ++t) at(f, t);
+      }
+    }
+  }
+}
+template <class Panels, class Visit>
+void for_each_element(Panels& x, Visit&& visit, bool token_by_token = false) {
+  for_each_element(x, 0, x.panels(), visit, token_by_token);
+}
+
+template <class T, element Element>
+void copy_panels(matrix_view<T> from, panel_matrix<Element>& to, std::int64_t first, std::int64_t last) {
+  for_each_element(
+      to, first, last, [&](auto f, auto t, Element& value) { value = static_cast<Element>(from(f, t)); },
+      std::abs(from.row_stride) < std::abs(from.col_stride));
+}
+template <class T, element Element>
+void copy_panels(panel_matrix<Element> const& from, matrix_view<T> to, std::int64_t first,
+                 std::int64_t last) {
+  // The order follows the smaller stride of the view.
+  for_each_element(
+      from, first, last, [&](auto f, auto t, Element value) { to(f, t) = static_cast<T>(value); },
+      std::abs(to.row_stride) < std::abs(to.col_stride));
+}
+template <class T, element Element>
+void require_copy(panel_matrix<Element> const& x, matrix_view<T> const& view) {
+  require_shape("panel_matrix", x.features(), x.tokens(), "view", view.rows, view.cols);
+}
+}  // namespace detail
+
+/// Fills `to` (features, tokens) from a view (features, tokens).
+template <class T, element Element> void copy(matrix_view<T> from, panel_matrix<Element>& to) {
+  detail::require_copy(to, from);
+  detail::copy_panels(from, to, 0, to.panels());
+}
+
+template <class T, tensor Vector>
+  requires(Vector::laid_over == domain::features || Vector::laid_over == domain::tokens)
+void copy(matrix_view<T>, Vector&) = delete;  // make it of a span: feature_vector<float> b(numbers)
+
+/// Writes `from` (features, tokens) to a view (features, tokens).
+template <class T, element Element> void copy(panel_matrix<Element> const& from, matrix_view<T> to) {
+  detail::require_copy(from, to);
+  detail::copy_panels(from, to, 0, from.panels());
+}
+
+/// Converts the values to another element.
+template <element From, element To> void copy(panel_matrix<From> const& from, panel_matrix<To>& to) {
+  detail::require_shape("panel_matrix", to.features(), to.tokens(), "source", from.features(), from.tokens());
+  detail::for_each_element(to, [&](auto f, auto t, To& value) { value = static_cast<To>(from(f, t)); });
+}
+
+/// Fills the stored blocks of `to` from a view of the whole matrix; elements of absent blocks are left out.
+template <class T, element Element, class Block>
+void copy(matrix_view<T> from, block_sparse_matrix<Element, Block>& to) {
+  detail::require_shape("block_sparse_matrix", to.rows(), to.cols(), "view", from.rows, from.cols);
+  to.generate([&](std::int64_t i, std::int64_t j) { return from(i, j); });
+}
+
+/// Writes `from` to a view of the whole matrix, zeros where nothing is stored.
+template <class T, element Element, class Block>
+void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
+  detail::require_shape("block_sparse_matrix", from.rows(), from.cols(), "view", to.rows, to.cols);
+  for (std::int64_t i = 0; i < to.rows; ++i)
+    for (std::int64_t j = 0; j < to.cols; ++j) to(i, j) = T{};
+  from.pattern().for_each([&](int i, int j, std::int64_t slot) {
+    const std::int64_t row = std::int64_t(i) * Block::rows, col = std::int64_t(j) * Block::cols;
+    const std::int64_t height = std::min<std::int64_t>(Block::rows, from.rows() - row);
+    const std::int64_t width = std::min<std::int64_t>(Block::cols, from.cols() - col);
+    for (std::int64_t r = 0; r < height; ++r)
+      for (std::int64_t c = 0; c < width; ++c)
+        to(row + r, col + c) = static_cast<T>(from.data()[slot * Block::elements + r * Block::cols + c]);
+  });
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/copy.hpp
+#ifndef TESSERA_SINGLE_EVAL_COPY
+#define TESSERA_SINGLE_EVAL_COPY
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// Copies of activations from and to the user's memory by the threads of a context.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+/// Whether a view is rows of tokens, of elements that a statement can convert.
+template <class T> bool is_token_rows(matrix_view<T> const& view) {
+  return view.row_stride == 1 && view.col_stride >= view.rows;
+}
+template <class Element, class T> constexpr bool may_be_token_rows() {
+  if constexpr (element<std::remove_const_t<T>>)
+    return std::is_same_v<accumulator_t<std::remove_const_t<T>>, accumulator_t<Element>>;
+  else
+    return false;
+}
+}  // namespace detail
+
+/// As copy without a context, by its threads. Throws shape_error if the sizes differ.
+template <class T, element Element> void copy(context& ctx, matrix_view<T> from, panel_matrix<Element>& to) {
+  detail::require_copy(to, from);
+  if constexpr (detail::may_be_token_rows<Element, T>())
+    if (detail::is_token_rows(from))
+      return run(ctx, to = token_rows<T const>(from.data, from.cols, from.rows, from.col_stride));
+  ctx.run(int(to.panels()), [&](int p, std::byte*) { detail::copy_panels(from, to, p, p + 1); });
+}
+template <class T, element Element>
+void copy(context& ctx, panel_matrix<Element> const& from, matrix_view<T> to) {
+  detail::require_copy(from, to);
+  if constexpr (detail::may_be_token_rows<Element, T>())
+    if (detail::is_token_rows(to))
+      return run(ctx, token_rows<T>(to.data, to.cols, to.rows, to.col_stride) = converted(from));
+  ctx.run(int(from.panels()), [&](int p, std::byte*) { detail::copy_panels(from, to, p, p + 1); });
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/sequence_sums.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SEQUENCE_SUMS
+#define TESSERA_SINGLE_KERNELS_SEQUENCE_SUMS
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sum of one feature over tokens [begin, end), which may cross panels.
+///   x        the first panel of an activation
+///   stride   elements from panel to panel
+template <class Arch, class X>
+accumulator_t<X> sum_of_tokens(X const* x, std::int64_t stride, std::int64_t feature, std::int64_t begin,
+                               std::int64_t end) noexcept {
+  using T = accumulator_t<X>;
+  using batch = simd::batch<T, Arch>;
+  constexpr int lanes = simd::lanes<T, Arch>;
+  batch sum(T(0));
+  for (std::int64_t p = begin / panel_tokens; p * panel_tokens < end; ++p) {
+    const int first = int(std::max<std::int64_t>(begin - p * panel_tokens, 0));
+    const int last = int(std::min<std::int64_t>(end - p * panel_tokens, panel_tokens));
+    for (int token = first / lanes * lanes; token < last; token += lanes) {
+      batch value = simd::load_feature<Arch>(x + p * stride, feature, token);
+      if (last - token < lanes) value = simd::first_lanes<T, Arch>(value, last - token);
+      if (token < first) value = simd::without_first_lanes<T, Arch>(value, first - token);
+      sum = sum + value;
+    }
+  }
+  return simd::sum_lanes<T, Arch>(sum);
+}
+
+/// One feature of some tokens of a panel: `value` at tokens [first, last).
+template <class X> void fill_tokens(X* panel, std::int64_t feature, int first, int last, X value) noexcept {
+  constexpr int step = element_traits<X>::features_a_lane;
+  X* const to = panel + place_in_panel<X>(feature, 0);
+  for (int t = first; t < last; ++t) to[t * step] = value;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/tensor/sequences.hpp
+#ifndef TESSERA_SINGLE_TENSOR_SEQUENCES
+#define TESSERA_SINGLE_TENSOR_SEQUENCES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
+/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+class sequences {
+ public:
+  /// No sequences, no tokens.
+  sequences() = default;
+
+  /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
+  /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
+  /// sequence has more keys than tokens.
+  TESSERA_COLD explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
+      : offsets_(std::move(offsets)), keys_(std::move(valid)) {
+    if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
+    for (std::int64_t i = 0; i < count(); ++i)
+      if (end(i) < begin(i))
+        throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
+                                  begin(i), ": offsets may not decrease"));
+    if (keys_.empty())
+      for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
+    if (std::int64_t(keys_.size()) != count())
+      throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
+                                " sequences: give one for each, or none"));
+    for (std::int64_t i = 0; i < count(); ++i)
+      if (keys(i) < 0 || keys(i) > length(i))
+        throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
+                                  " keys: give 0 to ", length(i)));
+    groups_.push_back(0);
+    for (const std::int64_t offset : offsets_)
+      if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
+        groups_.push_back(offset / panel_tokens);
+    if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+  }
+
+  TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
+                                             std::vector<std::int64_t> valid = {}) {
+    std::vector<std::int64_t> offsets{0};
+    for (const std::int64_t length : lengths) {
+      if (length < 0)
+        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
+                                  ": a sequence cannot have fewer tokens than none"));
+      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+      if (length > most - offsets.back())
+        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
+                                  offsets.back(), " tokens: there can be at most ", most, " in all"));
+      offsets.push_back(offsets.back() + length);
+    }
+    return sequences(std::move(offsets), std::move(valid));
+  }
+  static sequences of_equal_length(std::int64_t count, std::int64_t length) {
+    if (count < 0)
+      throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
+    return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
+  }
+
+  std::int64_t count() const { return std::int64_t(offsets().size()) - 1; }
+  std::int64_t tokens() const { return offsets().back(); }
+  std::int64_t begin(std::int64_t sequence) const { return offsets_[std::size_t(sequence)]; }
+  std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
+  std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
+  std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
+  std::span<std::int64_t const> offsets() const { return from_zero(offsets_); }
+
+  /// The sequence that holds a token, in log(count) steps.
+  std::int64_t sequence_of(std::int64_t token) const {
+    TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
+    return std::ranges::upper_bound(offsets_, token) - offsets_.begin() - 1;
+  }
+  /// How many tokens of its sequence stand before a token.
+  std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
+
+  /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
+  std::span<std::int64_t const> panel_groups() const { return from_zero(groups_); }
+
+ private:
+  static std::span<std::int64_t const> from_zero(std::vector<std::int64_t> const& bounds) {
+    static constexpr std::int64_t zero = 0;
+    if (bounds.empty()) return {&zero, 1};
+    return bounds;
+  }
+
+  // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
+  std::vector<std::int64_t> offsets_, keys_, groups_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/sequence_sums.hpp
+#ifndef TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
+#define TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+// Sums and means over the tokens of each sequence of a batch, whose result has a token for each sequence, and
+// the reverse: the tokens of a sequence all alike.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+enum class token_average : std::uint8_t { sum, mean };
+
+/// The sum or mean over the tokens of each sequence: an expression of as many tokens as there are sequences.
+template <class X> struct sequence_sum {
+  using node_tag = void;
+  using value_type = typename X::value_type;
+  static constexpr domain laid_over = domain::panels;
+  X x;
+  sequences const* batch;
+  token_average kind;
+  expr::extent size() const { return {x.tensor().features(), batch->count()}; }
+};
+
+/// The token of its sequence, at each token of a batch, and zero at padding.
+template <class X> struct repeated_tokens {
+  using node_tag = void;
+  using value_type = typename X::value_type;
+  static constexpr domain laid_over = domain::panels;
+  X x;
+  sequences const* batch;
+  expr::extent size() const { return {x.tensor().features(), batch->tokens()}; }
+};
+
+/// What both directions know: tiles are panels of the result, or granules of its features.
+template <class X> struct sequence_tiles {
+  operand to, from;
+  std::int64_t features, tokens;  // of the result
+  std::int64_t stride;            // of x: elements from panel to panel
+  sequences const* batch;
+
+  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
+  /// Features of tokens [begin, end) of x.
+  void describe_tokens(task_description& d, range f, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t p = begin / panel_tokens; p * panel_tokens < end; ++p) {
+      const std::int64_t first = std::max<std::int64_t>(begin - p * panel_tokens, 0),
+                         last = std::min<std::int64_t>(end - p * panel_tokens, panel_tokens);
+      constexpr int lane = element_traits<X>::features_a_lane;
+      d.read({from.owner,
+              from.at + std::uintptr_t(p * stride + place_in_panel<X>(f.first, first)) * sizeof(X),
+              (last - first) * lane * std::int64_t(sizeof(X)), ceil_div<std::int64_t>(f.size(), lane),
+              lane * panel_tokens * std::int64_t(sizeof(X))});
+    }
+  }
+};
+
+template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
+  token_average kind;
+
+  void compute(tile const& t) const noexcept {
+    using T = accumulator_t<X>;
+    const range f = this->features_of(t);
+    X const* const x = t.address<X const>(this->from, 0);
+    Y* const y = t.address<Y>(this->to);
+    const int live = tokens_of(t.index, this->tokens);
+    for (int token = 0; token < live; ++token) {
+      const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
+                         keys = this->batch->keys(sequence);
+      const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
+      for (int feature = f.first; feature < f.last; ++feature)
+        y[place_in_panel<Y>(feature, token)] =
+            Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
+    }
+    clear_padding(this->to, this->features, y);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range f = this->features_of(t);
+    const int live = tokens_of(t.index, this->tokens);
+    for (int token = 0; token < live; ++token) {
+      const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence);
+      this->describe_tokens(d, f, begin, begin + this->batch->keys(sequence));
+    }
+    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last, live));
+  }
+};
+
+template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
+  /// Calls visit(sequence, first, last, keys) for the sequences of a panel, with the tokens of the panel.
+  template <class Visit> void for_each_sequence(tile const& t, Visit const& visit) const {
+    const std::int64_t first = t.index * panel_tokens, last = first + tokens_of(t.index, this->tokens);
+    for (std::int64_t token = first; token < last;) {
+      const std::int64_t sequence = this->batch->sequence_of(token),
+                         end = std::min(last, this->batch->end(sequence)),
+                         keys = this->batch->begin(sequence) + this->batch->keys(sequence);
+      visit(sequence, int(token - first), int(end - first), int(std::clamp(keys, token, end) - first));
+      token = end;
+    }
+  }
+  void compute(tile const& t) const noexcept {
+    const range f = this->features_of(t);
+    X const* const x = t.address<X const>(this->from, 0);
+    Y* const y = t.address<Y>(this->to);
+    for_each_sequence(t, [&](std::int64_t sequence, int first, int last, int keys) {
+      X const* const of = x + sequence / panel_tokens * this->stride;
+      for (int feature = f.first; feature < f.last; ++feature) {
+        using T = accumulator_t<X>;
+        const auto value = Y(T(of[place_in_panel<X>(feature, sequence % panel_tokens)]));
+        kernels::fill_tokens(y, feature, first, keys, value);
+        kernels::fill_tokens(y, feature, keys, last, Y(0));
+      }
+    });
+    clear_padding(this->to, this->features, y);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range f = this->features_of(t);
+    for_each_sequence(t, [&](std::int64_t sequence, int, int, int) {
+      this->describe_tokens(d, f, sequence, sequence + 1);
+    });
+    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last,
+                             tokens_of(t.index, this->tokens)));
+  }
+};
+
+/// Adds the step of either direction; make(tiles) is its body.
+template <class E, class X, class Make>
+TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x, sequences const& batch,
+                                    Make const& make) {
+  using element = typename X::value_type;
+  static_assert(std::is_same_v<accumulator_t<E>, accumulator_t<element>>,
+                "the operand and the destination have different element types: bring them to one");
+  step_draft s("sequences", cut::panels);
+  s.tiles = to.panels();
+  s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
+  const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
+  if (shared_tiles(written, read) != relation::none)
+    throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
+  p.add(s, make(sequence_tiles<element>{written, read, to.features, to.tokens, x.tensor().panel_stride(),
+                                        &batch}));
+}
+template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
+  add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
+    return sequence_sum_body<E, typename X::value_type>{tiles, node.kind};
+  });
+}
+template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, repeated_tokens<X> const& node) {
+  add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
+    return repeated_tokens_body<E, typename X::value_type>{tiles};
+  });
+}
+
+/// The node Node{x, batch, more…} of a stored activation of `tokens` tokens.
+template <template <class> class Node, class X, class... More>
+auto over_sequences(char const* operation, X&& x, sequences const& batch, std::int64_t tokens, More... more) {
+  constexpr bool stored = tensor<X> && in_panels<std::remove_cvref_t<X>>;
+  static_assert(stored,
+                "[sum_tokens(x, batch)] the tokens of a sequence are read from several panels: store x in a "
+                "panel_matrix first");
+  if constexpr (stored) {
+    if (x.tokens() != tokens)
+      throw shape_error(
+          message("[", operation, "] the activation has ", x.tokens(), " tokens but the batch ", tokens));
+    return Node<expr::held<X>>{expr::hold(std::forward<X>(x)), &batch, more...};
+  } else {
+    return expr::hold(std::forward<X>(x));
+  }
+}
+
+}  // namespace eval
+
+/// The sum over the tokens of each sequence of a batch (features, sequences); padding takes no part.
+///   x       a tensor (features, tokens of the batch)
+///   batch   must outlive the statement
+/// Throws shape_error if x has other tokens than the batch.
+template <expr::activation X> auto sum_tokens(X&& x, sequences const& batch) {
+  return eval::over_sequences<eval::sequence_sum>("sum_tokens", std::forward<X>(x), batch, batch.tokens(),
+                                                  eval::token_average::sum);
+}
+/// The mean over the tokens of each sequence; zero for a sequence without any.
+template <expr::activation X> auto mean_tokens(X&& x, sequences const& batch) {
+  return eval::over_sequences<eval::sequence_sum>("mean_tokens", std::forward<X>(x), batch, batch.tokens(),
+                                                  eval::token_average::mean);
+}
+
+/// At each token of a batch the token of its sequence, and zero at padding: the gradient of sum_tokens, and
+/// of mean_tokens if each token of y is divided by the tokens of its sequence.
+///   y   a tensor (features, sequences)
+/// Throws shape_error if y has another number of tokens than the batch has sequences.
+template <expr::activation Y> auto repeat_tokens(Y&& y, sequences const& batch) {
+  return eval::over_sequences<eval::repeated_tokens>("repeat_tokens", std::forward<Y>(y), batch,
+                                                     batch.count());
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/pattern_sources.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN_SOURCES
+#define TESSERA_SINGLE_TENSOR_PATTERN_SOURCES
+#include <algorithm>
+#include <cmath>
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Contiguous numbers: a vector, an array, a span.
+template <class T>
+concept number_array = requires(T const& array) { std::span(array); };
+
+/// Contiguous integers of any width: SciPy's 32-bit indices and PyTorch's 64-bit ones alike.
+template <class T>
+concept index_array = number_array<T> && requires(T const& array) {
+  requires std::integral<typename decltype(std::span(array))::value_type>;
+};
+
+/// The units of a BSR index.
+///   blocks      row starts count blocks, columns are block columns (SciPy, PyTorch)
+///   elements    row starts count elements, so they are multiples of a block's area; a column is that of
+///               the block's first element, so they are multiples of its width (popsparse)
+enum class index_unit { blocks, elements };
+
+namespace detail {
+
+/// A read-only view whose length is not part of its type.
+template <number_array Array> auto view(Array const& array) {
+  return std::span<const typename decltype(std::span(array))::value_type>(array);
+}
+
+}  // namespace detail
+
+/// The blocks that hold at least one non-zero (or NaN) of a dense matrix or mask.
+///   mask (rows, cols)    row-major; with blocks of 1 x 1, the default, it says directly which blocks to
+///                        store
+/// Blocks on the lower and right edge may stick out of the matrix.
+template <number_array Mask>
+pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block = {}) {
+  const char* const operation = "pattern_from_mask";
+  detail::check_grid(operation, rows, cols);
+  detail::check_block(operation, block);
+  const auto values = detail::view(mask);
+  if (static_cast<std::int64_t>(values.size()) != std::int64_t{rows} * cols)
+    throw shape_error(message("[", operation, "] the mask has ", values.size(), " numbers but ", rows, " x ",
+                              cols, " are ", std::int64_t{rows} * cols));
+
+  const auto holds_any = [&](std::int64_t block_row, std::int64_t block_col) {
+    const std::int64_t i = block_row * block.rows, j = block_col * block.cols;
+    const std::int64_t height = std::min<std::int64_t>(block.rows, rows - i);
+    const std::int64_t width = std::min<std::int64_t>(block.cols, cols - j);
+    for (std::int64_t r = i; r < i + height; ++r) {
+      const auto* const first = values.data() + r * cols + j;
+      if (std::any_of(first, first + width, [](auto x) { return x != decltype(x)(0); })) return true;
+    }
+    return false;
+  };
+  const int block_cols = detail::blocks_over(cols, block.cols);
+  return detail::pattern_by_rows(operation, detail::blocks_over(rows, block.rows), block_cols,
+                                 [&](int i, auto& columns) {
+                                   for (int j = 0; j < block_cols; ++j)
+                                     if (holds_any(i, j)) columns.push_back(j);
+                                 });
+}
+
+/// The same of a mask whose bits are packed.
+inline pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {}) {
+  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
+}
+
+namespace detail {
+
+/// The line of each entry of a compressed index that has been checked.
+template <class Start> std::vector<std::int32_t> lines_of_entries(std::span<Start> start, std::int64_t unit) {
+  std::vector<std::int32_t> lines;
+  for (std::size_t l = 0; l + 1 < start.size(); ++l)
+    lines.resize(static_cast<std::size_t>(static_cast<std::int64_t>(start[l + 1]) / unit),
+                 static_cast<std::int32_t>(l));
+  return lines;
+}
+
+/// Numbers of any integer type, which are multiples of `unit`, in units.
+template <class Number> std::vector<std::int32_t> in_units(std::span<Number> numbers, std::int64_t unit) {
+  std::vector<std::int32_t> result;
+  result.reserve(numbers.size());
+  for (const auto n : numbers)
+    result.push_back(static_cast<std::int32_t>(static_cast<std::int64_t>(n) / unit));
+  return result;
+}
+
+/// The pattern of blocks (is[p], js[p]), in any order.
+template <class I, class J>
+pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
+                           std::span<J> js) {
+  check_grid(operation, block_rows, block_cols);
+  check_stored(operation, static_cast<std::int64_t>(is.size()));
+  if (is.size() != js.size())
+    throw shape_error(message("[", operation, "] ", is.size(), " row numbers but ", js.size(),
+                              " column numbers: they must be equal"));
+
+  struct entry {
+    std::int32_t i, j;
+    std::size_t position;
+    auto operator<=>(entry const&) const = default;
+  };
+  std::vector<entry> entries;
+  entries.reserve(is.size());
+  for (std::size_t p = 0; p < is.size(); ++p) {
+    const auto i = static_cast<std::int64_t>(is[p]), j = static_cast<std::int64_t>(js[p]);
+    if (i < 0 || i >= block_rows || j < 0 || j >= block_cols)
+      throw shape_error(message("[", operation, "] block (", i, ", ", j, ") at position ", p,
+                                " is outside the grid of ", block_rows, " x ", block_cols, " blocks"));
+    entries.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(j), p});
+  }
+  std::sort(entries.begin(), entries.end());
+
+  std::vector<std::int32_t> row_start{0}, sorted_cols;
+  row_start.reserve(static_cast<std::size_t>(block_rows) + 1);
+  sorted_cols.reserve(entries.size());
+  std::size_t e = 0;
+  for (int i = 0; i < block_rows; ++i) {
+    for (; e < entries.size() && entries[e].i == i; ++e) {
+      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j)
+        throw shape_error(message("[", operation, "] block (", i, ", ", entries[e].j, ") at position ",
+                                  entries[e].position, " repeats the one at position ",
+                                  entries[e - 1].position, ": list each block once"));
+      sorted_cols.push_back(entries[e].j);
+    }
+    row_start.push_back(static_cast<std::int32_t>(e));
+  }
+  return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(sorted_cols));
+}
+
+/// Checks a compressed index of any integer type and makes the pattern whose rows are its lines.
+template <class Start, class Index>
+pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                int entries, std::span<Start> start, std::span<Index> index,
+                                index_order order, std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
+  check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit, order);
+  std::vector<std::int32_t> columns = in_units(index, index_unit);
+  if (order == index_order::any) {
+    const std::vector<std::int32_t> all = lines_of_entries(start, start_unit);
+    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns));
+  }
+  return pattern::from_right_rows(lines, entries, in_units(start, start_unit), std::move(columns));
+}
+
+}  // namespace detail
+
+/// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
+/// is outside the grid or repeated.
+template <index_array Rows, index_array Cols>
+pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
+  return detail::pattern_of_entries("pattern_from_coo", block_rows, block_cols, detail::view(rows),
+                                    detail::view(cols));
+}
+
+/// Columns of each row (CSR).
+///   row_start (block_rows + 1), cols (row_start.back())
+///   Throws shape_error, as the other compressed formats, with the position of the first number that is
+///   duplicate, unsorted, out of range or not monotone.
+template <index_array Starts, index_array Cols>
+pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols,
+                         index_order order = index_order::ascending) {
+  return detail::pattern_from_compressed("pattern_from_csr", "row", "column", block_rows, block_cols,
+                                         detail::view(row_start), detail::view(cols), order);
+}
+
+/// Rows of each column (CSC).
+///   col_start (block_cols + 1), rows (col_start.back())
+template <index_array Starts, index_array Rows>
+pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows,
+                         index_order order = index_order::ascending) {
+  return transposed(detail::pattern_from_compressed("pattern_from_csc", "column", "row", block_cols,
+                                                    block_rows, detail::view(col_start), detail::view(rows),
+                                                    order));
+}
+
+/// Columns of each row of blocks (BSR), of a matrix of (rows, cols) elements.
+///   row_start (block rows + 1), block_columns (stored blocks)
+template <index_array Starts, index_array Cols>
+pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row_start,
+                         Cols const& block_columns, index_unit unit = index_unit::blocks,
+                         index_order order = index_order::ascending) {
+  const char* const operation = "pattern_from_bsr";
+  detail::check_grid(operation, rows, cols);
+  detail::check_block(operation, block);
+  const bool in_elements = unit == index_unit::elements;
+  return detail::pattern_from_compressed(
+      operation, "row", "column", detail::blocks_over(rows, block.rows),
+      detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns), order,
+      in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
+}
+
+/// Exactly round(density · blocks) blocks, but at least one if the grid has any; all choices are
+/// equally likely. Density in (0, 1], else option_error.
+///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
+///   block of the grid, and no memory beyond the result.
+TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, double density,
+                                           random_stream const& random) {
+  const char* const operation = "random_pattern";
+  detail::check_grid(operation, block_rows, block_cols);
+  if (!(density > 0.0 && density <= 1.0))
+    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
+  const std::int64_t blocks = std::int64_t{block_rows} * block_cols;
+  const std::int64_t count = std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
+  if (count >= blocks) return pattern::dense(block_rows, block_cols);
+  detail::check_stored(operation, count);
+
+  std::vector<std::int32_t> row_start(static_cast<std::size_t>(block_rows) + 1);
+  std::vector<std::int32_t> cols(static_cast<std::size_t>(count));
+  std::int32_t* next = cols.data();
+  auto left = static_cast<std::uint64_t>(blocks), wanted = static_cast<std::uint64_t>(count);
+  for (int i = 0; i < block_rows; ++i) {
+    for (int j = 0; j < block_cols; ++j, --left)
+      if (random.below(left, left) < wanted) {  // `left` also counts the draws
+        *next++ = j;
+        --wanted;
+      }
+    row_start.data()[i + 1] = static_cast<std::int32_t>(next - cols.data());
+  }
+  return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+/// A random pattern from a seed, as the first pattern of a matrix.
+inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
+  return random_pattern(block_rows, block_cols, density,
+                        random_stream(seed, random_purpose::initial_pattern));
+}
+
+/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
+/// n, n, 0) is the lower triangle.
+inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
+  return detail::pattern_by_rows("band_pattern", block_rows, block_cols, [&](std::int64_t i, auto& columns) {
+    const std::int64_t last = std::min<std::int64_t>(i + upper, block_cols - 1);
+    for (std::int64_t j = std::max<std::int64_t>(i - lower, 0); j <= last; ++j)
+      columns.push_back(static_cast<std::int32_t>(j));
+  });
+}
+
+/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
+/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
+inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
+  const char* const operation = "block_diagonal_pattern";
+  detail::check_grid(operation, block_rows, block_cols);
+  if (groups < 1 || block_rows % groups != 0 || block_cols % groups != 0)
+    throw shape_error(message("[", operation, "] ", groups, " groups in a grid of ", block_rows, " x ",
+                              block_cols,
+                              " blocks: the number of groups must be at least 1 and divide both"));
+  const int height = block_rows / groups, width = block_cols / groups;
+  return detail::pattern_by_rows(operation, block_rows, block_cols, [&](int i, auto& columns) {
+    const int first = i / height * width;
+    for (int j = first; j < first + width; ++j) columns.push_back(j);
+  });
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/matrix_sources.hpp
+#ifndef TESSERA_SINGLE_TENSOR_MATRIX_SOURCES
+#define TESSERA_SINGLE_TENSOR_MATRIX_SOURCES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// Matrices from the arrays of SciPy and PyTorch: indices of any integer type, values of any number type. Each
+// function throws shape_error, with the position, for an index that is out of range, repeated, or, unless its
+// order is index_order::any, unsorted.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+TESSERA_COLD inline void check_values(const char* operation, std::size_t values, std::size_t indices,
+                                      std::int64_t elements) {
+  if (values != checked_multiply(indices, std::size_t(elements)))
+    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
+                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
+                              elements == 1 ? "" : ", those of each block row by row"));
+}
+
+/// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
+template <element Element, class Block, class Value>
+block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
+                                                         auto const& row_of, auto const& col_of,
+                                                         std::span<Value> values) {
+  block_sparse_matrix<Element, Block> w(rows, cols,
+                                        reblocked(elements, rows, cols, {1, 1}, {Block::rows, Block::cols}));
+  for (std::size_t p = 0; p < values.size(); ++p)
+    w.data()[w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p]))] = Element(values[p]);
+  return w;
+}
+
+}  // namespace detail
+
+/// BSR: `matrix_from_bsr<float, block_shape<4>>(rows, cols, a.indptr, a.indices, a.data)`
+///   row_start (block rows + 1), block_columns (stored blocks), values (stored blocks, Block::rows,
+///   Block::cols) Values that overhang the matrix are left out.
+template <element Element, class Block, index_array Starts, index_array Cols, number_array Values>
+block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts const& row_start,
+                                                    Cols const& block_columns, Values const& values,
+                                                    index_order order = index_order::ascending) {
+  const auto starts = detail::view(row_start);
+  const auto columns = detail::view(block_columns);
+  const auto numbers = detail::view(values);
+  block_sparse_matrix<Element, Block> w(
+      rows, cols,
+      pattern_from_bsr(rows, cols, {Block::rows, Block::cols}, starts, columns, index_unit::blocks, order));
+  detail::check_values("matrix_from_bsr", numbers.size(), columns.size(), Block::elements);
+  const auto lines = detail::lines_of_entries(starts, 1);
+  for (std::size_t p = 0; p < columns.size(); ++p) {
+    const int i = lines[p], j = int(columns[p]);
+    const int height = std::min<int>(Block::rows, rows - i * Block::rows),
+              width = std::min<int>(Block::cols, cols - j * Block::cols);
+    const auto to = w.at_slot(w.pattern().find(i, j)).data();
+    const auto* const from = numbers.data() + p * Block::elements;
+    for (int r = 0; r < height; ++r)
+      for (int c = 0; c < width; ++c) to[r * Block::cols + c] = Element(from[r * Block::cols + c]);
+  }
+  return w;
+}
+
+/// CSR: columns and values of each row.
+///   row_start (rows + 1), columns (stored), values (stored)
+///   In blocks larger than 1x1, those are stored that hold an element of the index.
+template <element Element, class Block = block_shape<1>, index_array Starts, index_array Cols,
+          number_array Values>
+block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,
+                                                    Cols const& columns, Values const& values,
+                                                    index_order order = index_order::ascending) {
+  const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order);
+  const auto numbers = detail::view(values);
+  detail::check_values("matrix_from_csr", numbers.size(), std::size_t(elements.blocks()), 1);
+  return detail::matrix_from_elements<Element, Block>(rows, cols, elements,
+                                                      detail::lines_of_entries(detail::view(row_start), 1),
+                                                      detail::view(columns), numbers);
+}
+
+/// CSC: rows and values of each column.
+///   col_start (cols + 1), row_numbers (stored), values (stored)
+template <element Element, class Block = block_shape<1>, index_array Starts, index_array Rows,
+          number_array Values>
+block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts const& col_start,
+                                                    Rows const& row_numbers, Values const& values,
+                                                    index_order order = index_order::ascending) {
+  const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order);
+  const auto numbers = detail::view(values);
+  detail::check_values("matrix_from_csc", numbers.size(), std::size_t(elements.blocks()), 1);
+  return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
+                                                      detail::lines_of_entries(detail::view(col_start), 1),
+                                                      numbers);
+}
+
+/// COO: element (row_numbers[p], col_numbers[p]) is values[p], in any order.
+template <element Element, class Block = block_shape<1>, index_array Rows, index_array Cols,
+          number_array Values>
+block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows const& row_numbers,
+                                                    Cols const& col_numbers, Values const& values) {
+  const pattern elements = pattern_from_coo(rows, cols, row_numbers, col_numbers);
+  const auto numbers = detail::view(values);
+  detail::check_values("matrix_from_coo", numbers.size(), std::size_t(elements.blocks()), 1);
+  return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
+                                                      detail::view(col_numbers), numbers);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/pruning.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PRUNING
+#define TESSERA_SINGLE_TENSOR_PRUNING
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Pruning by magnitude: the blocks of greatest L1 norm stay.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The sum of absolute values; infinite if one is not-a-number.
+template <class T, std::size_t Size>
+TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
+  using sum_type = accumulator_t<T>;
+  const auto size = static_cast<int>(values.size());
+  T const* value = values.data();
+  sum_type norm = 0;
+  const auto add =
+      [&]<int Lanes>(std::integral_constant<int, Lanes>) {  // independent sums, for the vector unit
+        sum_type sums[unsigned(Lanes)] = {};
+        for (int i = 0; i < size; i += Lanes, value += Lanes)
+          for (int lane = 0; lane < Lanes; ++lane) sums[lane] += std::abs(sum_type(value[lane]));
+        for (const sum_type sum : sums) norm += sum;
+      };
+  if (size % 16 == 0)
+    add(std::integral_constant<int, 16>());
+  else
+    add(std::integral_constant<int, 1>());
+  return std::isnan(norm) ? std::numeric_limits<sum_type>::infinity() : norm;
+}
+
+/// The L1 norm of each stored block, by slot; infinite if one value is not-a-number.
+template <class T, class Block>
+std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
+  std::vector<accumulator_t<T>> norms(static_cast<std::size_t>(w.pattern().blocks()));
+  std::int64_t slot = 0;
+  for (auto& norm : norms) norm = l1_norm(w.at_slot(slot++));
+  return norms;
+}
+
+/// A mark for each slot: 1 for the `count` slots of least norm; of equal norms the lower slot wins. Norms are
+/// not negative, count ≤ slots; not-a-number counts as infinite.
+///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
+///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
+template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
+  std::vector<char> chosen(norms.size());
+  if (count == 0) return chosen;
+  using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
+  const auto class_of = [](T norm) {
+    return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
+  };
+  std::vector<T> numbers;
+  if (std::any_of(norms.begin(), norms.end(), [](T norm) { return std::isnan(norm); })) {
+    numbers.assign(norms.begin(), norms.end());
+    for (T& norm : numbers)
+      if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
+    norms = numbers;
+  }
+  std::vector<std::int32_t> sizes(16 * exponents);
+  for (const T norm : norms) ++sizes.data()[class_of(norm)];
+  std::int64_t rank = count - 1;
+  word chosen_class = 0;
+  for (; rank >= sizes[chosen_class]; ++chosen_class) rank -= sizes[chosen_class];
+
+  std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
+  std::size_t found = 0;
+  for (const T norm : norms) {  // without a branch: a norm of another class is overwritten by the next
+    candidates.data()[found] = norm;
+    found += class_of(norm) == chosen_class;
+  }
+  std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
+  const T greatest = candidates[static_cast<std::size_t>(rank)];
+
+  std::int64_t below = 0;
+  for (std::size_t slot = 0; slot < norms.size(); ++slot)
+    below += chosen.data()[slot] = norms.data()[slot] < greatest;
+  for (std::size_t slot = 0; below < count; ++slot)
+    if (norms[slot] == greatest) {
+      chosen[slot] = 1;
+      ++below;
+    }
+  return chosen;
+}
+
+namespace detail {
+
+/// The number of blocks that a density leaves of a grid: rounded, and at least one if the grid has any.
+TESSERA_COLD inline std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
+  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
+}
+
+/// The pattern without the slots that are marked.
+TESSERA_COLD inline pattern without(pattern const& stored, std::vector<char> const& marked) {
+  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
+    auto slot = std::size_t(stored.first_slot(i));
+    for (const std::int32_t j : stored.row(i))
+      if (!marked[slot++]) columns.push_back(j);
+  });
+}
+
+}  // namespace detail
+
+/// The matrix without its weakest blocks, so that round(density · blocks of the grid) are left; as it is if
+/// it stores fewer. Throws option_error unless density is in (0, 1].
+template <class T, class Block>
+block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double density) {
+  pattern const stored = w.pattern();
+  const std::int64_t left =
+      detail::blocks_at("pruned", density, std::int64_t{stored.block_rows()} * stored.block_cols());
+  if (left < stored.blocks()) {
+    const auto norms = block_norms(w);
+    w.set_pattern(detail::without(stored, weakest(std::span(norms), stored.blocks() - left)));
+  }
+  return w;
+}
+
+/// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows,
+/// cols), 0.1)`. Its elements are `Element`, or those of the view.
+template <class Block, class Element = void, class T> auto pruned(matrix_view<T> dense, double density) {
+  using chosen = std::conditional_t<std::is_void_v<Element>, std::remove_const_t<T>, Element>;
+  block_sparse_matrix<chosen, Block> w(dense.rows, dense.cols);
+  copy(dense, w);
+  return pruned(std::move(w), density);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/text.hpp
+#ifndef TESSERA_SINGLE_TENSOR_TEXT
+#define TESSERA_SINGLE_TENSOR_TEXT
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <iosfwd>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// Tensors, patterns and sequences as short texts, for people: `std::cout << w`. A large tensor is cut off.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
+
+inline std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%10.4g", number);
+  return text;
+}
+/// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
+template <class At, class Stored>
+std::string grid_text(std::int64_t rows, std::int64_t cols, At&& at, Stored&& stored) {
+  std::string text;
+  for (std::int64_t i = 0; i < std::min(rows, most_rows_shown); ++i) {
+    for (std::int64_t j = 0; j < std::min(cols, most_columns_shown); ++j)
+      text += stored(i, j) ? number_text(double(at(i, j))) : "         .";
+    text += cols > most_columns_shown ? "  …\n" : "\n";
+  }
+  return rows > most_rows_shown ? text + "         …\n" : text;
+}
+
+}  // namespace detail
+
+/// Kind, size and first numbers of a tensor.
+template <tensor Tensor> std::string to_text(Tensor const& x) {
+  using E = typename Tensor::value_type;
+  const char* const name = element_traits<E>::name;
+  if constexpr (Tensor::laid_over == domain::blocks) {
+    return message("matrix of ", name, ", ", x.rows(), " x ", x.cols(), " in blocks of ", Tensor::block::rows,
+                   " x ", Tensor::block::cols, ", ", x.pattern().blocks(), " of ",
+                   std::int64_t{x.pattern().block_rows()} * x.pattern().block_cols(), " stored\n") +
+           detail::grid_text(
+               x.rows(), x.cols(), [&](auto i, auto j) { return x(i, j); },
+               [&](auto i, auto j) { return x.find(i, j) >= 0; });
+  } else if constexpr (Tensor::laid_over == domain::panels) {
+    return message("activation of ", name, ", ", x.features(), " features x ", x.tokens(), " tokens\n") +
+           detail::grid_text(
+               x.features(), x.tokens(), [&](auto f, auto t) { return x(f, t); },
+               [](auto, auto) { return true; });
+  } else {
+    return message("vector of ", name, ", ", x.size(),
+                   Tensor::laid_over == domain::features ? " features\n" : " tokens\n") +
+           detail::grid_text(
+               x.size() == 0 ? 0 : 1, x.size(), [&](auto, auto i) { return x[i]; },
+               [](auto, auto) { return true; });
+  }
+}
+
+/// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
+/// over
+/// '.' to '#', all.
+inline std::string to_text(pattern const& p) {
+  constexpr int most = 64;
+  const int side = std::max(1, ceil_div(std::max(p.block_rows(), p.block_cols()), most));
+  const int rows = ceil_div(p.block_rows(), side), cols = ceil_div(p.block_cols(), side);
+  std::vector<int> stored(std::size_t(rows) * std::size_t(cols));
+  p.for_each([&](int i, int j, std::int64_t) {
+    ++stored[std::size_t(i / side) * std::size_t(cols) + std::size_t(j / side)];
+  });
+  std::string text =
+      message("pattern, ", p.blocks(), " of ", p.block_rows(), " x ", p.block_cols(), " blocks");
+  text += side > 1 ? message(", ", side, " x ", side, " a character\n") : "\n";
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < cols; ++j) {
+      const int height = std::min(side, p.block_rows() - i * side),
+                width = std::min(side, p.block_cols() - j * side);
+      constexpr char shades[] = " .:-=+*%@#";
+      const int count = stored[std::size_t(i) * std::size_t(cols) + std::size_t(j)];
+      text += count == height * width ? '#' : shades[std::min(8, ceil_div(count * 8, height * width))];
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+inline std::string to_text(sequences const& all) {
+  std::string text = message(all.count(), " sequences, ", all.tokens(), " tokens:");
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(all.count(), 16); ++i) {
+    text += message(" ", all.length(i));
+    if (all.keys(i) != all.length(i)) text += message(" (", all.keys(i), " keys)");
+  }
+  return text + (all.count() > 16 ? " …\n" : "\n");
+}
+
+/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
+///   side   width and height of the picture, at most, in pixels
+inline std::string to_svg(pattern const& p, int side = 512) {
+  const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
+  const auto number = [](double n) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", n);
+    return std::string(text);
+  };
+  std::string text =
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(scale * p.block_cols()) + "\" height=\"" +
+      number(scale * p.block_rows()) + "\" viewBox=\"0 0 " + std::to_string(p.block_cols()) + " " +
+      std::to_string(p.block_rows()) + "\"><title>" + std::to_string(p.blocks()) + " of " +
+      std::to_string(p.block_rows()) + " x " + std::to_string(p.block_cols()) +
+      " blocks</title><rect width=\"100%\" height=\"100%\" fill=\"#eeeeee\"/><path fill=\"#1f4e79\" d=\"";
+  for (int i = 0; i < p.block_rows(); ++i) {
+    const auto row = p.row(i);
+    for (std::size_t k = 0; k < row.size();) {
+      std::size_t end = k + 1;
+      while (end < row.size() && row[end] == row[end - 1] + 1) ++end;
+      text += "M" + std::to_string(row[k]) + " " + std::to_string(i) + "h" + std::to_string(end - k) +
+              "v1h-" + std::to_string(end - k) + "z";
+      k = end;
+    }
+  }
+  return text + "\"/></svg>\n";
+}
+
+template <class T>
+concept printed = requires(T const& of) { to_text(of); } &&
+                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
+
+template <class Traits, printed Printed>
+auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
+  return out << to_text(of).c_str();
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tessera.hpp
+#ifndef TESSERA_SINGLE_TESSERA
+#define TESSERA_SINGLE_TESSERA
+// Block-sparse tensors for CPUs: tensors, expressions and run. Layers are in nn/nn.hpp, training in train/.
+#endif
+
+// ---- tessera/eval/attention_heads.hpp
+#ifndef TESSERA_SINGLE_EVAL_ATTENTION_HEADS
+#define TESSERA_SINGLE_EVAL_ATTENTION_HEADS
+#include <algorithm>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The heads of an attention: as many of keys and values as of queries, or fewer, each for a group of
+/// consecutive heads of queries (grouped-query attention: Ainslie et al. 2023).
+struct attention_heads {
+  int queries, keys;
+
+  attention_heads(int all) : queries(all), keys(all) {}
+  /// Throws option_error.
+  TESSERA_COLD attention_heads(int of_queries, int of_keys) : queries(of_queries), keys(of_keys) {
+    if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
+    int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
+    while (queries % below != 0) --below;
+    while (above < queries && queries % above != 0) ++above;
+    throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
+                               " of keys and values: the latter must divide the former: make them ", below,
+                               below == above ? message("") : message(" or ", above)));
+  }
+
+  /// Heads of queries for each of keys.
+  int group() const { return queries / keys; }
+  /// Those in qkv.
+  int all() const { return queries + 2 * keys; }
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/attention_keys.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
+#define TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+// The keys that the queries of a panel see.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The diagonal of panel_times_panel::run for a block that is computed completely.
+inline constexpr int whole_block = -1;
+
+/// The visited keys of one panel: rows first … last - 1 of a block of scores.
+struct key_block {
+  std::int64_t panel;
+  int first, last;  // multiples of the rows of a register block
+  bool masked;      // some lane does not see all of these keys
+  bool causal;      // no lane sees a later key than its own number in the panel
+
+  /// The argument `diagonal` of a product whose first key or query has number `number`.
+  int diagonal(int number) const { return causal ? number : whole_block; }
+  /// The number of registers of `lanes` lanes, from `lane` on, that do not see a key.
+  int blind_registers(int key, int lane, int lanes) const {
+    return causal ? std::max(0, key - lane) / lanes : 0;
+  }
+};
+
+/// The keys that the queries in the 64 lanes of a panel see.
+struct lane_keys {
+  std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
+  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
+  std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
+  std::int64_t reach = 0;  // lane i sees no key from i + reach on
+
+  void set(int lane, std::int64_t from, std::int64_t to) {
+    low[lane] = from;
+    high[lane] = to;
+    common_first = std::max(common_first, from);
+    common_last = std::min(common_last, to);
+    if (from >= to) return;
+    reach = std::max(reach, to - lane);
+    first = std::min(first, from);
+    last = std::max(last, to);
+  }
+  bool sees(int lane, std::int64_t key) const { return low[lane] <= key && key < high[lane]; }
+  std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
+  std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
+  int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
+
+  key_block block(std::int64_t panel, int rows) const {
+    const std::int64_t begin = panel * panel_tokens;
+    const int from = int(std::max(first, begin) - begin) / rows * rows;
+    const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
+    return {panel, from, to, begin + from < common_first || begin + to > common_last, reach <= begin + 1};
+  }
+};
+
+/// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
+template <class Arch, class T> struct lane_limits {
+  using batch = simd::batch<T, Arch>;
+  alignas(64) T low[panel_tokens], high[panel_tokens];
+
+  lane_limits(lane_keys const& keys, std::int64_t panel) {
+    const auto from_panel = [&](std::int64_t key) {
+      return T(std::clamp<std::int64_t>(key - panel * panel_tokens, 0, panel_tokens));
+    };
+    for (int i = 0; i < panel_tokens; ++i) {
+      low[i] = from_panel(keys.low[i]);
+      high[i] = from_panel(keys.high[i]);
+    }
+  }
+  /// The lanes that see a key.
+  TESSERA_INLINE auto see(int key, int lane) const {
+    const batch number{T(key)};
+    return number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane);
+  }
+  /// The scores of a key, -infinity in lanes that do not see it.
+  TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
+    return select(see(key, lane), scores, batch(-std::numeric_limits<T>::infinity()));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/attention_scores.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
+#define TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+// A score functor changes the scores of attention before the softmax: s, the scaled product of a query and a
+// key, becomes f(s, w), where w depends on the head and on the distance, which is the position of the query
+// minus the position of the key. All pairs of a block on one diagonal have one distance: w is a function of
+// integers, called once for each diagonal, and f an op of registers.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Leaves scores unchanged.
+struct plain_scores {};
+
+template <class Score> inline constexpr bool changes_scores = !std::is_same_v<Score, plain_scores>;
+
+/// For a score s and w = f.term(head, distance), all of them finite:
+///   f(s, w)              the argument of the softmax
+///   f.derivative(s, w)   ∂f/∂s
+/// Both take registers too, as ops do. The term is also computed for distances that no query sees.
+template <class F>
+concept score_functor = !changes_scores<F> || requires(F const& f, double s, std::int64_t distance) {
+  { f.term(0, distance) } -> std::convertible_to<double>;
+  { f(s, s) } -> std::same_as<double>;
+  { f.derivative(s, s) } -> std::same_as<double>;
+};
+
+/// A score functor whose terms have parameters, equally many for each head.
+///   f.parameters()                               number of parameters for each head
+///   f.term_derivative(s, w)                      ∂f/∂w
+///   f.add_gradient(head, distance, dw, to)       adds dw ∂w/∂(parameter) of each parameter of the head
+template <class F>
+concept learned_score_functor =
+    score_functor<F> && requires(F const& f, double s, std::int64_t distance, double* dparameters) {
+      { f.parameters() } -> std::convertible_to<std::int64_t>;
+      { f.term_derivative(s, s) } -> std::same_as<double>;
+      f.add_gradient(0, distance, s, dparameters);
+    };
+
+/// A number for each diagonal of a block of 64 keys and 64 queries.
+template <class Arch, class T> class block_diagonals {
+ public:
+  using batch = simd::batch<T, Arch>;
+
+  /// Calls visit(distance, number) for each diagonal.
+  ///   panels   panel of the queries minus panel of the keys
+  template <class Visit> void for_each(std::int64_t panels, Visit&& visit) {
+    for (int i = 0; i < count; ++i) visit(panels * panel_tokens + i - first_key, number_[i]);
+  }
+  /// The numbers of a key with the queries of a register.
+  TESSERA_INLINE batch load(int key, int lane) const {
+    return batch::load_unaligned(number_ + first_key + lane - key);
+  }
+  TESSERA_INLINE void add(int key, int lane, batch const& value) {
+    (load(key, lane) + value).store_unaligned(number_ + first_key + lane - key);
+  }
+
+ private:
+  static constexpr int first_key = panel_tokens - 1,
+                       count = 2 * panel_tokens;  // one more, for whole registers
+  alignas(64) T number_[count];
+};
+
+/// Replaces block_diagonals that are not needed.
+struct no_diagonals {};
+
+/// The terms of a functor for a block of scores; none for plain scores.
+template <class Arch, class T, class Score>
+using score_terms = std::conditional_t<changes_scores<Score>, block_diagonals<Arch, T>, no_diagonals>;
+/// The sums of gradients by these terms; none without parameters.
+template <class Arch, class T, class Score>
+using score_term_sums =
+    std::conditional_t<learned_score_functor<Score>, block_diagonals<Arch, T>, no_diagonals>;
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/visible_factors.hpp
+#ifndef TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
+#define TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The left operand (rows, 64 tokens) of a product whose columns do not see all tokens: the weight of a token
+/// that a column does not see is 0. Zero times infinity would be not-a-number, so numbers that are not finite
+/// are left out of the product, and added afterwards to the columns that see their token. Such numbers are
+/// rare: without them attention pays one scan of each operand of a block that hides tokens.
+template <class Arch, class P> class visible_factors {
+ public:
+  using T = accumulator_t<P>;
+
+  /// Multiplies all of `values`.
+  explicit visible_factors(P const* values) : values_(values), finite_(values) {}
+  /// Multiplies the finite values, and zeros in place of the others.
+  ///   room   rows · 64 elements, used if some values are not finite
+  visible_factors(P const* values, int rows, P* room) : visible_factors(values) {
+    if (!all_finite(values, rows)) hide(rows, room);
+  }
+
+  /// The operand of the product.
+  P const* finite() const { return finite_; }
+
+  /// Adds the products of the values left out to c (rows, 64).
+  ///   sees(token, column)     whether the column sees the token
+  ///   weight(token, column)   weight of the token for the column
+  template <class Sees, class Weight>
+  void add_hidden(T* c, int rows, Sees const& sees, Weight const& weight) const {
+    if (finite_ != values_) add(c, rows, sees, weight);
+  }
+
+ private:
+  /// Compares bits: floating-point numbers without their signs are ordered like the integers of their bits,
+  /// with infinity and then not-a-number above all others.
+  static bool all_finite(P const* values, int rows) {
+    using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
+                                    std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;
+    using batch = simd::batch<bits, Arch>;
+    static_assert(sizeof(P) == sizeof(bits));
+    constexpr int lanes = int(batch::size), maxima = std::min(4, panel_tokens / lanes);
+    const batch magnitude(std::numeric_limits<bits>::max());
+    batch most[unsigned(maxima)];
+    unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA { most[i] = batch(bits(0)); });
+    for (int at = 0; at < rows * panel_tokens; at += maxima * lanes)
+      unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA {
+        batch value;
+        std::memcpy(&value, values + at + i * lanes, sizeof value);
+        most[i] = max(most[i], value & magnitude);
+      });
+    const batch infinity(std::bit_cast<bits>(P(std::numeric_limits<T>::infinity())));
+    bool finite = true;
+    for (batch const& m : most) finite &= !any(m >= infinity);
+    return finite;
+  }
+
+  TESSERA_COLD void hide(int rows, P* room) {
+    std::transform(values_, values_ + rows * panel_tokens, room,
+                   [](P value) { return std::isfinite(T(value)) ? value : P(0); });
+    finite_ = room;
+  }
+
+  template <class Sees, class Weight>
+  TESSERA_COLD void add(T* c, int rows, Sees const& sees, Weight const& weight) const {
+    for (int row = 0; row < rows; ++row)
+      for (int token = 0; token < panel_tokens; ++token) {
+        const T value(values_[row * panel_tokens + token]);
+        if (std::isfinite(value)) continue;
+        for (int column = 0; column < panel_tokens; ++column)
+          if (sees(token, column)) c[row * panel_tokens + column] += value * T(weight(token, column));
+      }
+  }
+
+  P const *values_, *finite_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/attention.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION
+#define TESSERA_SINGLE_KERNELS_ATTENTION
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+#include <type_traits>
+
+// Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
+// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of one form: elements of
+// the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
+// 2022). If the engine multiplies pairs of elements, sums over features read elements as they are stored. For
+// sums over tokens, two tokens of a feature are packed side by side, a block of keys at a time, and
+// probabilities and gradients of scores are rounded, as flash attention on GPUs does; e^score is summed
+// before rounding, so that log sums are as in float. For other narrow elements operands are widened, a block
+// of keys at a time, and only results are rounded.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
+/// stored one by one), or its tokens (a sum over its features).
+enum class rows_are { features, tokens };
+
+/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
+/// register of columns, as simd::regroup makes from the transpose.
+enum class columns { panel, regrouped };
+
+/// The term that a product is added to: none, the present result, or the present result times a factor for
+/// each column.
+enum class onto { nothing, result, scaled_result };
+
+/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
+/// products; without prefetches each row would wait for memory.
+struct rows_ahead {
+  static constexpr int most = 8;
+  std::byte const* at[most] = {};
+  int count = 0;
+  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
+
+  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
+  /// Cuts the rows into `shares` equal shares.
+  void cut(int shares) {
+    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
+  }
+  TESSERA_INLINE void fetch() {
+    const std::size_t now = std::min(share, bytes);
+    for (std::size_t i = 0; i < now; i += 64)
+      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
+    for (int r = 0; r < count; ++r) at[r] += now;
+    bytes -= now;
+  }
+};
+
+/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
+template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
+  using T = accumulator_t<E>;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr bool scores = Left == rows_are::tokens;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  /// Elements in a lane, side by side along the depth.
+  static constexpr int group = element_traits<E>::features_a_lane;
+  static constexpr int row_step = scores ? group : panel_tokens;
+  static constexpr int depth_step = scores ? group * panel_tokens : group;
+  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
+  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
+
+  /// The number of register blocks of `row_count` rows.
+  static constexpr int pieces(int row_count) {
+    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
+  }
+
+  ///   start     scores begin with nothing
+  ///   soon      prefetches one share with each register block
+  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
+  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
+  ///             with hidden scores only are neither read nor computed
+  ///   factor    64 numbers, for onto::scaled_result only
+  [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
+                                    rows_ahead& soon, int diagonal, T const* factor = nullptr) noexcept {
+    for (int column = 0; column < panel_tokens; column += registers * lanes) {
+      E const* const b_columns = b + column / lanes * b_register;
+      int row = 0;
+      for (; row + rows <= row_count; row += rows) {
+        soon.fetch();
+        const int first =
+            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
+        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
+          if (first == r)
+            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
+                          diagonal, factor);
+        });
+      }
+      if constexpr (!scores)
+        for (; row < row_count; ++row)
+          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
+                     factor);
+    }
+  }
+
+ private:
+  /// Computes R rows of a register block, registers First … registers - 1.
+  template <int R, int First>
+  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
+                                  int diagonal, T const* factor) {
+    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
+    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
+      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
+        unroll<registers - First>(
+            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
+      });
+    };
+    c += column;
+    if (scores || start == onto::nothing)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
+    else if constexpr (!scores)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
+      });
+    if constexpr (!scores)
+      if (start == onto::scaled_result)
+        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
+        });
+    int k = 0;
+    if (scores || diagonal == whole_block) {
+      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
+    } else if constexpr (!scores) {
+      // A range of keys, or queries, for each set of registers that see them.
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
+        if constexpr (Right == columns::panel) {
+          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
+        } else {
+          for (; k < begin; k += group) a += depth_step, b += b_step;
+          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
+            multiply<R, 0, j + 1>(acc, a, b);
+        }
+      });
+    }
+    each([&](auto i, auto j)
+             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
+  }
+
+  template <int R, int First, int Last>
+  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
+                                      E const*& b) {
+    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
+        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
+        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
+    a += depth_step;
+    b += b_step;
+  }
+};
+
+/// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
+template <class E, class Score = plain_scores> struct attention_operands {
+  using T = accumulator_t<E>;
+  E const* q;           // the panel of the queries
+  E const *k, *v;       // panel 0
+  std::int64_t stride;  // elements from a panel to the next
+  int head_size;
+  T scale;
+  lane_keys const* keys;
+  // The arguments of a score functor.
+  Score const* score = nullptr;
+  int head = 0;
+  std::int64_t panel = 0;  // of the queries
+
+  /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
+  T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
+  /// The terms of a block of scores.
+  template <class Terms> void compute_terms([[maybe_unused]] Terms& terms, std::int64_t key_panel) const {
+    if constexpr (changes_scores<Score>)
+      terms.for_each(panel - key_panel,
+                     [&](std::int64_t distance, T& term) { term = T(score->term(head, distance)); });
+  }
+};
+
+/// Numbers of a head's panel widened to accumulators; 0 if elements are accumulators.
+template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
+  return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
+}
+/// The factors of an operand: the panel itself, or a copy in `room` that is widened.
+template <class Arch, class P, class E>
+TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P* room) {
+  if constexpr (std::is_same_v<P, E>)
+    return panel;
+  else
+    return simd::one_by_one<Arch>(panel, features, room);
+}
+/// The memory for sums that are finally stored at `to`: `to` itself, or `room` if `to` is narrow.
+template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
+  if constexpr (std::is_same_v<E, accumulator_t<E>>)
+    return to;
+  else
+    return room;
+}
+
+template <class E, class Score = plain_scores> struct attention_arguments : attention_operands<E, Score> {
+  using T = accumulator_t<E>;
+  E* y;         // (head size, 64)
+  T* log_sums;  // 64
+  int tokens;   // of this panel, 1 … 64
+  T* scratch;   // attention_scratch(head size) numbers
+  rows_ahead soon;
+};
+/// A block of scores, one of V, then y, q and a block of K or V if they are not stored as T.
+template <class E> constexpr std::int64_t attention_scratch(int head_size) {
+  return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
+}
+
+/// y = V softmax(scale Kᵀ Q), of scores that a functor may change, and log Σ e^score of each query; 0 and
+/// -infinity where a query sees no key. Reads each block of keys once, with a running maximum (Milakov and
+/// Gimelshein 2018).
+template <class Arch, class E, engine By, score_functor Score = plain_scores> struct attention_panel {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using P = factor_of<By, E, Arch>;
+  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
+  using values_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
+
+  static void run(attention_arguments<E, Score> const& a) noexcept {
+    T* const scores = a.scratch;
+    P* const visible_room = reinterpret_cast<P*>(scores + panel_tokens * panel_tokens);
+    T* const wide = scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
+    T* const y = sums_of(a.y, wide);
+    P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
+    P const* const q =
+        factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
+    P const* const p = reinterpret_cast<P const*>(scores);
+    state now;
+    onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      const key_block keys = a.keys->block(panel, rows);
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
+      scores_product::run(k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
+                          keys.last - keys.first, a.head_size, onto::nothing, soon,
+                          keys.diagonal(keys.first));
+      if (keys.masked)
+        online_softmax<true>(a, keys, now);
+      else
+        online_softmax<false>(a, keys, now);
+      P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
+      const auto values =
+          keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
+      values_product::run(values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
+                          keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
+      values.add_hidden(
+          y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
+          [&](int key, int lane) { return p[place_in_panel<P>(key, lane)]; });
+      start = onto::scaled_result;
+    }
+    if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));
+    finish(a, now, y);
+    simd::store_narrowed<Arch>(y, a.head_size, a.y);
+  }
+
+ private:
+  struct state {
+    // The maximum begins finite, also when scaled, so that no difference of two is not-a-number.
+    alignas(64) T maximum[panel_tokens], sum[panel_tokens], factor[panel_tokens];
+    state() {
+      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest() / 2);
+      std::fill_n(sum, panel_tokens, T(0));
+    }
+  };
+
+  /// Replaces scores by e^(scale (score - maximum so far)), computed as powers of two with scale · log2 e. A
+  /// functor changes the scores first.
+  template <bool Masked>
+  [[gnu::noinline]] static void online_softmax(attention_arguments<E, Score> const& a, key_block const& keys,
+                                               state& now) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    a.compute_terms(terms, keys.panel);
+    const batch scale(a.remaining_scale() * std::numbers::log2e_v<T>);
+    // The scaled maximum is rounded upwards: no exponent is positive, however large the scores.
+    const batch above = scale * batch(T(0.51) * std::numeric_limits<T>::epsilon());
+    constexpr int group = values_product::group;
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
+      batch maximum[unsigned(registers)], sum[unsigned(registers)];
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
+      });
+      for (int key = keys.first; key < keys.last; ++key) {
+        T* const scores = a.scratch + key * panel_tokens + lane;
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
+          batch s = batch::load_unaligned(scores + j * lanes);
+          if constexpr (changes_scores<Score>)
+            s = (*a.score)(s * batch(a.scale), terms.load(key, lane + j * lanes));
+          if constexpr (Masked) s = limits.apply(s, key, lane + j * lanes);
+          if constexpr (Masked || changes_scores<Score>) s.store_unaligned(scores + j * lanes);
+          maximum[j] = max(maximum[j], s);
+        });
+      }
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        raise(now, lane + j * lanes, maximum[j], scale);
+        maximum[j] = fma(maximum[j], scale, abs(maximum[j]) * above);
+        sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
+      });
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
+          const int column = lane + j * lanes;
+          batch p[unsigned(group)];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            T const* const score = a.scratch + (key + i) * panel_tokens + column;
+            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
+            sum[j] = sum[j] + p[i];
+          });
+          simd::store_lanes<simd::numbers::normal>(
+              reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column, p);
+        });
+      }
+      unroll<registers>([&](auto j)
+                            TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
+    }
+  }
+
+  /// Raises the maximum of one register of queries, and scales their sum by the factor that follows.
+  [[gnu::noinline]] static void raise(state& now, int lane, batch maximum, batch scale) {
+    const batch factor = simd::exp2((batch::load_unaligned(now.maximum + lane) - maximum) * scale);
+    factor.store_unaligned(now.factor + lane);
+    maximum.store_unaligned(now.maximum + lane);
+    (batch::load_unaligned(now.sum + lane) * factor).store_unaligned(now.sum + lane);
+  }
+
+  static void finish(attention_arguments<E, Score> const& a, state const& now, T* sums) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
+      const auto blind = sum == zero;
+      const batch inverse = batch(T(1)) / sum;
+      for (int f = 0; f < a.head_size; ++f) {
+        T* const y = sums + f * panel_tokens + lane;
+        select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
+      }
+      const batch log_sum =
+          select(blind, batch(-std::numeric_limits<T>::infinity()),
+                 fma(batch::load_unaligned(now.maximum + lane), batch(a.remaining_scale()), log(sum)));
+      simd::first_lanes(log_sum, std::clamp(a.tokens - lane, 0, lanes)).store_unaligned(a.log_sums + lane);
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/attention_shape.hpp
+#ifndef TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
+#define TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// The keys that queries see, and the place of a head's rows.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
+enum class mask { bidirectional, causal };
+
+using kernels::learned_score_functor;
+using kernels::plain_scores;
+using kernels::score_functor;
+
+namespace eval {
+
+/// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
+inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+  kernels::lane_keys keys;
+  std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
+  for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
+    if (token >= layout.tokens()) {
+      keys.set(lane, 0, 0);
+      continue;
+    }
+    while (token >= layout.end(sequence)) ++sequence;
+    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
+    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+  }
+  return keys;
+}
+
+/// Panels first … last - 1.
+struct panel_range {
+  std::int64_t first, last;
+};
+/// The panels of all sequences that have a token in a panel.
+inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
+  const std::int64_t token = panel * panel_tokens;
+  const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
+  return {layout.begin(layout.sequence_of(token)) / panel_tokens,
+          ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
+}
+/// The largest number of panels_of_sequences for the panels [first, last).
+inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
+  std::int64_t most = 0;
+  for (std::int64_t panel = first; panel < last; ++panel) {
+    const panel_range seen = panels_of_sequences(layout, panel);
+    most = std::max(most, seen.last - seen.first);
+  }
+  return most;
+}
+
+/// The panels whose keys the queries of a panel may see.
+inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+  const std::int64_t first = panel * panel_tokens;
+  const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
+  const std::int64_t sequence = layout.sequence_of(last);
+  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
+  if (seen == mask::causal) end = std::min(end, last + 1);
+  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+}
+
+/// The score functor of a statement without one.
+inline constexpr plain_scores scores_as_they_are;
+
+/// Panels ahead whose rows of one head stay in the L2 beside the rows in use.
+inline constexpr int most_panels_ahead = 8;
+
+/// The arguments of attention and of its backward, and their checks.
+template <class T, class Score = plain_scores> struct attention_shape {
+  using sum = accumulator_t<T>;
+  panel_matrix<T> const* qkv;
+  sequences const* layout;
+  attention_heads heads;
+  mask seen;
+  Score const* score;
+
+  int head_size() const { return int(qkv->features() / heads.all()); }
+  /// Features of y.
+  std::int64_t hidden() const { return std::int64_t(heads.queries) * head_size(); }
+  /// The first features in qkv of a head of queries, and of its keys and values.
+  std::array<std::int64_t, 3> rows_of(std::int64_t head) const {
+    const std::int64_t key = heads.queries + head / heads.group(), size = head_size();
+    return {head * size, key * size, (key + heads.keys) * size};
+  }
+  /// Parameters of a learned score functor for each head, else 0.
+  std::int64_t parameters() const {
+    if constexpr (learned_score_functor<Score>)
+      return score->parameters();
+    else
+      return 0;
+  }
+
+  void check(const char* operation) const {
+    if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
+      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
+                                heads.queries, " heads of queries and ", heads.keys,
+                                " of keys and values: it needs a multiple of ", std::max(3, heads.all()),
+                                ", and at least one head"));
+    if (head_size() % element_traits<T>::features_a_lane != 0)
+      throw shape_error(message("[", operation, "] ", heads.queries, " heads of ", head_size(),
+                                " features: in ", element_traits<T>::name,
+                                " two features share a lane, so that a head needs ", "an even number"));
+    if (layout->tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
+                                layout->tokens()));
+    if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
+  }
+  template <class E>
+  void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
+    if (x.features() != features || x.tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] ", name, " is (", x.features(), " features, ", x.tokens(),
+                                " tokens) but should be (", features, ", ", qkv->tokens(), ")"));
+  }
+
+  kernels::attention_operands<T, Score> operands(int head, std::int64_t panel,
+                                                 kernels::lane_keys const& keys) const {
+    const auto rows = rows_of(head);
+    return {qkv->panel(panel) + rows[0] * panel_tokens,
+            qkv->data() + rows[1] * panel_tokens,
+            qkv->data() + rows[2] * panel_tokens,
+            qkv->panel_stride(),
+            head_size(),
+            sum(1 / std::sqrt(double(head_size()))),
+            &keys,
+            score,
+            head,
+            panel};
+  }
+  /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
+  template <class... X>
+  kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
+    kernels::rows_ahead soon;
+    soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
+    const auto rows = rows_of(head);
+    const auto add = [&](panel_matrix<T> const& x) {
+      for (int part = 0; part < (x.features() == qkv->features() ? 3 : 1); ++part)
+        soon.add(x.panel(panel) + rows[std::size_t(part)] * panel_tokens);
+    };
+    add(*qkv);
+    (add(others), ...);
+    return soon;
+  }
+  /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
+  std::int64_t multiplies(std::int64_t panel, int products) const {
+    const panel_range keys = visited_panels(*layout, seen, panel);
+    return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
+  }
+  /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
+  template <class E>
+  void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
+             std::int64_t rows, panel_range panels) const {
+    for (std::int64_t p = panels.first; p < panels.last; ++p)
+      list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
+                                      first + rows, tokens_of(p, x.tokens())));
+  }
+};
+
+}  // namespace eval
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/attention_backward.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#define TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#include <algorithm>
+#include <cstdint>
+#include <numbers>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
+template <class T> struct key_sums {
+  T* first;
+  std::int64_t stride, panels;
+  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+};
+
+template <class E, class Score = plain_scores>
+struct attention_backward_arguments : attention_operands<E, Score> {
+  using T = accumulator_t<E>;
+  E const *y, *dy;     // (head size, 64)
+  T const* log_sums;   // 64
+  E* dq;               // the panel of the queries
+  key_sums<T> dk, dv;  // this panel of queries adds to them
+  T* scratch;          // attention_backward_scratch(head size) numbers
+  rows_ahead soon;
+  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
+};
+/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
+/// these are not stored as T.
+template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
+  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
+}
+
+/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
+/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
+///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
+/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
+template <class Arch, class E, engine By, score_functor Score = plain_scores>
+struct attention_backward_panel {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using P = factor_of<By, E, Arch>;
+  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
+  using query_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
+  using key_product = panel_times_panel<Arch, P, rows_are::features, columns::regrouped>;
+  static constexpr int group = key_product::group;
+
+  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
+    T* const scores = a.scratch;
+    T* const products = scores + panel_tokens * panel_tokens;
+    P* const p = reinterpret_cast<P*>(scores);
+    P* const ds = reinterpret_cast<P*>(products);
+    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
+    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
+    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
+    T* const wide = visible_room + 3 * operand;
+    const auto visible = [&](P const* values, int place) {
+      return visible_factors<Arch, P>(values, a.head_size,
+                                      reinterpret_cast<P*>(visible_room + place * operand));
+    };
+    T* const dq = sums_of(a.dq, wide);
+    P* const room = reinterpret_cast<P*>(wide + each);
+    P* const block = room + 2 * each;
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
+    alignas(64) T d[panel_tokens];
+    sum_features(a, d);
+    onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() *
+             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      const key_block keys = a.keys->block(panel, rows);
+      const auto [first, last] = queries(*a.keys, panel);
+      if (first >= last) continue;
+      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
+      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
+      scores_product::run(v + scores_product::group * keys.first, dy_lanes, products + at, count, a.head_size,
+                          onto::nothing, soon, keys.diagonal(keys.first));
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
+      scores_product::run(k + scores_product::group * keys.first, q_lanes, scores + at, count, a.head_size,
+                          onto::nothing, soon, keys.diagonal(keys.first));
+      if (keys.masked)
+        differentiate<true>(a, keys, d, scores, products);
+      else
+        differentiate<false>(a, keys, d, scores, products);
+      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
+      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
+      const auto visible_k =
+          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
+      query_product::run(visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+                         keys.diagonal(keys.first));
+      visible_k.add_hidden(
+          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
+          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
+      start = onto::result;
+      transpose(p, transposed, keys);
+      key_product::run(visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel), a.head_size,
+                       last - first, onto::result, soon, keys.diagonal(first));
+      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
+      transpose(ds, transposed, keys);
+      key_product::run(visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel), a.head_size,
+                       last - first, onto::result, soon, keys.diagonal(first));
+      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
+    }
+    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
+    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
+  }
+
+ private:
+  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
+  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
+    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
+    const auto sees = [&](int lane) {
+      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
+    };
+    int first = 0, last = panel_tokens;
+    while (first < last && !sees(first)) ++first;
+    while (last > first && !sees(last - 1)) --last;
+    return {first / group * group, round_up(last, group)};
+  }
+
+  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      batch sum(T(0));
+      for (int f = 0; f < a.head_size; ++f)
+        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
+      sum.store_unaligned(d + lane);
+    }
+  }
+
+  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
+  /// take the first half of their place.
+  template <bool Masked>
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
+                                              key_block const& keys, T const* d, T* scores, T* products) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
+    a.compute_terms(terms, keys.panel);
+    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
+    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
+    alignas(64) T log_sums[panel_tokens];  // to the base of 2
+    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
+          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          batch p[unsigned(group)], ds[unsigned(group)];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            const int at = (key + i) * panel_tokens + column;
+            const batch product = batch::load_unaligned(scores + at);
+            batch score = product, slope = scale;  // ∂score/∂product
+            if constexpr (changes_scores<Score>) {
+              score = (*a.score)(product * scale, terms.load(key + i, column));
+              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
+            }
+            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
+            if constexpr (Masked) x = limits.apply(x, key + i, column);
+            p[i] = simd::exp2(x);
+            // A hidden value may be infinite: zero times infinity would be not-a-number.
+            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
+              if constexpr (Masked)
+                return select(limits.see(key + i, column), value, batch(T(0)));
+              else
+                return value;
+            };
+            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
+            ds[i] = seen(p[i] * slope * dp);
+            if constexpr (learned_score_functor<Score>)
+              dterms.add(
+                  key + i, column,
+                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
+          });
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
+        });
+      }
+    if constexpr (learned_score_functor<Score>)
+      if (a.dparameters)
+        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
+          a.score->add_gradient(a.head, distance, sum, a.dparameters);
+        });
+  }
+
+  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
+  /// become zero.
+  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
+    std::fill_n(from, keys.first * panel_tokens, P(0));
+    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
+    for (int key = 0; key < panel_tokens * panel_tokens; key += lanes * panel_tokens)
+      simd::regroup<lanes, Arch>(static_cast<P const*>(from + key),
+                                 reinterpret_cast<simd::stored_lane<P>*>(to + key));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/attention.hpp
+#ifndef TESSERA_SINGLE_EVAL_ATTENTION
+#define TESSERA_SINGLE_EVAL_ATTENTION
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace eval {
+
+/// Computes attention. A tile is one head of a panel of queries.
+template <class T, engine By, class Score> struct attention_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
+  operand scratch;
+
+  std::int64_t tiles() const { return shape.heads.queries * y->panels(); }
+
+  void compute(tile const& t) const noexcept {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+    // The next tile whose rows are not in use yet.
+    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
+    kernels::attention_panel<simd::native, T, By, Score>::run(
+        {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
+         log_sums->panel(panel) + head * panel_tokens, tokens_of(panel, y->tokens()), t.address<sum>(scratch),
+         next < tiles() ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
+                        : kernels::rows_ahead{}});
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const std::int64_t size = shape.head_size();
+    const panel_range own{panel, panel + 1}, keys = visited_panels(*shape.layout, shape.seen, panel);
+    const auto rows = shape.rows_of(head);
+    for (const int part : {0, 1, 2})
+      shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, part == 0 ? own : keys);
+    shape.touch(d.writes, *y, head * size, size, own);
+    shape.touch(d.writes, *log_sums, head, 1, own);
+    d.multiplies += shape.multiplies(panel, 2);
+  }
+};
+
+template <class T, class Score>
+struct [[nodiscard(
+    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
+  using statement_tag = void;
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
+
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention");
+    shape.check("attention", "y", *y, shape.hidden());
+    shape.check("attention", "log_sums", *log_sums, shape.heads.queries);
+    if (static_cast<void const*>(y) == log_sums)
+      throw shape_error("[attention] y and log_sums are the same tensor: give two");
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("attention", cut::lines);
+    s.writes(all_of(*y));
+    s.writes(all_of(*log_sums));
+    s.reads(all_of(*shape.qkv));
+    s.tiles = int(shape.heads.queries * y->panels());
+    const operand scratch =
+        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
+    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+      p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
+    });
+  }
+};
+
+/// Computes the gradients of attention. A tile is one head of keys, with its heads of queries, of a group of
+/// panels: panels outside the group share no sequence with it, so no other tile adds to its gradients.
+template <class T, engine By, class Score> struct attention_backward_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
+  panel_matrix<T>* dqkv;
+  operand scratch;
+  operand dparameters;  // a row for each group of panels, head by head; stride 0 if not wanted
+
+  std::int64_t panel_group(tile const& t) const { return t.index / shape.heads.keys; }
+  panel_range panels_of(tile const& t) const {
+    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(panel_group(t)), 2);
+    return {bounds[0], bounds[1]};
+  }
+  range queries_of(tile const& t) const {
+    const int first = int(t.index % shape.heads.keys) * shape.heads.group();
+    return {first, first + shape.heads.group()};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const range heads = queries_of(t);
+    const int size = shape.head_size();
+    const panel_range panels = panels_of(t);
+    const auto rows = shape.rows_of(heads.first);
+    sum* const room = t.address<sum>(scratch);
+    kernels::key_sums<sum> sums[2];  // dk and dv
+    for (int part = 0; part < 2; ++part)
+      if constexpr (std::is_same_v<T, sum>) {
+        sums[part] = {dqkv->data() + rows[std::size_t(1 + part)] * panel_tokens, dqkv->panel_stride(),
+                      dqkv->panels()};
+      } else {
+        const std::int64_t numbers = kernels::wide_numbers<T>(size);
+        sums[part] = {room + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
+                      most_panels_seen(*shape.layout, panels.first, panels.last)};
+      }
+    const auto dparameters_of = [&](int head) -> sum* {
+      if (dparameters.stride == 0) return nullptr;
+      return t.address<sum>(dparameters, panel_group(t)) + head * shape.parameters();
+    };
+    for (int head = heads.first; head < heads.last && dparameters.stride > 0; ++head)
+      std::fill_n(dparameters_of(head), shape.parameters(), sum(0));
+    // No later query sees panels before `complete`: their gradients are stored. Panels complete … begun - 1
+    // have sums.
+    std::int64_t begun = panels.first, complete = panels.first;
+    const auto complete_until = [&](std::int64_t panel) {
+      for (; complete < panel; ++complete)
+        for (int part = 0; part < 2; ++part)
+          simd::store_narrowed<simd::native>(
+              sums[part].of(complete), size,
+              dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
+    };
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
+      const panel_range seen = panels_of_sequences(*shape.layout, panel);
+      complete_until(seen.first);
+      for (; begun < seen.last; ++begun)
+        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+      for (int head = heads.first; head < heads.last; ++head) {
+        // Prefetches for the next head, unless that would evict rows that this head still needs.
+        kernels::rows_ahead soon;
+        if (head + 1 < shape.heads.queries && panels.last - panels.first <= most_panels_ahead)
+          soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
+        const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+        kernels::attention_backward_panel<simd::native, T, By, Score>::run(
+            {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
+             log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
+             soon, dparameters_of(head)});
+      }
+    }
+    complete_until(panels.last);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const panel_range panels = panels_of(t);
+    const range heads = queries_of(t);
+    const std::int64_t size = shape.head_size();
+    const auto rows = shape.rows_of(heads.first);
+    for (const int part : {0, 1, 2}) {
+      const std::int64_t first = rows[std::size_t(part)], features = part == 0 ? heads.size() * size : size;
+      shape.touch(d.reads, *shape.qkv, first, features, panels);
+      shape.touch(d.writes, *dqkv, first, features, panels);
+    }
+    for (auto const* x : {y, dy}) shape.touch(d.reads, *x, heads.first * size, heads.size() * size, panels);
+    shape.touch(d.reads, *log_sums, heads.first, heads.size(), panels);
+    const std::int64_t bytes = shape.parameters() * std::int64_t(sizeof(sum));
+    if (dparameters.stride > 0)
+      d.write({dparameters.owner,
+               dparameters.at + dparameters.stride * std::size_t(panel_group(t)) +
+                   std::size_t(heads.first * bytes),
+               heads.size() * bytes});
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
+      d.multiplies += heads.size() * shape.multiplies(panel, 5);
+  }
+};
+
+template <class T, class Score>
+struct [[nodiscard(
+    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
+  using statement_tag = void;
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
+  panel_matrix<T>* dqkv;
+  feature_vector<sum>* dparameters;  // null if not wanted
+
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention_backward");
+    shape.check("attention_backward", "y", *y, shape.hidden());
+    shape.check("attention_backward", "log_sums", *log_sums, shape.heads.queries);
+    shape.check("attention_backward", "dy", *dy, shape.hidden());
+    shape.check("attention_backward", "dqkv", *dqkv, shape.qkv->features());
+    if (dqkv == shape.qkv)
+      throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
+    if (dparameters && dparameters->size() != shape.heads.queries * shape.parameters())
+      throw shape_error(message("[attention_backward] dparameters has ", dparameters->size(),
+                                " numbers but should have ", shape.heads.queries * shape.parameters(), ": ",
+                                shape.parameters(), " for each of ", shape.heads.queries, " heads"));
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("attention backward", cut::lines);
+    const int groups = int(shape.layout->panel_groups().size()) - 1;
+    s.tiles = shape.heads.keys * groups;
+    s.writes(all_of(*dqkv));
+    for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
+    s.reads(all_of(*log_sums));
+    // Wide sums of the gradients of keys and values: 1 MiB for head size 64 and 2048 tokens.
+    const std::int64_t wide =
+        2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
+    const operand scratch = p.worker_memory(
+        std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
+    operand rows{};
+    if (dparameters && dparameters->size() > 0) {
+      const std::size_t row = std::size_t(dparameters->size()) * sizeof(sum);
+      rows = p.run_memory(row * std::size_t(groups), row);
+      rows.touches = footprint::everything;
+      s.writes(rows);
+    }
+    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+      p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
+    });
+    if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);
+  }
+};
+
+}  // namespace eval
+
+/// y = V softmax(Kᵀ Q / √d), head by head and sequence by sequence.
+///   qkv (3 hidden, tokens)    the features of q, then of k, then of v; of each, head h has features
+///                             h d … (h + 1) d - 1 with d = hidden / heads. Of fewer heads of keys and values
+///                             than of queries: ((queries + 2 keys) d, tokens)
+///   y (hidden, tokens)        zero where a query sees no key
+///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
+///   score                     changes the scores before the softmax
+/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
+/// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
+/// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
+/// arguments are held by reference until run.
+template <element T, score_functor Score = plain_scores>
+auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, mask seen,
+               panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
+               Score const& score = eval::scores_as_they_are) {
+  const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
+  statement.check();
+  return statement;
+}
+
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
+/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
+/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
+/// Throws shape_error. All are held by reference until run.
+template <element T, score_functor Score = plain_scores>
+auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
+                        panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
+                        sequences const& layout, attention_heads heads, mask seen, panel_matrix<T>& dqkv,
+                        Score const& score = eval::scores_as_they_are,
+                        feature_vector<accumulator_t<T>>* dparameters = nullptr) {
+  const eval::attention_backward_statement<T, Score> statement{
+      {&qkv, &layout, heads, seen, &score}, &y, &log_sums, &dy, &dqkv, dparameters};
+  statement.check();
+  return statement;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/embedding.hpp
+#ifndef TESSERA_SINGLE_KERNELS_EMBEDDING
+#define TESSERA_SINGLE_KERNELS_EMBEDDING
+#include <algorithm>
+#include <cstdint>
+
+// Copies rows of a dense table, stored in blocks, to tokens of panels and back. The loops go by block columns
+// of the table, which are `Block::cols` features of a panel, so that the touched parts of both fit the L1. A
+// row of the table is a column of the panel: squares of `lanes` tokens × `lanes` features are transposed in
+// registers, and the remainder moves number by number.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+template <class Arch, class T, class Block> struct embedding {
+  using sum = accumulator_t<T>;
+
+  /// Address of row `id` of a table at block column `column`.
+  template <class Value>
+  static Value* row(Value* table, std::int64_t block_cols, std::int64_t column, int id) {
+    return table + ((id / Block::rows) * block_cols + column) * Block::elements +
+           id % Block::rows * Block::cols;
+  }
+
+  /// y(:, t) = table(ids[t], :), or += if `accumulates`, for the tokens of a panel and block columns [first,
+  /// last).
+  template <class Value>
+  static void gather(Value const* table, std::int64_t block_cols, std::int32_t const* ids, int tokens,
+                     bool accumulates, T* y, std::int64_t features, int first, int last) noexcept {
+    for (std::int64_t column = first; column < last; ++column) {
+      const std::int64_t feature = column * Block::cols;
+      const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
+      const auto row_of = [&](int t) TESSERA_INLINE_LAMBDA {
+        Value const* const from = row(table, block_cols, column, ids[t]);
+        if (column + 1 < last)
+          simd::prefetch<1>(from + Block::elements);  // this row of the next block column
+        return from;
+      };
+      int t = 0;
+      if (in_tiles && height == Block::cols)
+        for (; t + lanes <= tokens; t += lanes) {
+          Value const* from[unsigned(lanes)];
+          unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
+          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, accumulates, y, feature + f, t);
+        }
+      for (; t < tokens; ++t) {
+        Value const* const from = row_of(t);
+        for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
+          to = T((accumulates ? sum(to) : sum(0)) + sum(from[f]));
+        });
+      }
+    }
+  }
+
+  /// table(ids[t], :) += y(:, t), for the tokens of a panel in ascending order, in one block column.
+  static void scatter(sum* table, std::int64_t block_cols, std::int32_t const* ids, int tokens, T const* y,
+                      std::int64_t features, std::int64_t column) noexcept {
+    const std::int64_t feature = column * Block::cols;
+    const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
+    int t = 0;
+    if (in_tiles && height == Block::cols)
+      for (; t + lanes <= tokens; t += lanes)
+        for (int f = 0; f < Block::cols; f += lanes) {
+          tile all = load_tile(y, feature + f, t);
+          simd::transpose<sum, Arch>(all.r);
+          for (int i = 0; i < lanes; ++i) {
+            sum* const to = row(table, block_cols, column, ids[t + i]) + f;
+            (batch::load_unaligned(to) + batch(all.r[i])).store_unaligned(to);
+          }
+        }
+    for (; t < tokens; ++t) {
+      sum* const to = row(table, block_cols, column, ids[t]);
+      for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
+    }
+  }
+
+ private:
+  using batch = simd::batch<sum, Arch>;
+  static constexpr int lanes = simd::lanes<sum, Arch>, features_a_lane = element_traits<T>::features_a_lane;
+  static constexpr bool in_tiles = Block::cols % lanes == 0;
+
+  /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
+  struct tile {
+    simd::reg<sum, Arch> r[unsigned(lanes)];
+  };
+
+  /// Loads the square at (feature, token) of a panel.
+  TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      simd::load_features<sum, Arch>(y + (feature + features_a_lane * i) * panel_tokens, token,
+                                     all.r + features_a_lane * i);
+    });
+    return all;
+  }
+
+  /// Copies features f … f + lanes - 1 of `lanes` rows to the square at (feature, token) of a panel.
+  template <class Value>
+  TESSERA_INLINE static void gather_tile(Value const* const (&from)[unsigned(lanes)], int f, bool accumulates,
+                                         T* y, std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes>([&](auto i)
+                      TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
+    simd::transpose<sum, Arch>(all.r);
+    if (accumulates) {
+      const tile old = load_tile(y, feature, token);
+      unroll<lanes>([&](auto i)
+                        TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
+    }
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      batch features[unsigned(features_a_lane)];
+      unroll<features_a_lane>(
+          [&](auto j) TESSERA_INLINE_LAMBDA { features[j] = batch(all.r[features_a_lane * i + j]); });
+      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + features_a_lane * i, token),
+                                            features);
+    });
+  }
+
+  /// Calls visit(f, y(feature + f, t)) for the `height` features of a block column: lane by lane if the
+  /// column begins at a lane.
+  template <class Value, class Visit>
+  TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
+                                              Visit&& visit) {
+    int f = 0;
+    if constexpr (Block::cols % features_a_lane == 0)
+      for (Value* const first = y + place_in_panel<T>(feature, t); f + features_a_lane <= height;
+           f += features_a_lane)
+        for (int i = 0; i < features_a_lane; ++i) visit(f + i, first[f * panel_tokens + i]);
+    for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
+  }
+};
+
+/// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
+///   stride   elements from one panel of x to the next
+template <class T>
+void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* positions, int tokens, T* y,
+                   std::int64_t first, std::int64_t last) noexcept {
+  for (int t = 0; t < tokens; ++t) {
+    T const* const from = x + positions[t] / panel_tokens * stride;
+    for (std::int64_t f = first; f < last; ++f)
+      y[place_in_panel<T>(f, t)] = from[place_in_panel<T>(f, positions[t] % panel_tokens)];
+  }
+}
+
+/// Reverse of gather_tokens, for one panel of x that holds tokens begin … begin + tokens - 1: x(:,
+/// positions[i]) = y(:, i), and zero at all other tokens. Positions ascend.
+///   stride   elements from one panel of y to the next
+template <class T>
+void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positions, std::int64_t count,
+                    std::int64_t begin, int tokens, T* x, std::int64_t first, std::int64_t last) noexcept {
+  const std::int64_t stored = round_up<std::int64_t>(last, element_traits<T>::features_a_lane);
+  std::fill(x + first * panel_tokens, x + stored * panel_tokens, T(0));
+  std::int64_t i = std::lower_bound(positions, positions + count, begin) - positions;
+  for (; i < count && positions[i] < begin + tokens; ++i) {
+    T const* const from = y + i / panel_tokens * stride;
+    for (std::int64_t f = first; f < last; ++f)
+      x[place_in_panel<T>(f, positions[i] - begin)] = from[place_in_panel<T>(f, i % panel_tokens)];
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/embedding.hpp
+#ifndef TESSERA_SINGLE_EVAL_EMBEDDING
+#define TESSERA_SINGLE_EVAL_EMBEDDING
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+// Statements that move whole tokens: rows of a table to tokens and back, chosen tokens to a smaller
+// activation and back. Every result has one writer and a fixed order of sums. Indices are held by reference
+// and must live until the end of the run.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+/// The bytes of a row of a table in some of its block columns.
+template <class Value, class Block>
+touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
+  const std::int64_t at =
+      (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
+  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
+          Block::cols * std::int64_t(sizeof(Value)), some.size(),
+          Block::elements * std::int64_t(sizeof(Value))};
+}
+
+/// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
+template <class T, class Value, class Block> struct row_gathering_body {
+  operand y, table;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int block_cols;  // of the table
+  bool accumulates;
+
+  void compute(tile const& t) const noexcept {
+    const range l = part_of(block_cols, t.part, t.parts);
+    kernels::embedding<simd::native, T, Block>::gather(
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
+        accumulates, t.address<T>(y), features, l.first, l.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range l = part_of(block_cols, t.part, t.parts);
+    const int live = tokens_of(t.index, tokens);
+    for (int i = 0; i < live; ++i)
+      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
+    const touched_bytes panel =
+        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
+                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
+    d.write(panel);
+    if (accumulates) d.read(panel);
+  }
+};
+
+/// Rows of a table += tokens of y. A tile owns a block column of the whole table.
+template <class T, class Value, class Block> struct row_scattering_body {
+  operand table, y;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int block_cols;
+
+  void compute(tile const& t) const noexcept {
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      kernels::embedding<simd::native, T, Block>::scatter(
+          t.address<Value>(table), block_cols, ids + panel * panel_tokens, tokens_of(panel, tokens),
+          t.address<T const>(y, panel), features, t.index);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const auto column = int(t.index);
+    std::vector<std::int32_t> rows(ids, ids + tokens);
+    std::ranges::sort(rows);
+    const auto repeated = std::ranges::unique(rows);
+    rows.erase(repeated.begin(), repeated.end());
+    for (const std::int32_t id : rows) {
+      d.write(table_row<Value, Block>(table, block_cols, {column, column + 1}, id));
+      d.read(d.writes.back());
+    }
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+                              std::min<std::int64_t>(features, (column + 1) * Block::cols),
+                              tokens_of(panel, tokens)));
+  }
+};
+
+/// The direction in which chosen tokens move.
+enum class token_move : std::uint8_t {
+  gather,   // tokens at some positions become the tokens 0, 1, … of the result
+  scatter,  // the tokens 0, 1, … go to some positions of the result; its other tokens become zero
+};
+
+/// Moves tokens. A tile is a panel of the result, or a range of its granules.
+template <class T> struct token_choice_body {
+  operand to, from;
+  std::int64_t features, tokens;  // of the result
+  std::int32_t const* positions;
+  std::int64_t count;
+  token_move move;
+
+  range rows(tile const& t) const {
+    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
+    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+  }
+  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    T const* const source = t.address<T const>(from, 0);
+    if (move == token_move::scatter)
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
+                              t.address<T>(to), f.first, f.last);
+    else
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
+                             f.first, f.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr int group = element_traits<T>::features_a_lane;
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    const std::int64_t first = t.index * panel_tokens;
+    const auto read = [&](std::int64_t token) {
+      const std::int64_t at =
+          token / panel_tokens * stride() + place_in_panel<T>(f.first, token % panel_tokens);
+      d.read({from.owner, from.at + std::uintptr_t(at) * sizeof(T), group * std::int64_t(sizeof(T)),
+              ceil_div<std::int64_t>(f.size(), group), group * panel_tokens * std::int64_t(sizeof(T))});
+    };
+    if (move == token_move::scatter) {
+      const auto* at = std::lower_bound(positions, positions + count, first);
+      for (; at < positions + count && *at < first + live; ++at) read(at - positions);
+    } else {
+      for (int i = 0; i < live; ++i) read(positions[first + i]);
+    }
+    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
+  }
+};
+
+/// Throws shape_error, with the place, unless every index is in 0 … end - 1.
+inline void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
+                            std::int64_t end, const char* hint = "") {
+  for (std::size_t i = 0; i < index.size(); ++i)
+    if (index[i] < 0 || index[i] >= end)
+      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
+                                what, ": 0 … ", end - 1, " are possible", hint));
+}
+
+template <class T, class Value, class Block>
+void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
+                   panel_matrix<T> const& y, std::span<std::int32_t const> ids) {
+  if (!table.pattern().is_dense())
+    throw shape_error(message("[", operation, "] the table stores ", table.pattern().blocks(),
+                              " blocks: it must be dense"));
+  if (table.cols() != y.features() || std::int64_t(ids.size()) != y.tokens())
+    throw shape_error(message("[", operation, "] the table has ", table.cols(), " columns and there are ",
+                              ids.size(), " ids, but the activation has ", y.features(), " features and ",
+                              y.tokens(), " tokens"));
+  require_indices(operation, "rows in the table", ids, table.rows());
+}
+
+template <class T, class Value, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
+                "the table and the activation have different element types: bring them to one");
+  using statement_tag = void;
+  char const* operation;
+  panel_matrix<T>* y;
+  block_sparse_matrix<Value, Block> const* table;
+  std::span<std::int32_t const> ids;
+  bool accumulates;
+
+  /// Throws shape_error.
+  void check() const { require_table(operation, *table, *y, ids); }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("gather", cut::panels);
+    s.tiles = int(y->panels());
+    s.most_parts = table->pattern().block_cols();
+    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
+    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
+                                                 s.most_parts, accumulates});
+  }
+};
+
+template <class T, class Value, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+  static_assert(
+      std::is_same_v<Value, accumulator_t<T>>,
+      "the table that tokens are summed into has the accumulator type: float for those of two bytes");
+  using statement_tag = void;
+  block_sparse_matrix<Value, Block>* table;
+  panel_matrix<T> const* y;
+  std::span<std::int32_t const> ids;
+
+  /// Throws shape_error.
+  void check() const { require_table("scatter_rows", *table, *y, ids); }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("scatter", cut::lines);
+    s.tiles = table->pattern().block_cols();
+    const operand to = s.writes(all_of(*table));
+    operand from = s.reads(all_of(*y));
+    from.stride = by_panel(*y).stride;
+    p.add(s, row_scattering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(), s.tiles});
+  }
+};
+
+template <class T>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
+  using statement_tag = void;
+  panel_matrix<T>* to;
+  panel_matrix<T> const* from;
+  std::span<std::int32_t const> positions;  // in the activation that has more tokens
+  token_move move;
+
+  /// Throws shape_error.
+  void check() const {
+    const bool scatters = move == token_move::scatter;
+    char const* const operation = scatters ? "scatter_tokens" : "gather_tokens";
+    auto const& few = scatters ? *from : *to;
+    auto const& many = scatters ? *to : *from;
+    if (to->features() != from->features() || few.tokens() != std::int64_t(positions.size()))
+      throw shape_error(message("[", operation, "] there are ", positions.size(),
+                                " positions in an activation of ", many.features(),
+                                " features, but the chosen tokens are ", few.tokens(), " of ", few.features(),
+                                " features"));
+    if (to == from)
+      throw shape_error(
+          message("[", operation, "] the destination is also the source: tokens cannot move in place"));
+    require_indices(operation, "tokens", positions, many.tokens());
+    for (std::size_t i = 1; scatters && i < positions.size(); ++i)
+      if (positions[i - 1] >= positions[i])
+        throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
+                                  ": positions must ascend"));
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("move tokens", cut::panels);
+    s.tiles = int(to->panels());
+    s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
+    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
+    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
+                                  std::int64_t(positions.size()), move});
+  }
+};
+
+}  // namespace eval
+
+/// y(:, t) = row ids[t] of a dense table (rows, features).
+template <element T, element Value, class Block>
+auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
+                 std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
+}
+
+/// y(:, t) += row ids[t] of a dense table (rows, features), rounded once.
+template <element T, element Value, class Block>
+auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
+              std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, Value, Block> statement{"add_rows", &y, &table, ids, true};
+  statement.check();
+  return statement;
+}
+
+/// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. The tokens of a row are added in
+/// ascending order, in the accumulator type, which is the element of the table.
+template <element T, element Value, class Block>
+auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
+                  std::span<std::int32_t const> ids) {
+  const eval::scattered_rows<T, Value, Block> statement{&table, &y, ids};
+  statement.check();
+  return statement;
+}
+
+/// y(:, i) = x(:, positions[i]).
+template <element T>
+auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::int32_t const> positions) {
+  const eval::chosen_tokens<T> statement{&y, &x, positions, eval::token_move::gather};
+  statement.check();
+  return statement;
+}
+
+/// x(:, positions[i]) = y(:, i), and zero at all other tokens. Positions must ascend.
+template <element T>
+auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std::int32_t const> positions) {
+  const eval::chosen_tokens<T> statement{&x, &y, positions, eval::token_move::scatter};
+  statement.check();
+  return statement;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
