@@ -12,6 +12,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake ${CMAKE_CURRENT_B
   cmake/tessera-build-type.cmake DESTINATION ${package_dir})
 
 configure_file(cmake/tessera.pc.in tessera.pc @ONLY)
+install(FILES scripts/gdb/tessera.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/gdb)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
 # `cpack -G DEB` in a build folder makes libtessera-dev.
