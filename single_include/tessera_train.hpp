@@ -171,6 +171,43 @@ class random_stream {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/version.hpp
+#ifndef TESSERA_SINGLE_CORE_VERSION
+#define TESSERA_SINGLE_CORE_VERSION
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+/// "major.minor.patch", of numbers below 100.
+struct version_text {
+  char text[9] = {};
+  unsigned size = 0;
+
+  constexpr version_text() {
+    add(TESSERA_VERSION_MAJOR, '.');
+    add(TESSERA_VERSION_MINOR, '.');
+    add(TESSERA_VERSION_PATCH, '\0');
+    --size;
+  }
+
+ private:
+  constexpr void add(int number, char end) {
+    if (number >= 10) text[size++] = char('0' + number / 10);
+    text[size++] = char('0' + number % 10);
+    text[size++] = end;
+  }
+};
+inline constexpr version_text version_of_library{};
+}  // namespace detail
+
+/// The version of the library, by semantic versioning: "0.1.0". Its numbers are TESSERA_VERSION_MAJOR, _MINOR
+/// and _PATCH.
+inline constexpr std::string_view version{detail::version_of_library.text, detail::version_of_library.size};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/rounding.hpp
 #ifndef TESSERA_SINGLE_CORE_ROUNDING
 #define TESSERA_SINGLE_CORE_ROUNDING
@@ -18437,6 +18474,48 @@ template <element T> struct relative_bias {
 #ifndef TESSERA_SINGLE_NN_NN
 #define TESSERA_SINGLE_NN_NN
 // Layers and models: forward and backward.
+#endif
+
+// ---- tessera/simd/build_info.hpp
+#ifndef TESSERA_SINGLE_SIMD_BUILD_INFO
+#define TESSERA_SINGLE_SIMD_BUILD_INFO
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// What a program was compiled with, and what of it this CPU lacks: `std::cout << build_info().text()`.
+struct build_information {
+  std::string version, instruction_set, missing_feature, compiler, xsimd;
+  int register_bytes;
+  bool multiplies_pairs;  // bfloat16 by an instruction of its own
+
+  std::string text() const {
+    return message("tessera ", version, ", compiled by ", compiler, " with xsimd ", xsimd, "\nfor ",
+                   instruction_set, ", registers of ", register_bytes, " bytes, bfloat16 ",
+                   multiplies_pairs ? "in pairs" : "widened", "\n",
+                   missing_feature.empty()
+                       ? "this CPU has all of it"
+                       : message("this CPU lacks ", missing_feature, ": compile it with -march=native"),
+                   "\n");
+  }
+};
+
+TESSERA_COLD inline build_information build_info() {
+#ifdef __clang__
+  const char* const compiler = "clang " __clang_version__;
+#else
+  const char* const compiler = "g++ " __VERSION__;
+#endif
+  return {std::string(version),
+          TESSERA_ISA_NAME,
+          missing_cpu_feature(),
+          compiler,
+          message(XSIMD_VERSION_MAJOR, ".", XSIMD_VERSION_MINOR, ".", XSIMD_VERSION_PATCH),
+          int(sizeof(simd::reg<float>)),
+          simd::multiplies<simd::pair<bfloat16>, simd::native>};
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/train/architecture.hpp

@@ -4,6 +4,7 @@
 // Block-sparse tensors for CPUs: tensors, expressions and run. Layers are in nn/nn.hpp, training in train/.
 
 #include <tessera/core/random.hpp>
+#include <tessera/core/version.hpp>
 #include <tessera/eval/copy.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/eval/sequence_sums.hpp>
