@@ -205,8 +205,8 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
 }
 
 /// The metadata of a file that follows a convention of ours: its name, and the version of the convention.
-inline safetensors_metadata format_metadata(std::string const& format, int version) {
-  return {{"tessera.format", format}, {"tessera.version", std::to_string(version)}};
+inline safetensors_metadata format_metadata(std::string const& format, int number) {
+  return {{"tessera.format", format}, {"tessera.version", std::to_string(number)}};
 }
 
 /// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
@@ -281,12 +281,12 @@ class safetensors_file {
     if (name->second != format)
       fail(header_at, message("the format is \"", name->second, "\" but should be \"", format, "\""));
     std::string const& digits = number->second;
-    int version = 0;
-    const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), version);
-    if (failure != std::errc{} || stop != digits.data() + digits.size() || version < 1 || version > newest)
+    int found = 0;
+    const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), found);
+    if (failure != std::errc{} || stop != digits.data() + digits.size() || found < 1 || found > newest)
       fail(header_at, message("format \"", format, "\" of version ", digits, ", but versions 1 to ", newest,
                               " can be read"));
-    return version;
+    return found;
   }
 
   /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the

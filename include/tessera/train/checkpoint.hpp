@@ -187,8 +187,8 @@ class checkpoint {
     const io::json_place top = place();
     if (top.at("format").as_string() != checkpoint_format)
       top.at("format").fail(message("should be \"", checkpoint_format, "\""));
-    if (const auto version = top.at("version").as_integer<int>(); version != version_)
-      top.at("version").fail(message("is ", version, ", but ", tensors_.path(), " is of version ", version_));
+    if (const auto found = top.at("version").as_integer<int>(); found != version_)
+      top.at("version").fail(message("is ", found, ", but ", tensors_.path(), " is of version ", version_));
     top.at("arithmetic").as_string();
     if (version_ >= 3) top.at("architecture").members();
     top.at("updates").as_integer();
