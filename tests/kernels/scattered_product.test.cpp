@@ -15,18 +15,19 @@ using namespace support;
 
 namespace {
 
-template <class Arch, class W, class X> void check_scattered_sums() {
-  using kernel = kernels::scattered_sums<Arch, W, X>;
+template <class Arch, class W, class X, class Block> void check_scattered_sums() {
+  using kernel = kernels::scattered_sums<Arch, W, X, Block>;
   using T = accumulator_t<W>;
-  blocks<W, block_shape<1>> w;
-  const auto index = kernels::block_index::sparse(rows, cols, w.row_start.data(), w.col.data());
+  static_assert(kernel::exists);
+  blocks<W, Block> w;
+  const auto index = kernels::block_index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
   for (const int tokens : {1, 16, 17, 33, 64}) {
-    INFO(tokens, " tokens, ", simd::lanes<T, Arch>, " lanes");
+    INFO(tokens, " tokens, ", simd::lanes<T, Arch>, " lanes, ", Block::rows, " x ", Block::cols);
     const auto x = panel<X>(rows, stored_rows, tokens, 2);
     const int registers = kernel::registers_of(tokens), stride = registers * kernel::lanes;
-    std::vector<T> sums(std::size_t(cols) * std::size_t(stride), T(99));
-    for (const auto& [first, last] : {std::pair{11, cols}, {0, 11}})
-      kernel::add(index, w.values.data(), x.data(), sums.data(), first, last, registers);
+    std::vector<T> sums(std::size_t(w.columns) * std::size_t(Block::cols) * std::size_t(stride), T(99));
+    for (const auto& [first, last] : {std::pair{w.columns / 3, w.columns}, {0, w.columns / 3}})
+      kernel::add(index, w.values.data(), x.data(), stored_rows, sums.data(), first, last, registers);
     for (int j = 0; j < cols; ++j)
       for (int t = 0; t < tokens; ++t) {
         T sum = 0;
@@ -39,10 +40,17 @@ template <class Arch, class W, class X> void check_scattered_sums() {
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("scattered_product: sums are exact on integers, in parts", Arch, exact_scattered) {
-  check_scattered_sums<Arch, float, float>();
-  check_scattered_sums<Arch, double, double>();
-  check_scattered_sums<Arch, bfloat16, bfloat16>();
-  check_scattered_sums<Arch, float, bfloat16>();
-  check_scattered_sums<Arch, float16, float16>();
+  using single = block_shape<1>;
+  check_scattered_sums<Arch, float, float, single>();
+  check_scattered_sums<Arch, double, double, single>();
+  check_scattered_sums<Arch, bfloat16, bfloat16, single>();
+  check_scattered_sums<Arch, float, bfloat16, single>();
+  check_scattered_sums<Arch, float16, float16, single>();
+  check_scattered_sums<Arch, float, float, block_shape<4>>();
+  check_scattered_sums<Arch, float, float, block_shape<8>>();
+  check_scattered_sums<Arch, float, float, block_shape<16>>();
+  check_scattered_sums<Arch, bfloat16, float, block_shape<16>>();
+  check_scattered_sums<Arch, float, float, block_shape<10, 6>>();
+  check_scattered_sums<Arch, double, double, block_shape<4, 16>>();
 }
 TEST_CASE_TEMPLATE_APPLY(exact_scattered, support::archs);

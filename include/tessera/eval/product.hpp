@@ -216,10 +216,11 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
   if constexpr (vector_product::exists)
     if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
-  if constexpr (Block::elements == 1 && Transposed)
-    if (of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-      return where_they_stand(
-          std::type_identity<kernels::scattered_product<simd::native, Types, on_tile<Tree>>>());
+  using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
+  if constexpr (Transposed && scattered_product::exists)
+    if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
+                            : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
+      return where_they_stand(std::type_identity<scattered_product>());
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
       using body = ordered_product_body<Types, Tree>;
