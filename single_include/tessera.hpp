@@ -6934,8 +6934,9 @@ template <class... Parts> struct concatenation {
 
   expr::extent size() const {
     return std::apply(
-        [](auto const&... part) {
-          return expr::extent{(expr::extent_of(part).features + ...), (expr::extent_of(part).tokens, ...)};
+        [](auto const& first, auto const&... rest) {
+          const expr::extent one = expr::extent_of(first);
+          return expr::extent{(one.features + ... + expr::extent_of(rest).features), one.tokens};
         },
         parts);
   }
