@@ -8521,10 +8521,8 @@ template <class Arch, class W, class Block> struct vector_sums {
       if constexpr (is_single)
         sums[line] = sum_of_singles(blocks, w, v);
       else
-        unroll<rows / rows_at_once>([&](auto part) TESSERA_INLINE_LAMBDA {
-          constexpr int row = part * rows_at_once;
+        for (int row = 0; row < rows; row += rows_at_once)
           sum_rows(blocks, w + row * cols, v, sums + std::int64_t(line) * rows + row);
-        });
     }
   }
 
@@ -8574,7 +8572,7 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 
   /// The sums of rows_at_once rows of a line. `w` is their first weight.
-  static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
+  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
     reg acc[unsigned(sets)][unsigned(registers)];
     unroll<sets * registers>(
         [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
@@ -8582,9 +8580,8 @@ template <class Arch, class W, class Block> struct vector_sums {
       W const* const values = w + std::int64_t(b) * Block::elements;
       T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
       if constexpr (rows_at_once < rows)  // the halves of blocks are no stream that hardware prefetches
-        unroll<ceil_div<int>(rows_at_once * cols * int(sizeof(W)), 64)>([&](auto line) TESSERA_INLINE_LAMBDA {
-          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + line * 64);
-        });
+        for (int byte = 0; byte < rows_at_once * cols * int(sizeof(W)); byte += 64)
+          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
         unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
