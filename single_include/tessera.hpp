@@ -1000,6 +1000,7 @@ struct block_line {
 /// The columns of a line from `first` on, before `last`.
 inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
   const auto all = line.all_columns();
+  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
   return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
 }
 
@@ -6960,8 +6961,7 @@ template <class... Parts> struct concatenation {
 
  private:
   template <class Value> auto assigned_from(Value const& value) const {
-    static_assert(!std::is_same_v<value_type, expr::mixed> &&
-                      (std::is_same_v<typename Parts::value_type, value_type> && ...),
+    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
                   "[concat_features(…) = …] the parts have different element types: bring them to one");
     expr::check_sizes(size(), expr::extent_of(value));
     return std::apply(
@@ -8370,7 +8370,7 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   /// Blocks are multiplied where x need not be widened again for each of them.
   static constexpr bool exists = is_single || std::is_same_v<X, T>;
   /// Tokens of which one pass over the blocks makes the sums, and that are worth it.
-  static constexpr int most_tokens = std::min(panel_tokens / 2, register_block<T, Arch>::registers* lanes);
+  static constexpr int most_tokens = std::min(panel_tokens / 2, lanes* register_block<T, Arch>::registers);
 
   /// Registers that hold some tokens: a power of two.
   static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
@@ -8844,16 +8844,14 @@ template <class Types, class Tree> struct ordered_product_body {
 /// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
 ///   Kernel   vector_product or scattered_product
 template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
-  using kernel = Kernel;
   using W = typename Types::weight;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;
   kernels::block_index by_rows;  // of W
-  int line_rows;
 
   operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, line_rows); }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
@@ -8862,7 +8860,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<W const>(weights);
-    kernel::run(a, by_rows);
+    Kernel::run(a, by_rows);
   }
   void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
 };
@@ -8901,7 +8899,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
     s.divides = division::freely;
     s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-    p.add(s, to.finished(body{of, s.reads(weights), by_rows, line_block::rows}));
+    p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
   };
   using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
   if constexpr (vector_product::exists)

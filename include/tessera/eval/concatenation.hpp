@@ -76,8 +76,7 @@ template <class... Parts> struct concatenation {
 
  private:
   template <class Value> auto assigned_from(Value const& value) const {
-    static_assert(!std::is_same_v<value_type, expr::mixed> &&
-                      (std::is_same_v<typename Parts::value_type, value_type> && ...),
+    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
                   "[concat_features(…) = …] the parts have different element types: bring them to one");
     expr::check_sizes(size(), expr::extent_of(value));
     return std::apply(

@@ -154,16 +154,14 @@ template <class Types, class Tree> struct ordered_product_body {
 /// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
 ///   Kernel   vector_product or scattered_product
 template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
-  using kernel = Kernel;
   using W = typename Types::weight;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;
   kernels::block_index by_rows;  // of W
-  int line_rows;
 
   operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, line_rows); }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
@@ -172,7 +170,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<W const>(weights);
-    kernel::run(a, by_rows);
+    Kernel::run(a, by_rows);
   }
   void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
 };
@@ -211,7 +209,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
     s.divides = division::freely;
     s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-    p.add(s, to.finished(body{of, s.reads(weights), by_rows, line_block::rows}));
+    p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
   };
   using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
   if constexpr (vector_product::exists)

@@ -27,6 +27,7 @@ struct block_line {
 /// The columns of a line from `first` on, before `last`.
 inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
   const auto all = line.all_columns();
+  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
   return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
 }
 

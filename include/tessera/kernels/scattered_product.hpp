@@ -30,7 +30,7 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   /// Blocks are multiplied where x need not be widened again for each of them.
   static constexpr bool exists = is_single || std::is_same_v<X, T>;
   /// Tokens of which one pass over the blocks makes the sums, and that are worth it.
-  static constexpr int most_tokens = std::min(panel_tokens / 2, register_block<T, Arch>::registers* lanes);
+  static constexpr int most_tokens = std::min(panel_tokens / 2, lanes* register_block<T, Arch>::registers);
 
   /// Registers that hold some tokens: a power of two.
   static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
