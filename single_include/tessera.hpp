@@ -2988,6 +2988,29 @@ template <class Arch, class T> TESSERA_INLINE void store(T* to, reg<T, Arch> val
     std::memcpy(static_cast<void*>(to), &value, sizeof value);
 }
 
+/// Past the caches, where a register has such a store. `to` is aligned to the register; others see the value
+/// after streams_end().
+template <class Arch, class T> TESSERA_INLINE void stream(T* to, reg<T, Arch> value) {
+#ifdef __AVX512F__
+  if constexpr (sizeof value == 64)
+    return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), std::bit_cast<__m512i>(value));
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof value == 32)
+    return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), std::bit_cast<__m256i>(value));
+#endif
+#ifdef __SSE2__
+  if constexpr (sizeof value == 16)
+    return _mm_stream_si128(reinterpret_cast<__m128i*>(to), std::bit_cast<__m128i>(value));
+#endif
+  store<Arch>(to, value);
+}
+inline void streams_end() noexcept {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> broadcast(T value) {
   using number = typename moved<T>::as;
   return batch<number, Arch>(std::bit_cast<number>(value)).data;
@@ -10542,6 +10565,10 @@ TESSERA_COLD void lower(
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
+/// Where lines that are written stay: in the caches, or past them in memory, for tensors that would not be
+/// found there when they are read.
+enum class lines_go { to_caches, to_memory };
+
 /// Brings rows of tokens into a panel, and back. A word is a lane of the panel: one feature of a token, or
 /// two, which stand together in a row, too. Squares of words are transposed in registers, whole cache lines
 /// of rows and panel at a time; words at the edges one by one.
@@ -10557,54 +10584,70 @@ template <class Arch, element E> struct row_transposition {
   /// a word.
   ///   rows    of the panel's first token   stride   elements from one row to the next
   static void to_panel(E const* rows, std::int64_t stride, E* panel, std::int64_t first, std::int64_t last,
-                       int tokens) noexcept {
+                       int tokens, lines_go go) noexcept {
     const std::int64_t square_features = last - (last - first) % line_features;
     const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
-    for (int begin = 0; begin < square_tokens; begin += line_words)
+    const auto bring = [&]<int squares>(std::integral_constant<int, squares>, int t, lines_go where) {
       for (std::int64_t f = first; f < square_features; f += line_features)
-        for (int t = begin; t < std::min(begin + line_words, square_tokens); t += side)
-          unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
-            const std::int64_t feature = f + q * (side * features_a_word);
-            simd::transpose_square<word, Arch>(words(rows + t * stride + feature), stride / features_a_word,
-                                               words(panel + place_in_panel<E>(feature, t)), panel_tokens);
-          });
-    for_each_edge(first, last, tokens, square_features, square_tokens,
-                  [&](std::int64_t f, int t) { panel[place_in_panel<E>(f, t)] = rows[t * stride + f]; });
+        transpose<squares, squares_a_line>(words(rows + t * stride + f), stride / features_a_word,
+                                           words(panel + place_in_panel<E>(f, t)), panel_tokens, where);
+    };
+    const int line_tokens = square_tokens / line_words * line_words;
+    for (int t = 0; t < line_tokens; t += line_words)
+      bring(std::integral_constant<int, squares_a_line>(), t, go);
+    for (int t = line_tokens; t < square_tokens; t += side)
+      bring(std::integral_constant<int, 1>(), t, lines_go::to_caches);
+    finish(first, last, tokens, square_features, square_tokens, go,
+           [&](std::int64_t f, int t) { panel[place_in_panel<E>(f, t)] = rows[t * stride + f]; });
     for (std::int64_t f = first; tokens < panel_tokens && f < last; ++f)
       for (int t = tokens; t < panel_tokens; ++t) panel[place_in_panel<E>(f, t)] = E(0);
   }
 
   /// Features [first, last) of a panel into the rows.
   static void to_rows(E const* panel, E* rows, std::int64_t stride, std::int64_t first, std::int64_t last,
-                      int tokens) noexcept {
+                      int tokens, lines_go go) noexcept {
     const std::int64_t square_features = last - (last - first) % line_features;
     const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
+    // More rows at once are written slower past the caches.
     for (int t = 0; t < square_tokens; t += side)
-      for (std::int64_t f = first; f < square_features; f += line_features) {
-        // A line of the rows is written at once: rows whose distance is a power of two drive each other's
-        // lines out of the L1.
-        alignas(64) word lines[unsigned(side)][unsigned(line_words)];
-        unroll<squares_a_line>([&](auto q) TESSERA_INLINE_LAMBDA {
-          simd::transpose_square<word, Arch>(
-              words(panel + place_in_panel<E>(f + q * (side * features_a_word), t)), panel_tokens,
-              lines[0] + q * side, line_words);
-        });
-        for (int i = 0; i < side; ++i) std::memcpy(rows + (t + i) * stride + f, lines[i], sizeof lines[i]);
-      }
-    for_each_edge(first, last, tokens, square_features, square_tokens,
-                  [&](std::int64_t f, int t) { rows[t * stride + f] = panel[place_in_panel<E>(f, t)]; });
+      for (std::int64_t f = first; f < square_features; f += line_features)
+        transpose<squares_a_line, 1>(words(panel + place_in_panel<E>(f, t)), panel_tokens,
+                                     words(rows + t * stride + f), stride / features_a_word, go);
+    finish(first, last, tokens, square_features, square_tokens, go,
+           [&](std::int64_t f, int t) { rows[t * stride + f] = panel[place_in_panel<E>(f, t)]; });
   }
 
  private:
   static word const* words(E const* at) { return reinterpret_cast<word const*>(at); }
   static word* words(E* at) { return reinterpret_cast<word*>(at); }
 
-  /// The features and tokens that no square covers.
+  /// Squares of registers, `Down` below each other and `Across` beside each other, by way of whole lines:
+  /// rows whose distance is a power of two drive each other's lines out of the L1.
+  template <int Down, int Across>
+  static void transpose(word const* from, std::int64_t from_stride, word* to, std::int64_t to_stride,
+                        lines_go go) noexcept {
+    alignas(64) word lines[unsigned(Across * side)][unsigned(Down * side)];
+    unroll<Down * Across>([&](auto square) TESSERA_INLINE_LAMBDA {
+      constexpr int i = square / Across * side, j = square % Across * side;
+      simd::transpose_square<word, Arch>(from + i * from_stride + j, from_stride, lines[j] + i, Down * side);
+    });
+    const bool stream = go == lines_go::to_memory && to_stride * std::int64_t(sizeof(word)) % 64 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+    for (int i = 0; i < Across * side; ++i)
+      unroll<Down>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const auto part = simd::load<Arch>(lines[i] + j * side);
+        word* const at = to + i * to_stride + j * side;
+        stream ? simd::stream<Arch>(at, part) : simd::store<Arch>(at, part);
+      });
+  }
+
+  /// The features and tokens that no square covers, and the end of the streams.
   template <class Visit>
-  static void for_each_edge(std::int64_t first, std::int64_t last, int tokens, std::int64_t square_features,
-                            int square_tokens, Visit&& visit) {
+  static void finish(std::int64_t first, std::int64_t last, int tokens, std::int64_t square_features,
+                     int square_tokens, lines_go go, Visit&& visit) {
     for (int t = 0; t < tokens; ++t)
       for (std::int64_t f = t < square_tokens ? square_features : first; f < last; ++f) visit(f, t);
+    if (go == lines_go::to_memory) simd::streams_end();
   }
 };
 
@@ -10714,15 +10757,22 @@ touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const&
           stride * bytes};
 }
 
+/// A tensor is written past the caches if it is larger than a core's share of the last one.
+template <class E> kernels::lines_go lines_of(operand const& to, std::int64_t features, std::int64_t tokens) {
+  const bool large = features * tokens * std::int64_t(sizeof(E)) > (1 << 24);
+  return large && to.owner != memory::worker ? kernels::lines_go::to_memory : kernels::lines_go::to_caches;
+}
+
 /// panel = rows
 template <class E> struct from_rows_body {
   operand to, rows;
   std::int64_t features, tokens, stride;
+  kernels::lines_go go = lines_of<E>(to, features, tokens);
 
   void compute(tile const& t) const noexcept {
     E* const panel = t.address<E>(to);
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
-                                                          features, tokens_of(t.index, tokens));
+                                                          features, tokens_of(t.index, tokens), go);
     clear_padding(to, features, panel);
   }
   void describe(tile const& t, task_description& d) const {
@@ -10766,8 +10816,8 @@ template <class E, class Body> struct rows_body {
       // Where the panel would begin whose feature f.first stands in the piece's memory.
       E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
-      kernels::row_transposition<simd::native, E>::to_rows(panel, to, stride, f.first, f.last,
-                                                           tokens_of(t.index, tokens));
+      kernels::row_transposition<simd::native, E>::to_rows(
+          panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
     }
   }
   void describe(tile const& t, task_description& d) const {
@@ -10809,10 +10859,11 @@ template <element E> struct rows_to {
 template <class E> struct to_rows_body {
   operand rows, from;
   std::int64_t features, tokens, stride;
+  kernels::lines_go go = lines_of<E>(rows, features, tokens);
 
   void compute(tile const& t) const noexcept {
     kernels::row_transposition<simd::native, E>::to_rows(t.address<E const>(from), t.address<E>(rows), stride,
-                                                         0, features, tokens_of(t.index, tokens));
+                                                         0, features, tokens_of(t.index, tokens), go);
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);

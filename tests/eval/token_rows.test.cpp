@@ -123,6 +123,30 @@ TEST_CASE("token rows: a copy between rows, panels and other elements is a state
   CHECK(wide(49, 99) != 2);
 }
 
+TEST_CASE_TEMPLATE("token rows: what is larger than the caches is copied past them, lines at any place", T,
+                   float, bfloat16) {
+  context ctx(2, oversubscribe::allowed);
+  const std::int64_t features = 1037, tokens = 8 * 1024 + 40;
+  panel_matrix<T> x(features, tokens), y(features, tokens);
+  support::fill(x, 1);
+  for (std::int64_t gap : {0, 51, 52})  // 51: rows begin at lines, if the first does
+    for (std::int64_t shift : {0, 16, 1}) {
+      const std::int64_t stride = features + gap, elements = stride * tokens;
+      std::vector<T> memory(std::size_t(elements) + 128, T(77));
+      T* const line = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+      const token_rows<T> rows(line + shift, tokens, features, stride);
+      run(ctx, y = 0.0f);
+      run(ctx, rows = x);
+      run(ctx, y = rows);
+      CHECK(std::equal(x.data(), x.data() + x.panels() * x.panel_stride(), y.data()));
+      std::int64_t wrong = 0;
+      for (std::int64_t t = 0; t < tokens; ++t)
+        for (std::int64_t f = 0; f < stride; ++f)
+          wrong += float(line[shift + t * stride + f]) != (f < features ? float(x(f, t)) : 77);
+      CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("copy: with a context a view of any strides and numbers goes in and out in parallel") {
   for (int threads : {1, 3}) {
     context ctx(threads, oversubscribe::allowed);

@@ -43,15 +43,22 @@ touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const&
           stride * bytes};
 }
 
+/// A tensor is written past the caches if it is larger than a core's share of the last one.
+template <class E> kernels::lines_go lines_of(operand const& to, std::int64_t features, std::int64_t tokens) {
+  const bool large = features * tokens * std::int64_t(sizeof(E)) > (1 << 24);
+  return large && to.owner != memory::worker ? kernels::lines_go::to_memory : kernels::lines_go::to_caches;
+}
+
 /// panel = rows
 template <class E> struct from_rows_body {
   operand to, rows;
   std::int64_t features, tokens, stride;
+  kernels::lines_go go = lines_of<E>(to, features, tokens);
 
   void compute(tile const& t) const noexcept {
     E* const panel = t.address<E>(to);
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
-                                                          features, tokens_of(t.index, tokens));
+                                                          features, tokens_of(t.index, tokens), go);
     clear_padding(to, features, panel);
   }
   void describe(tile const& t, task_description& d) const {
@@ -95,8 +102,8 @@ template <class E, class Body> struct rows_body {
       // Where the panel would begin whose feature f.first stands in the piece's memory.
       E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
-      kernels::row_transposition<simd::native, E>::to_rows(panel, to, stride, f.first, f.last,
-                                                           tokens_of(t.index, tokens));
+      kernels::row_transposition<simd::native, E>::to_rows(
+          panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
     }
   }
   void describe(tile const& t, task_description& d) const {
@@ -138,10 +145,11 @@ template <element E> struct rows_to {
 template <class E> struct to_rows_body {
   operand rows, from;
   std::int64_t features, tokens, stride;
+  kernels::lines_go go = lines_of<E>(rows, features, tokens);
 
   void compute(tile const& t) const noexcept {
     kernels::row_transposition<simd::native, E>::to_rows(t.address<E const>(from), t.address<E>(rows), stride,
-                                                         0, features, tokens_of(t.index, tokens));
+                                                         0, features, tokens_of(t.index, tokens), go);
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);

@@ -66,6 +66,29 @@ template <class Arch, class T> TESSERA_INLINE void store(T* to, reg<T, Arch> val
     std::memcpy(static_cast<void*>(to), &value, sizeof value);
 }
 
+/// Past the caches, where a register has such a store. `to` is aligned to the register; others see the value
+/// after streams_end().
+template <class Arch, class T> TESSERA_INLINE void stream(T* to, reg<T, Arch> value) {
+#ifdef __AVX512F__
+  if constexpr (sizeof value == 64)
+    return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), std::bit_cast<__m512i>(value));
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof value == 32)
+    return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), std::bit_cast<__m256i>(value));
+#endif
+#ifdef __SSE2__
+  if constexpr (sizeof value == 16)
+    return _mm_stream_si128(reinterpret_cast<__m128i*>(to), std::bit_cast<__m128i>(value));
+#endif
+  store<Arch>(to, value);
+}
+inline void streams_end() noexcept {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> broadcast(T value) {
   using number = typename moved<T>::as;
   return batch<number, Arch>(std::bit_cast<number>(value)).data;
