@@ -8392,10 +8392,12 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   static constexpr bool is_single = Block::elements == 1;
   /// Blocks are multiplied where x need not be widened again for each of them.
   static constexpr bool exists = is_single || std::is_same_v<X, T>;
-  /// Tokens of which one pass over the blocks makes the sums, and that are worth it.
-  static constexpr int most_tokens = std::min(panel_tokens / 2, lanes* register_block<T, Arch>::registers);
+  /// Registers of tokens of which a pass over the blocks makes the sums.
+  static constexpr int most_registers = is_single ? panel_tokens / lanes : register_block<T, Arch>::registers;
+  /// Tokens for which blocks are worth it.
+  static constexpr int most_tokens = std::min(panel_tokens / 2, most_registers* lanes);
 
-  /// Registers that hold some tokens: a power of two.
+  /// Registers that hold some tokens: a power of two, at most most_registers.
   static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
 
   /// Of block columns [first, last) of W.
@@ -8406,26 +8408,22 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
     if constexpr (Registers < most_registers)
       if (registers > Registers)
         return add<2 * Registers>(index, weights, x, depth, sums, first, last, registers);
-    const std::int64_t stride = std::int64_t(registers) * lanes;
+    constexpr std::int64_t stride = Registers * lanes;
     std::fill(sums + first * Block::cols * stride, sums + last * Block::cols * stride, T(0));
-    for (int token = 0; token < registers * lanes; token += Registers * lanes)  // in one pass, if singles
-      for (int line = 0; line < index.lines(); ++line) {
-        const block_line blocks = index.line(line);
-        const auto here = columns_between(blocks, first, last);
-        if (here.empty()) continue;
-        W const* const w = weights + (blocks.first + (here.data() - blocks.columns)) * Block::elements;
-        if constexpr (is_single)
-          add_singles<Registers>(here, w, x, line, sums, stride);
-        else
-          add_blocks<Registers>(here, w, x, depth, std::int64_t(line) * Block::rows, token, sums + token,
-                                stride);
-      }
+    for (int line = 0; line < index.lines(); ++line) {
+      const block_line blocks = index.line(line);
+      const auto here = columns_between(blocks, first, last);
+      if (here.empty()) continue;
+      W const* const w = weights + (blocks.first + (here.data() - blocks.columns)) * Block::elements;
+      if constexpr (is_single)
+        add_singles<Registers>(here, w, x, line, sums, stride);
+      else
+        add_blocks<Registers>(here, w, x, depth, std::int64_t(line) * Block::rows, sums, stride);
+    }
   }
 
  private:
   using sizes = register_block<T, Arch>;
-  static constexpr int most_registers = is_single ? panel_tokens / lanes : sizes::registers;
-
   template <int Registers>
   TESSERA_INLINE static void add_singles(std::span<std::int32_t const> columns, W const* weight, X const* x,
                                          int row, T* sums, std::int64_t stride) {
@@ -8445,11 +8443,11 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   /// Some columns of a block at a time, whose sums stay in registers.
   template <int Registers>
   TESSERA_INLINE static void add_blocks(std::span<std::int32_t const> columns, W const* w, X const* x,
-                                        std::int64_t depth, std::int64_t first_row, int token, T* sums,
+                                        std::int64_t depth, std::int64_t first_row, T* sums,
                                         std::int64_t stride) {
     constexpr int at_once = power_of_two_divisor(sizes::rows, Block::cols);
     const int height = int(std::min<std::int64_t>(Block::rows, depth - first_row));
-    X const* const rows = x + first_row * panel_tokens + token;
+    X const* const rows = x + first_row * panel_tokens;
     for (const std::int32_t column : columns) {
       for (int c = 0; c < Block::cols; c += at_once) {
         T* const to = sums + (std::int64_t(column) * Block::cols + c) * stride;
@@ -8733,7 +8731,6 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
@@ -8966,20 +8963,19 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   p.add(s, to.finished(body{of, in_order}));
 }
 
-/// The x of a product if it is a tensor that kernels can read where it lies, in multiples of 16 features: no
-/// slice that neighbours follow.
-template <class X> std::optional<operand> operand_in_place(X const& x) {
-  if constexpr (expr::leaf<X>) {
-    if constexpr (!in_panels<typename X::tensor_type>)
-      return std::nullopt;
-    else {
+/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E.
+template <class E, class X> operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (expr::leaf<X>)
+    if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
-        if (!x.tensor().has_padded_features()) return std::nullopt;
+        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
       return by_panel(x.tensor());
+    } else {
+      return compute_before<E>(p, tokens, x);
     }
-  } else {
-    return std::nullopt;
-  }
+  else
+    return compute_before<E>(p, tokens, x);
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
@@ -8996,11 +8992,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
-  operand x;
-  if (const auto in_place = operand_in_place(product.x))
-    x = s.reads(*in_place);
-  else
-    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
+  const operand x = s.reads(operand_of_product<x_element>(p, to.tokens, product.x));
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);

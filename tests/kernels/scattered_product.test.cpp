@@ -25,6 +25,7 @@ template <class Arch, class W, class X, class Block> void check_scattered_sums()
     INFO(tokens, " tokens, ", simd::lanes<T, Arch>, " lanes, ", Block::rows, " x ", Block::cols);
     const auto x = panel<X>(rows, stored_rows, tokens, 2);
     const int registers = kernel::registers_of(tokens), stride = registers * kernel::lanes;
+    if (registers > kernel::most_registers) continue;
     std::vector<T> sums(std::size_t(w.columns) * std::size_t(Block::cols) * std::size_t(stride), T(99));
     for (const auto& [first, last] : {std::pair{w.columns / 3, w.columns}, {0, w.columns / 3}})
       kernel::add(index, w.values.data(), x.data(), stored_rows, sums.data(), first, last, registers);

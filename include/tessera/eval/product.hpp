@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include <tessera/core/block_shape.hpp>
@@ -253,20 +252,19 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   p.add(s, to.finished(body{of, in_order}));
 }
 
-/// The x of a product if it is a tensor that kernels can read where it lies, in multiples of 16 features: no
-/// slice that neighbours follow.
-template <class X> std::optional<operand> operand_in_place(X const& x) {
-  if constexpr (expr::leaf<X>) {
-    if constexpr (!in_panels<typename X::tensor_type>)
-      return std::nullopt;
-    else {
+/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E.
+template <class E, class X> operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (expr::leaf<X>)
+    if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
-        if (!x.tensor().has_padded_features()) return std::nullopt;
+        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
       return by_panel(x.tensor());
+    } else {
+      return compute_before<E>(p, tokens, x);
     }
-  } else {
-    return std::nullopt;
-  }
+  else
+    return compute_before<E>(p, tokens, x);
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
@@ -283,11 +281,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
-  operand x;
-  if (const auto in_place = operand_in_place(product.x))
-    x = s.reads(*in_place);
-  else
-    x = s.reads(compute_before<x_element>(p, to.tokens, product.x));
+  const operand x = s.reads(operand_of_product<x_element>(p, to.tokens, product.x));
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);

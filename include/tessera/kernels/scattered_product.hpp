@@ -29,10 +29,12 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   static constexpr bool is_single = Block::elements == 1;
   /// Blocks are multiplied where x need not be widened again for each of them.
   static constexpr bool exists = is_single || std::is_same_v<X, T>;
-  /// Tokens of which one pass over the blocks makes the sums, and that are worth it.
-  static constexpr int most_tokens = std::min(panel_tokens / 2, lanes* register_block<T, Arch>::registers);
+  /// Registers of tokens of which a pass over the blocks makes the sums.
+  static constexpr int most_registers = is_single ? panel_tokens / lanes : register_block<T, Arch>::registers;
+  /// Tokens for which blocks are worth it.
+  static constexpr int most_tokens = std::min(panel_tokens / 2, most_registers* lanes);
 
-  /// Registers that hold some tokens: a power of two.
+  /// Registers that hold some tokens: a power of two, at most most_registers.
   static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
 
   /// Of block columns [first, last) of W.
@@ -43,26 +45,22 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
     if constexpr (Registers < most_registers)
       if (registers > Registers)
         return add<2 * Registers>(index, weights, x, depth, sums, first, last, registers);
-    const std::int64_t stride = std::int64_t(registers) * lanes;
+    constexpr std::int64_t stride = Registers * lanes;
     std::fill(sums + first * Block::cols * stride, sums + last * Block::cols * stride, T(0));
-    for (int token = 0; token < registers * lanes; token += Registers * lanes)  // in one pass, if singles
-      for (int line = 0; line < index.lines(); ++line) {
-        const block_line blocks = index.line(line);
-        const auto here = columns_between(blocks, first, last);
-        if (here.empty()) continue;
-        W const* const w = weights + (blocks.first + (here.data() - blocks.columns)) * Block::elements;
-        if constexpr (is_single)
-          add_singles<Registers>(here, w, x, line, sums, stride);
-        else
-          add_blocks<Registers>(here, w, x, depth, std::int64_t(line) * Block::rows, token, sums + token,
-                                stride);
-      }
+    for (int line = 0; line < index.lines(); ++line) {
+      const block_line blocks = index.line(line);
+      const auto here = columns_between(blocks, first, last);
+      if (here.empty()) continue;
+      W const* const w = weights + (blocks.first + (here.data() - blocks.columns)) * Block::elements;
+      if constexpr (is_single)
+        add_singles<Registers>(here, w, x, line, sums, stride);
+      else
+        add_blocks<Registers>(here, w, x, depth, std::int64_t(line) * Block::rows, sums, stride);
+    }
   }
 
  private:
   using sizes = register_block<T, Arch>;
-  static constexpr int most_registers = is_single ? panel_tokens / lanes : sizes::registers;
-
   template <int Registers>
   TESSERA_INLINE static void add_singles(std::span<std::int32_t const> columns, W const* weight, X const* x,
                                          int row, T* sums, std::int64_t stride) {
@@ -82,11 +80,11 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   /// Some columns of a block at a time, whose sums stay in registers.
   template <int Registers>
   TESSERA_INLINE static void add_blocks(std::span<std::int32_t const> columns, W const* w, X const* x,
-                                        std::int64_t depth, std::int64_t first_row, int token, T* sums,
+                                        std::int64_t depth, std::int64_t first_row, T* sums,
                                         std::int64_t stride) {
     constexpr int at_once = power_of_two_divisor(sizes::rows, Block::cols);
     const int height = int(std::min<std::int64_t>(Block::rows, depth - first_row));
-    X const* const rows = x + first_row * panel_tokens + token;
+    X const* const rows = x + first_row * panel_tokens;
     for (const std::int32_t column : columns) {
       for (int c = 0; c < Block::cols; c += at_once) {
         T* const to = sums + (std::int64_t(column) * Block::cols + c) * stride;
