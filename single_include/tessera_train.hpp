@@ -14687,6 +14687,219 @@ class folder_lock {
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
 
+// ---- tessera/io/inflate.hpp
+#ifndef TESSERA_SINGLE_IO_INFLATE
+#define TESSERA_SINGLE_IO_INFLATE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// DEFLATE (RFC 1951), the compression of zip files, so that NumPy's files need no other library.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+namespace detail {
+
+/// Decompresses one stream. `fail` throws io_error with what is wrong.
+template <class Fail> class inflater {
+ public:
+  inflater(std::span<std::byte const> from, std::span<std::byte> to, Fail const& fail)
+      : from_(from), to_(to), fail_(fail) {}
+
+  void run() {
+    for (bool last = false; !last;) {
+      last = take(1) != 0;
+      switch (take(2)) {
+        case 0:
+          stored();
+          break;
+        case 1:
+          compressed_by(fixed_literals(), fixed_distances());
+          break;
+        case 2:
+          dynamic();
+          break;
+        default:
+          fail_("a block of an unknown kind");
+      }
+    }
+    if (filled_ != to_.size()) fail_("less data than the file says");
+  }
+
+ private:
+  static constexpr int longest_code = 15;
+
+  /// A prefix code: the next bits are looked up as they are.
+  struct code {
+    struct entry {
+      std::uint16_t symbol;
+      std::uint8_t bits;  // 0 for bits that no symbol has
+    };
+    int bits = 0;  // of the longest symbol
+    std::vector<entry> of;
+  };
+
+  code make_code(std::span<std::uint8_t const> lengths) const {
+    std::array<int, longest_code + 1> count{}, next{};
+    for (const std::uint8_t length : lengths) ++count[length];
+    count[0] = 0;
+    code made;
+    for (int length = 1, left = 1, first = 0; length <= longest_code; ++length) {
+      const auto l = static_cast<unsigned>(length);
+      left = 2 * left - count[l];
+      if (left < 0) fail_("a code with more symbols than there is room for");
+      first = 2 * (first + count[l - 1]);
+      next[l] = first;
+      if (count[l] > 0) made.bits = length;
+    }
+    made.of.resize(std::size_t(1) << made.bits, {0, 0});
+    for (std::size_t symbol = 0; symbol < lengths.size(); ++symbol) {
+      const std::uint8_t length = lengths[symbol];
+      if (length == 0) continue;
+      const auto bits = static_cast<unsigned>(next[length]++);
+      std::size_t reversed = 0;
+      for (int b = 0; b < length; ++b) reversed |= std::size_t((bits >> b) & 1) << (length - 1 - b);
+      for (; reversed < made.of.size(); reversed += std::size_t(1) << length)
+        made.of[reversed] = {static_cast<std::uint16_t>(symbol), length};
+    }
+    return made;
+  }
+
+  code fixed_literals() const {
+    std::array<std::uint8_t, 288> lengths;
+    for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
+    return make_code(lengths);
+  }
+  code fixed_distances() const {
+    std::array<std::uint8_t, 30> lengths;
+    lengths.fill(5);
+    return make_code(lengths);
+  }
+
+  /// Bits beyond the end are zeros, until one of them is taken.
+  void look(int bits) {
+    for (; bits_ < bits; bits_ += 8, ++at_)
+      if (at_ < from_.size()) waiting_ |= std::uint64_t(from_[at_]) << bits_;
+  }
+  void drop(int bits) {
+    waiting_ >>= bits;
+    bits_ -= bits;
+    if (at_ - std::size_t(bits_) / 8 > from_.size()) fail_("the compressed data end early");
+  }
+  unsigned take(int bits) {
+    look(bits);
+    const auto value = static_cast<unsigned>(waiting_ & ((std::uint64_t(1) << bits) - 1));
+    drop(bits);
+    return value;
+  }
+  int symbol(code const& c) {
+    look(c.bits);
+    const auto entry = c.of[waiting_ & (c.of.size() - 1)];
+    if (entry.bits == 0) fail_("bits that are no symbol");
+    drop(entry.bits);
+    return entry.symbol;
+  }
+
+  void require_room(std::size_t bytes) const {
+    if (bytes > to_.size() - filled_) fail_("more data than the file says");
+  }
+
+  void stored() {
+    drop(bits_ % 8);
+    const unsigned length = take(16);
+    if (take(16) != (~length & 0xffff)) fail_("a stored block whose length is damaged");
+    at_ -= std::size_t(bits_) / 8;
+    waiting_ = 0;
+    bits_ = 0;
+    if (length > from_.size() - at_) fail_("the compressed data end early");
+    require_room(length);
+    std::copy_n(from_.begin() + std::ptrdiff_t(at_), length, to_.begin() + std::ptrdiff_t(filled_));
+    at_ += length;
+    filled_ += length;
+  }
+
+  void dynamic() {
+    const unsigned literals = take(5) + 257, distances = take(5) + 1, code_lengths = take(4) + 4;
+    if (literals > 286 || distances > 30) fail_("a code of too many symbols");
+    static constexpr std::uint8_t order[] = {16, 17, 18, 0, 8,  7, 9,  6, 10, 5,
+                                             11, 4,  12, 3, 13, 2, 14, 1, 15};
+    std::array<std::uint8_t, 19> of_lengths{};
+    for (unsigned i = 0; i < code_lengths; ++i) of_lengths[order[i]] = static_cast<std::uint8_t>(take(3));
+    const code by_length = make_code(of_lengths);
+    std::array<std::uint8_t, 286 + 30> lengths{};
+    for (unsigned i = 0; i < literals + distances;) {
+      const int next = symbol(by_length);
+      if (next < 16) {
+        lengths[i++] = static_cast<std::uint8_t>(next);
+        continue;
+      }
+      if (next == 16 && i == 0) fail_("a repetition of nothing");
+      const std::uint8_t repeated = next == 16 ? lengths[i - 1] : 0;
+      unsigned times = next == 16 ? 3 + take(2) : next == 17 ? 3 + take(3) : 11 + take(7);
+      if (times > literals + distances - i) fail_("a code of too many symbols");
+      for (; times > 0; --times) lengths[i++] = repeated;
+    }
+    const std::span all(lengths);
+    compressed_by(make_code(all.first(literals)), make_code(all.subspan(literals, distances)));
+  }
+
+  void compressed_by(code const& literals, code const& distances) {
+    static constexpr std::uint16_t length_base[] = {3,  4,  5,  6,   7,   8,   9,   10,  11, 13,
+                                                    15, 17, 19, 23,  27,  31,  35,  43,  51, 59,
+                                                    67, 83, 99, 115, 131, 163, 195, 227, 258};
+    static constexpr std::uint8_t length_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                                   2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+    static constexpr std::uint16_t distance_base[] = {
+        1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
+        193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
+    for (;;) {
+      const int next = symbol(literals);
+      if (next == 256) return;
+      if (next < 256) {
+        require_room(1);
+        to_[filled_++] = static_cast<std::byte>(next);
+        continue;
+      }
+      if (next > 285) fail_("a length that does not exist");
+      const int l = next - 257;
+      const std::size_t length = length_base[l] + take(length_bits[l]);
+      const int d = symbol(distances);
+      const std::size_t distance = distance_base[d] + take(d < 4 ? 0 : d / 2 - 1);
+      if (distance > filled_) fail_("a repetition of bytes before the first");
+      require_room(length);
+      for (std::size_t i = 0; i < length; ++i, ++filled_) to_[filled_] = to_[filled_ - distance];
+    }
+  }
+
+  std::span<std::byte const> from_;
+  std::span<std::byte> to_;
+  Fail const& fail_;
+  std::size_t at_ = 0, filled_ = 0;
+  std::uint64_t waiting_ = 0;
+  int bits_ = 0;
+};
+
+}  // namespace detail
+
+/// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others or
+/// damaged.
+inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
+                                      std::string_view where) {
+  const auto fail = [&](char const* what) { throw io_error(message("[", std::string(where), "] ", what)); };
+  if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a bit can become
+  std::vector<std::byte> bytes(size);
+  detail::inflater(compressed, std::span(bytes), fail).run();
+  return bytes;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
 // ---- tessera/io/text.hpp
 #ifndef TESSERA_SINGLE_IO_TEXT
 #define TESSERA_SINGLE_IO_TEXT
@@ -15670,6 +15883,7 @@ class safetensors_file {
 #define TESSERA_SINGLE_IO_READ_TENSORS
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15682,9 +15896,16 @@ class safetensors_file {
 #include <utility>
 #include <vector>
 
-// Tensors by their names out of safetensors files, converted from any dtype of numbers.
+// Tensors by their names out of files, converted from any dtype of numbers.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A file of tensors: safetensors_file, numpy_file.
+template <class File>
+concept tensor_file = requires(File const& file, std::string_view name) {
+  { file.at(name) } -> std::same_as<safetensor const&>;
+  file.fail("what is wrong");
+};
 
 /// A model in one or several safetensors files, as one.
 class safetensors_files {
@@ -15728,8 +15949,8 @@ enum class orientation { as_it_is, transposed };
 namespace detail {
 
 /// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
-template <class Visit>
-void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&& visit) {
+template <tensor_file File, class Visit>
+void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   bool known = false;
   const auto try_type = [&]<class T>(T) {
     if (known || tensor.dtype != dtype_name<T>()) return;
@@ -15745,11 +15966,19 @@ void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&
         message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
 }
 
-inline void require_tensor(safetensors_file const& file, safetensor const& tensor,
-                           std::initializer_list<std::int64_t> shape) {
+template <tensor_file File>
+void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor \"", tensor.name, "\" is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
+}
+
+/// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must
+/// not make gigabytes of an index.
+void require_plausible_size(auto const& file, std::int64_t rows, std::int64_t cols, std::size_t stored) {
+  const std::int64_t most = (1 << 24) + 16 * std::int64_t(stored);
+  if (rows > most || cols > most)
+    file.fail(message("a matrix of ", rows, " rows and ", cols, " columns with only ", stored, " elements"));
 }
 
 /// Number i of a tensor, whose bytes need not be aligned, converted to To.
@@ -15779,7 +16008,7 @@ template <class T, class Number> bool is_held_by(Number number) {
 
 /// All numbers of a tensor, row by row, converted to T. Throws io_error for a number that an integer T does
 /// not hold.
-template <class T> std::vector<T> read_numbers(safetensors_file const& file, std::string_view name) {
+template <class T, tensor_file File> std::vector<T> read_numbers(File const& file, std::string_view name) {
   safetensor const& tensor = file.at(name);
   std::vector<T> numbers;
   detail::with_type_of(file, tensor, [&]<class From>(From) {
@@ -15801,8 +16030,8 @@ template <class T> std::vector<T> read_numbers(safetensors_file const& file, std
 ///   a matrix       (rows, cols), or (cols, rows) if transposed; elements of absent blocks are left out
 ///   a vector       (size)
 ///   an activation  (tokens, features), as PyTorch has it
-template <element T, class Block>
-void read(safetensors_file const& file, std::string_view name, block_sparse_matrix<T, Block>& to,
+template <tensor_file File, element T, class Block>
+void read(File const& file, std::string_view name, block_sparse_matrix<T, Block>& to,
           orientation stands = orientation::as_it_is) {
   safetensor const& tensor = file.at(name);
   const bool as_it_is = stands == orientation::as_it_is;
@@ -15815,15 +16044,16 @@ void read(safetensors_file const& file, std::string_view name, block_sparse_matr
     });
   });
 }
-template <element T, domain Axis>
-void read(safetensors_file const& file, std::string_view name, axis_vector<T, Axis>& to) {
+template <tensor_file File, element T, domain Axis>
+void read(File const& file, std::string_view name, axis_vector<T, Axis>& to) {
   safetensor const& tensor = file.at(name);
   detail::require_tensor(file, tensor, {to.size()});
   detail::with_type_of(file, tensor, [&]<class From>(From) {
     for (std::int64_t i = 0; i < to.size(); ++i) to[i] = detail::number_at<From, T>(tensor.bytes.data(), i);
   });
 }
-template <element T> void read(safetensors_file const& file, std::string_view name, panel_matrix<T>& to) {
+template <tensor_file File, element T>
+void read(File const& file, std::string_view name, panel_matrix<T>& to) {
   safetensor const& tensor = file.at(name);
   detail::require_tensor(file, tensor, {to.tokens(), to.features()});
   detail::with_type_of(file, tensor, [&]<class From>(From) {
@@ -15843,6 +16073,923 @@ void read(safetensors_files const& files, std::string_view name, Tensor& to, Ori
 }
 template <class T> std::vector<T> read_numbers(safetensors_files const& files, std::string_view name) {
   return read_numbers<T>(files.file_of(name), name);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/text_numbers.hpp
+#ifndef TESSERA_SINGLE_IO_TEXT_NUMBERS
+#define TESSERA_SINGLE_IO_TEXT_NUMBERS
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A text file of numbers between spaces, commas and ends of lines.
+class text_numbers {
+ public:
+  explicit text_numbers(std::string const& path)
+      : file_(path), rest_(reinterpret_cast<char const*>(file_.bytes().data()), file_.bytes().size()) {}
+
+  /// What remains of the line, which is passed over.
+  std::string_view line() {
+    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+    std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    ++line_;
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    return text;
+  }
+  /// Passes over empty lines, and over those that begin with this letter.
+  void skip_lines(char comment) {
+    for (skip_blank(); !rest_.empty() && rest_[0] == comment; skip_blank()) line();
+  }
+
+  /// The next number. Throws io_error, with the line, if there is none.
+  template <class T> T number(char const* what) {
+    skip_blank();
+    T value{};
+    char const* first = rest_.data();
+    char const* const last = first + rest_.size();
+    if (last - first > 1 && first[0] == '+' && first[1] != '-') ++first;
+    const auto [stop, failure] = std::from_chars(first, last, value);
+    if (rest_.empty()) fail(message("the file ends where ", what, " should be"));
+    const bool beyond = std::is_floating_point_v<T> && failure == std::errc::result_out_of_range;
+    if constexpr (std::is_floating_point_v<T>)
+      if (beyond) value = out_of_range({first, std::size_t(stop - first)});
+    if ((failure != std::errc{} && !beyond) || (stop != last && !is_blank(*stop))) {
+      const std::string_view word = rest_.substr(0, std::min<std::size_t>(rest_.find_first_of(blanks), 30));
+      fail(message("\"", std::string(word), "\" is not ", what));
+    }
+    rest_.remove_prefix(std::size_t(stop - rest_.data()));
+    return value;
+  }
+  /// A whole number of at least `least` and at most `most`.
+  std::int64_t integer(char const* what, std::int64_t least, std::int64_t most) {
+    const auto value = number<std::int64_t>(what);
+    if (value < least || value > most)
+      fail(message(what, " is ", value, ", which is not from ", least, " to ", most));
+    return value;
+  }
+
+  void expect_end() {
+    skip_blank();
+    if (!rest_.empty()) fail("there is more than the file says");
+  }
+
+  [[noreturn]] void fail(std::string const& what) const {
+    throw io_error(message("[read ", file_.path(), "] line ", line_, ": ", what));
+  }
+
+ private:
+  static constexpr std::string_view blanks = " \t\r\n,";
+  static bool is_blank(char c) { return blanks.find(c) != blanks.npos; }
+
+  void skip_blank() {
+    for (; !rest_.empty() && is_blank(rest_[0]); rest_.remove_prefix(1)) line_ += rest_[0] == '\n';
+  }
+  /// Too large a number is infinite, too small a one zero, as everywhere else.
+  static double out_of_range(std::string_view digits) {
+    return digits.find("e-") != digits.npos || digits.find("E-") != digits.npos
+               ? 0.0
+               : (digits[0] == '-' ? -1.0 : 1.0) * std::numeric_limits<double>::infinity();
+  }
+
+  mapped_file file_;
+  std::string_view rest_;
+  std::int64_t line_ = 1;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/matrix_market.hpp
+#ifndef TESSERA_SINGLE_IO_MATRIX_MARKET
+#define TESSERA_SINGLE_IO_MATRIX_MARKET
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The Matrix Market exchange format (math.nist.gov/MatrixMarket/formats.html): a text of coordinates, or of
+// all numbers column by column.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// Reads a matrix of real numbers, integers or, with ones, a pattern; of a symmetric or skew-symmetric one
+/// the file holds half. Its blocks are those that hold an element of the file, all of them for an array.
+/// Throws io_error, with the line, for anything else.
+template <element T, class Block> block_sparse_matrix<T, Block> read_matrix_market(std::string const& path) {
+  text_numbers file(path);
+  std::string heading = std::string(file.line()) + " ";
+  std::transform(heading.begin(), heading.end(), heading.begin(),
+                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  const auto says = [&](char const* word) { return heading.find(message(" ", word, " ")) != heading.npos; };
+  const bool array = says("array"), symmetric = says("symmetric"), skew = says("skew-symmetric");
+  const bool ones = says("pattern");
+  if (!heading.starts_with("%%matrixmarket matrix ") || array == says("coordinate") ||
+      ones + says("real") + says("integer") != 1 || symmetric + skew + says("general") != 1 ||
+      (ones && array))
+    file.fail(message("the heading is \"", heading.substr(0, 80),
+                      "\", but should be \"%%MatrixMarket matrix coordinate|array real|integer|pattern "
+                      "general|symmetric|skew-symmetric\""));
+  file.skip_lines('%');
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  const auto rows = file.integer("the number of rows", 0, most),
+             cols = file.integer("the number of columns", 0, most);
+  if ((symmetric || skew) && rows != cols) file.fail("a symmetric matrix has as many rows as columns");
+  std::vector<std::int32_t> row, col;
+  std::vector<double> values;
+  const auto add = [&](std::int64_t i, std::int64_t j, double value) {
+    const auto enter = [&](std::int64_t r, std::int64_t c, double v) {
+      row.push_back(std::int32_t(r)), col.push_back(std::int32_t(c)), values.push_back(v);
+    };
+    enter(i, j, value);
+    if (i != j && (symmetric || skew)) enter(j, i, skew ? -value : value);
+  };
+  if (array) {
+    for (std::int64_t j = 0; j < cols; ++j) {
+      if (skew) add(j, j, 0);
+      for (std::int64_t i = skew ? j + 1 : symmetric ? j : 0; i < rows; ++i)
+        add(i, j, file.number<double>("an element"));
+    }
+  } else {
+    const auto stored = file.integer("the number of elements", 0, most);
+    for (std::int64_t p = 0; p < stored; ++p) {
+      const auto i = file.integer("a row", 1, rows) - 1, j = file.integer("a column", 1, cols) - 1;
+      add(i, j, ones ? 1 : file.number<double>("an element"));
+    }
+  }
+  file.expect_end();
+  detail::require_plausible_size(file, rows, cols, values.size());
+  try {
+    return matrix_from_coo<T, Block>(int(rows), int(cols), row, col, values);
+  } catch (shape_error const& wrong) {
+    file.fail(wrong.what());
+  }
+}
+
+/// Writes the stored elements of a matrix as coordinates, each number with the fewest digits from which it is
+/// read back, through write_atomically.
+template <element T, class Block>
+void write_matrix_market(std::string const& path, block_sparse_matrix<T, Block> const& w) {
+  write_atomically(path, [&](file_writer& out) {
+    std::string text = message("%%MatrixMarket matrix coordinate real general\n", w.rows(), " ", w.cols(),
+                               " ", w.live(), "\n");
+    w.pattern().for_each([&](int i, int j, std::int64_t slot) {
+      const std::int64_t first_row = std::int64_t(i) * Block::rows, first_col = std::int64_t(j) * Block::cols;
+      const std::int64_t height = std::min<std::int64_t>(Block::rows, w.rows() - first_row),
+                         width = std::min<std::int64_t>(Block::cols, w.cols() - first_col);
+      for (std::int64_t r = 0; r < height; ++r)
+        for (std::int64_t c = 0; c < width; ++c) {
+          const accumulator_t<T> value(w.at_slot(slot)[std::size_t(r * Block::cols + c)]);
+          std::array<char, 32> digits;
+          const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+          text +=
+              message(first_row + r + 1, " ", first_col + c + 1, " ", std::string(digits.data(), end), "\n");
+        }
+      if (text.size() < (1 << 20)) return;
+      out.write(text);
+      text.clear();
+    });
+    out.write(text);
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/zip.hpp
+#ifndef TESSERA_SINGLE_IO_ZIP
+#define TESSERA_SINGLE_IO_ZIP
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Zip archives (PKWARE's APPNOTE 6.3), as far as NumPy's .npz need them: members that are stored or deflated,
+// of any size.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+namespace detail {
+
+/// CRC-32 of ISO 3309, the checksum of zip files: of these bytes behind others.
+inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t before = 0) {
+  static const auto table = [] {
+    std::array<std::uint32_t, 256> made;
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      std::uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0xedb88320u : 0);
+      made[i] = value;
+    }
+    return made;
+  }();
+  std::uint32_t crc = ~before;
+  for (const std::byte b : bytes) crc = table[(crc ^ std::uint32_t(b)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+struct zip_member {
+  std::uint64_t at = 0, packed = 0, size = 0;  // at: of the member's own header
+  std::uint32_t crc = 0;
+  std::uint16_t method = 0;
+};
+
+inline constexpr std::uint32_t local_mark = 0x04034b50, member_mark = 0x02014b50, end_mark = 0x06054b50,
+                               wide_end_mark = 0x06064b50, wide_locator_mark = 0x07064b50,
+                               in_wide = 0xffffffff;
+inline constexpr std::uint16_t wide_field = 1, stored_method = 0, deflated_method = 8;
+
+}  // namespace detail
+
+/// A zip archive, mapped; its members by their names. Throws io_error, with the path and the byte offset, for
+/// an archive that is damaged, encrypted or in several parts.
+class zip_archive {
+ public:
+  explicit zip_archive(std::string path) : zip_archive(mapped_file(std::move(path))) {}
+  explicit zip_archive(mapped_file file) : file_(std::move(file)) { index(); }
+
+  std::string const& path() const { return file_.path(); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (auto const& [name, member] : members_) all.push_back(name);
+    return all;
+  }
+
+  /// The content of a member: in the mapped file if it is stored, else unpacked to `room`.
+  std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room) const {
+    const auto found = members_.find(name);
+    if (found == members_.end()) throw io_error(message("[read ", path(), "] no member \"", name, "\""));
+    detail::zip_member const& member = found->second;
+    if (get<std::uint32_t>(member.at) != detail::local_mark) fail(member.at, "no member begins here");
+    const std::uint64_t begin =
+        member.at + 30 + get<std::uint16_t>(member.at + 26) + get<std::uint16_t>(member.at + 28);
+    if (begin > bytes().size() || member.packed > bytes().size() - begin)
+      fail(bytes().size(), message("the file ends within member \"", name, "\""));
+    std::span<std::byte const> content = bytes().subspan(begin, member.packed);
+    const std::string where = message("read ", path(), ", member \"", name, "\"");
+    if (member.method == detail::deflated_method) {
+      room = inflate(content, member.size, where);
+      content = room;
+    } else if (member.method != detail::stored_method) {
+      throw io_error(message("[", where, "] compressed by method ", member.method,
+                             ": only stored and deflated members are read"));
+    }
+    if (content.size() != member.size || detail::crc32(content) != member.crc)
+      throw io_error(message("[", where, "] some of its bytes were changed: their checksum differs"));
+    return content;
+  }
+
+ private:
+  std::span<std::byte const> bytes() const { return file_.bytes(); }
+
+  [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
+    throw io_error(message("[read ", path(), "] byte ", byte, ": ", what));
+  }
+
+  template <class T> T get(std::uint64_t at) const {
+    if (at > bytes().size() || sizeof(T) > bytes().size() - at)
+      fail(bytes().size(), "the file ends within a header: a zip archive that was cut off, or none");
+    T value;
+    std::memcpy(&value, bytes().data() + at, sizeof(T));
+    return value;
+  }
+
+  /// Where the last record is, behind which only a comment may follow.
+  std::uint64_t end_record() const {
+    constexpr std::uint64_t size = 22, longest_comment = 65535;
+    for (std::uint64_t comment = 0; comment <= longest_comment && comment + size <= bytes().size();
+         ++comment) {
+      const std::uint64_t at = bytes().size() - size - comment;
+      if (get<std::uint32_t>(at) == detail::end_mark && get<std::uint16_t>(at + 20) == comment) return at;
+    }
+    fail(bytes().size(), "no zip archive ends here");
+  }
+
+  void index() {
+    const std::uint64_t end = end_record();
+    std::uint64_t count = get<std::uint16_t>(end + 10), at = get<std::uint32_t>(end + 16);
+    if (get<std::uint16_t>(end + 4) != get<std::uint16_t>(end + 6)) fail(end, "an archive in several parts");
+    if (end >= 20 && get<std::uint32_t>(end - 20) == detail::wide_locator_mark) {
+      const auto wide = get<std::uint64_t>(end - 12);
+      if (get<std::uint32_t>(wide) != detail::wide_end_mark) fail(wide, "no record of a wide archive");
+      count = get<std::uint64_t>(wide + 32);
+      at = get<std::uint64_t>(wide + 48);
+    }
+    std::uint64_t packed = 0;
+    for (; count > 0; --count) {
+      if (get<std::uint32_t>(at) != detail::member_mark) fail(at, "no entry of the archive's index");
+      const std::uint64_t name_length = get<std::uint16_t>(at + 28), extra = get<std::uint16_t>(at + 30),
+                          comment = get<std::uint16_t>(at + 32),
+                          next = at + 46 + name_length + extra + comment;
+      if (next > bytes().size()) fail(bytes().size(), "the file ends within its index");
+      std::string name(reinterpret_cast<char const*>(bytes().data()) + at + 46, name_length);
+      if ((get<std::uint16_t>(at + 8) & 1) != 0) fail(at, message("member \"", name, "\" is encrypted"));
+      detail::zip_member member{.at = get<std::uint32_t>(at + 42),
+                                .packed = get<std::uint32_t>(at + 20),
+                                .size = get<std::uint32_t>(at + 24),
+                                .crc = get<std::uint32_t>(at + 16),
+                                .method = get<std::uint16_t>(at + 10)};
+      widen(member, at + 46 + name_length, at + 46 + name_length + extra);
+      if (member.packed > bytes().size() || (packed += member.packed) > bytes().size())
+        fail(at, "members that are larger than the file");
+      if (!members_.emplace(std::move(name), member).second) fail(at, "two members of one name");
+      at = next;
+    }
+  }
+
+  /// Sizes and places beyond 32 bits, out of the extra fields in bytes [at, end).
+  void widen(detail::zip_member& member, std::uint64_t at, std::uint64_t end) const {
+    while (at + 4 <= end) {
+      const std::uint64_t next = at + 4 + get<std::uint16_t>(at + 2);
+      if (next > end) fail(at, "an extra field that is longer than all of them");
+      if (get<std::uint16_t>(at) == detail::wide_field) {
+        std::uint64_t number = at + 4;
+        for (std::uint64_t* narrow : {&member.size, &member.packed, &member.at})
+          if (*narrow == detail::in_wide && number + 8 <= next) {
+            *narrow = get<std::uint64_t>(number);
+            number += 8;
+          }
+      }
+      at = next;
+    }
+  }
+
+  mapped_file file_;
+  std::map<std::string, detail::zip_member> members_;
+};
+
+/// A member to be written: its name, and its content in pieces.
+struct zip_content {
+  std::string name;
+  std::vector<std::span<std::byte const>> pieces;
+};
+
+/// Writes an archive of stored members, through write_atomically. All sizes are written in 64 bits.
+inline void write_zip(std::string const& path, std::span<zip_content const> members) {
+  const auto record = [](auto... numbers) {  // little-endian, one after the other
+    std::string text;
+    (text.append(reinterpret_cast<char const*>(&numbers), sizeof numbers), ...);
+    return text;
+  };
+  constexpr std::uint16_t version = 45, no = 0, utf8 = 1 << 11, date = (1 << 5) | 1;  // 1980-01-01
+  constexpr std::uint16_t in_wide_count = 0xffff;
+  write_atomically(path, [&](file_writer& out) {
+    std::string index;
+    for (zip_content const& member : members) {
+      std::uint64_t size = 0;
+      std::uint32_t crc = 0;
+      for (auto const& piece : member.pieces) {
+        size += piece.size();
+        crc = detail::crc32(piece, crc);
+      }
+      const std::uint64_t at = out.offset();
+      const auto length = static_cast<std::uint16_t>(member.name.size());
+      out.write(record(detail::local_mark, version, utf8, detail::stored_method, no, date, crc,
+                       detail::in_wide, detail::in_wide, length, std::uint16_t(20)) +
+                member.name + record(detail::wide_field, std::uint16_t(16), size, size));
+      for (auto const& piece : member.pieces) out.write(piece);
+      index += record(detail::member_mark, version, version, utf8, detail::stored_method, no, date, crc,
+                      detail::in_wide, detail::in_wide, length, std::uint16_t(28), no, no, no,
+                      std::uint32_t(0), detail::in_wide) +
+               member.name + record(detail::wide_field, std::uint16_t(24), size, size, at);
+    }
+    const std::uint64_t at = out.offset(), bytes = index.size(), count = members.size();
+    out.write(
+        index +
+        record(detail::wide_end_mark, std::uint64_t(44), version, version, std::uint32_t(0), std::uint32_t(0),
+               count, count, bytes, at) +
+        record(detail::wide_locator_mark, std::uint32_t(0), at + bytes, std::uint32_t(1)) +
+        record(detail::end_mark, no, no, in_wide_count, in_wide_count, detail::in_wide, detail::in_wide, no));
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/numpy.hpp
+#ifndef TESSERA_SINGLE_IO_NUMPY
+#define TESSERA_SINGLE_IO_NUMPY
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// NumPy's files: .npy, an array (numpy.lib.format), and .npz, a zip archive of them.
+// `io::read(io::numpy_file("x.npz"), "name", tensor)` brings an array into a tensor.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+namespace detail {
+
+struct numpy_type {
+  std::string_view dtype, descr;
+};
+inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
+                                                         {"U8", "|u1"},
+                                                         {"I8", "|i1"},
+                                                         {"U16", "<u2"},
+                                                         {"I16", "<i2"},
+                                                         {"F16", "<f2"},
+                                                         {"U32", "<u4"},
+                                                         {"I32", "<i4"},
+                                                         {"F32", "<f4"},
+                                                         {"U64", "<u8"},
+                                                         {"I64", "<i8"},
+                                                         {"F64", "<f8"},
+                                                         {"C64", "<c8"}}};
+
+/// Reads the header of an array, a Python dictionary with three keys.
+template <class Fail> class numpy_header {
+ public:
+  numpy_header(std::string_view text, Fail const& fail) : rest_(text), fail_(fail) {
+    expect('{');
+    while (!skip('}')) {
+      const std::string_view key = quoted();
+      expect(':');
+      if (key == "descr")
+        descr = quoted();
+      else if (key == "fortran_order")
+        by_columns = truth();
+      else if (key == "shape")
+        read_shape();
+      else
+        fail_(message("the header has an unknown key '", std::string(key), "'"));
+      ++keys_;
+      if (!skip(',')) {
+        expect('}');
+        break;
+      }
+    }
+    if (keys_ != 3) fail_("the header does not have the keys descr, fortran_order and shape");
+  }
+
+  std::string_view descr;
+  bool by_columns = false;
+  std::vector<std::int64_t> shape;
+
+ private:
+  bool skip(char c) {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size()));
+    if (rest_.empty() || rest_[0] != c) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  void expect(char c) {
+    if (!skip(c)) fail_(message("the header lacks a '", std::string(1, c), "'"));
+  }
+  std::string_view quoted() {
+    const char quote = skip('"') ? '"' : '\'';
+    if (quote == '\'') expect('\'');
+    const std::size_t end = rest_.find(quote);
+    if (end == rest_.npos) fail_("the header's text does not end");
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+  bool truth() {
+    static_cast<void>(skip('\0'));  // spaces
+    for (const std::string_view word : {"True", "False"})
+      if (rest_.starts_with(word)) {
+        rest_.remove_prefix(word.size());
+        return word == "True";
+      }
+    fail_("fortran_order is neither True nor False");
+    return false;
+  }
+  void read_shape() {
+    expect('(');
+    while (!skip(')')) {
+      static_cast<void>(skip('\0'));
+      std::int64_t extent = 0;
+      const auto [stop, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
+      if (failure != std::errc{} || extent < 0) fail_("the shape is not one of whole numbers");
+      rest_.remove_prefix(std::size_t(stop - rest_.data()));
+      shape.push_back(extent);
+      if (skip(',')) continue;
+      expect(')');
+      break;
+    }
+  }
+
+  std::string_view rest_;
+  Fail const& fail_;
+  int keys_ = 0;
+};
+
+/// Numbers whose first index runs fastest, in the order in which the last one does.
+inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
+                                           std::span<std::int64_t const> shape, std::size_t size) {
+  std::vector<std::byte> ordered(bytes.size());
+  std::vector<std::int64_t> stride(shape.size()), at(shape.size(), 0);
+  std::int64_t before = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d) stride[d] = std::exchange(before, before * shape[d]);
+  std::int64_t from = 0;
+  for (std::size_t to = 0; to < bytes.size(); to += size) {
+    std::memcpy(ordered.data() + to, bytes.data() + std::size_t(from) * size, size);
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      from += stride[d];
+      if (++at[d] < shape[d]) break;
+      from -= stride[d] * shape[d];
+      at[d] = 0;
+    }
+  }
+  return ordered;
+}
+
+}  // namespace detail
+
+/// The arrays of a .npz file by their names, without ".npy"; or the one of a .npy file, whose name is "".
+/// Opening it throws io_error, with the path, for a damaged file and for numbers that are big-endian or no
+/// numbers of C.
+class numpy_file {
+ public:
+  explicit numpy_file(std::string path) : path_(std::move(path)) {
+    mapped_file& file = files_.emplace_back(path_);
+    const auto bytes = file.bytes();
+    if (begins_with(bytes, array_mark)) {
+      add("", bytes);
+    } else if (begins_with(bytes, "PK")) {
+      archive_.emplace_back(std::move(file));
+      for (std::string const& name : archive_[0].names()) {
+        std::vector<std::byte> room;
+        const auto content = archive_[0].content(name, room);
+        add(name.ends_with(".npy") ? name.substr(0, name.size() - 4) : name, content);
+        unpacked_.push_back(std::move(room));
+      }
+    } else {
+      fail("neither a .npy nor a .npz file");
+    }
+  }
+
+  std::string const& path() const { return path_; }
+  /// All arrays, by name. Their bytes live as long as this file.
+  std::map<std::string, safetensor, std::less<>> const& tensors() const { return tensors_; }
+  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+
+  safetensor const& at(std::string_view name) const {
+    if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
+    std::string some;
+    for (auto const& [other, tensor] : tensors_) {
+      if (some.size() > 200) break;
+      some += (some.empty() ? ", but \"" : "\", \"") + other;
+    }
+    fail(message("no array \"", std::string(name), "\"", some.empty() ? "" : some + "\""));
+  }
+
+  [[noreturn]] void fail(std::string const& what) const {
+    throw io_error(message("[read ", path(), "] ", what));
+  }
+
+ private:
+  static constexpr std::string_view array_mark = "\x93NUMPY";
+
+  static bool begins_with(std::span<std::byte const> bytes, std::string_view text) {
+    return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+  }
+
+  void add(std::string const& name, std::span<std::byte const> bytes) {
+    const auto fail_here = [&](std::string const& what) {
+      fail(name.empty() ? what : message("array \"", name, "\": ", what));
+    };
+    if (!begins_with(bytes, array_mark)) fail_here("not an array of NumPy");
+    const std::size_t wide = bytes.size() > 6 && bytes[6] != std::byte(1) ? 4 : 2, begin = 8 + wide;
+    std::uint32_t length = 0;
+    if (bytes.size() < begin) fail_here("the file ends within its header");
+    if (bytes[6] < std::byte(1) || bytes[6] > std::byte(3)) fail_here("of a version that is not known");
+    std::memcpy(&length, bytes.data() + 8, wide);
+    if (length > bytes.size() - begin) fail_here("the file ends within its header");
+    const detail::numpy_header header({reinterpret_cast<char const*>(bytes.data()) + begin, length},
+                                      fail_here);
+    safetensor tensor{name, std::string(header.descr), header.shape, bytes.subspan(begin + length)};
+    std::uint64_t size = 0;
+    for (auto const& [dtype, descr] : detail::numpy_types)
+      if (header.descr == descr) {
+        tensor.dtype = dtype;
+        size = dtype_bytes(dtype);
+      }
+    if (header.descr.starts_with(">")) fail_here("its numbers are big-endian: save x.astype('<f4')");
+    if (size == 0) {  // a text, say: its bytes only
+      tensor.shape = {};
+    } else {
+      const auto wanted = detail::tensor_bytes(tensor.dtype, tensor.shape);
+      if (!wanted || *wanted != tensor.bytes.size())
+        fail_here(message("is ", detail::tensor_text(tensor.dtype, tensor.shape), ", but ",
+                          tensor.bytes.size(), " bytes follow the header"));
+      if (header.by_columns && tensor.shape.size() > 1) {
+        unpacked_.push_back(detail::in_row_order(tensor.bytes, tensor.shape, size));
+        tensor.bytes = unpacked_.back();
+      }
+    }
+    tensors_.emplace(name, std::move(tensor));
+  }
+
+  std::string path_;
+  std::vector<mapped_file> files_;
+  std::vector<zip_archive> archive_;
+  std::vector<std::vector<std::byte>> unpacked_;  // whose bytes do not move when this vector grows
+  std::map<std::string, safetensor, std::less<>> tensors_;
+};
+
+namespace detail {
+
+/// Numbers of a tensor to be written, which live here if it is not one array of C already.
+struct numpy_array {
+  std::string header;
+  std::vector<float> widened;
+  std::span<std::byte const> bytes;
+};
+
+inline numpy_array make_numpy_array(std::string const& path, safetensor const& tensor) {
+  const auto fail = [&](std::string const& what) {
+    throw shape_error(message("[write ", path, "] array \"", tensor.name, "\" ", what));
+  };
+  const bool is_text = tensor.dtype == message("|S", tensor.bytes.size());  // of one array element
+  const auto wanted = is_text ? tensor.bytes.size() : tensor_bytes(tensor.dtype, tensor.shape);
+  if (!wanted || *wanted != tensor.bytes.size())
+    fail(message("is ", tensor_text(tensor.dtype, tensor.shape), ", but ", tensor.bytes.size(),
+                 " bytes are given"));
+  numpy_array made{{}, {}, tensor.bytes};
+  std::string_view descr = is_text ? std::string_view(tensor.dtype) : "";
+  if (tensor.dtype == dtype_name<bfloat16>()) {  // which NumPy does not have
+    made.widened.resize(tensor.bytes.size() / sizeof(bfloat16));
+    for (std::size_t i = 0; i < made.widened.size(); ++i)
+      made.widened[i] = number_at<bfloat16, float>(tensor.bytes.data(), std::int64_t(i));
+    made.bytes = std::as_bytes(std::span(made.widened));
+    descr = "<f4";
+  }
+  for (numpy_type const& type : numpy_types)
+    if (type.dtype == tensor.dtype) descr = type.descr;
+  if (descr.empty()) fail(message("is ", tensor.dtype, ", which NumPy does not have"));
+  std::string shape;
+  for (const std::int64_t extent : tensor.shape) shape += std::to_string(extent) + ",";
+  std::string text =
+      message("{'descr': '", std::string(descr), "', 'fortran_order': False, 'shape': (", shape, "), }");
+  const std::size_t begin = 10, padded = round_up<std::size_t>(begin + text.size() + 1, 64) - begin;
+  text.resize(padded - 1, ' ');
+  text += '\n';
+  const auto length = static_cast<std::uint16_t>(text.size());
+  made.header =
+      std::string("\x93NUMPY\x01\x00", 8) + std::string(reinterpret_cast<char const*>(&length), 2) + text;
+  return made;
+}
+
+}  // namespace detail
+
+/// Writes a .npy file, through write_atomically. bfloat16, which NumPy does not have, becomes float32. Throws
+/// shape_error, before anything is written, unless the tensor's bytes fit its shape.
+inline void write_npy(std::string const& path, safetensor const& tensor) {
+  const detail::numpy_array array = detail::make_numpy_array(path, tensor);
+  write_atomically(path, [&](file_writer& out) {
+    out.write(array.header);
+    out.write(array.bytes);
+  });
+}
+
+/// Writes a .npz file, as numpy.savez does.
+inline void write_npz(std::string const& path, std::span<safetensor const> tensors) {
+  std::vector<detail::numpy_array> arrays;
+  std::vector<zip_content> members;
+  arrays.reserve(tensors.size());
+  for (safetensor const& tensor : tensors) {
+    detail::numpy_array const& array = arrays.emplace_back(detail::make_numpy_array(path, tensor));
+    for (zip_content const& other : members)
+      if (other.name == tensor.name + ".npy")
+        throw io_error(message("[write ", path, "] array \"", tensor.name, "\" has a name that is taken"));
+    members.push_back({tensor.name + ".npy", {std::as_bytes(std::span(array.header)), array.bytes}});
+  }
+  write_zip(path, members);
+}
+
+/// A tensor as an array: a matrix (rows, cols), zero where nothing is stored; a vector (size); an activation
+/// (tokens, features).
+template <element T, class Block>
+void write_npy(std::string const& path, block_sparse_matrix<T, Block> const& w) {
+  std::vector<T> numbers(std::size_t(w.rows() * w.cols()), T(0));
+  w.pattern().for_each([&](int i, int j, std::int64_t slot) {
+    const auto block = w.at_slot(slot);
+    for (std::int64_t r = 0;
+         r < std::min<std::int64_t>(Block::rows, w.rows() - std::int64_t(i) * Block::rows); ++r)
+      for (std::int64_t c = 0;
+           c < std::min<std::int64_t>(Block::cols, w.cols() - std::int64_t(j) * Block::cols); ++c)
+        numbers[std::size_t((std::int64_t(i) * Block::rows + r) * w.cols() + std::int64_t(j) * Block::cols +
+                            c)] = block[std::size_t(r * Block::cols + c)];
+  });
+  write_npy(path, make_safetensor("", {w.rows(), w.cols()}, std::span<T const>(numbers)));
+}
+template <element T, domain Axis> void write_npy(std::string const& path, axis_vector<T, Axis> const& v) {
+  write_npy(path, make_safetensor("", {v.size()}, std::span<T const>(v.data(), std::size_t(v.size()))));
+}
+template <element T> void write_npy(std::string const& path, panel_matrix<T> const& x) {
+  std::vector<T> numbers(std::size_t(x.tokens() * x.features()));
+  for (std::int64_t t = 0; t < x.tokens(); ++t)
+    for (std::int64_t f = 0; f < x.features(); ++f) numbers[std::size_t(t * x.features() + f)] = x(f, t);
+  write_npy(path, make_safetensor("", {x.tokens(), x.features()}, std::span<T const>(numbers)));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/scipy.hpp
+#ifndef TESSERA_SINGLE_IO_SCIPY
+#define TESSERA_SINGLE_IO_SCIPY
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// SciPy's sparse matrices: what scipy.sparse.save_npz writes and load_npz reads.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+namespace detail {
+
+/// The block (i, j) of each slot as a list of its elements: BSR of any block size as COO.
+struct coordinates {
+  std::vector<std::int64_t> rows, cols;
+};
+inline coordinates elements_of_blocks(std::span<std::int64_t const> row_start,
+                                      std::span<std::int64_t const> columns, block_size block) {
+  coordinates all;
+  for (std::size_t i = 0; i + 1 < row_start.size(); ++i)
+    for (auto p = std::size_t(row_start[i]); p < std::size_t(row_start[i + 1]); ++p)
+      for (int r = 0; r < block.rows; ++r)
+        for (int c = 0; c < block.cols; ++c) {
+          all.rows.push_back(std::int64_t(i) * block.rows + r);
+          all.cols.push_back(columns[p] * block.cols + c);
+        }
+  return all;
+}
+
+}  // namespace detail
+
+/// A matrix written by scipy.sparse.save_npz as BSR, CSR, CSC or COO. Its blocks are those that hold an
+/// element of the file's index. Throws io_error for anything else.
+template <element T, class Block> block_sparse_matrix<T, Block> read_scipy(std::string const& path) {
+  const numpy_file file(path);
+  const auto size = read_numbers<std::int64_t>(file, "shape");
+  if (size.size() != 2 || std::min(size[0], size[1]) < 0 ||
+      std::max(size[0], size[1]) > std::numeric_limits<int>::max())
+    file.fail("the shape is not that of a matrix of less than 2^31 rows and columns");
+  const int rows = int(size[0]), cols = int(size[1]);
+  std::string format;
+  for (const std::byte letter : file.at("format").bytes)
+    if (letter != std::byte(0)) format += static_cast<char>(letter);  // of one byte each, or of four
+  const auto values = read_numbers<double>(file, "data");
+  const auto indices = [&](char const* name) { return read_numbers<std::int64_t>(file, name); };
+  constexpr auto any = index_order::any;
+  detail::require_plausible_size(file, rows, cols, values.size());
+  try {
+    if (format == "coo") return matrix_from_coo<T, Block>(rows, cols, indices("row"), indices("col"), values);
+    if (format == "csr")
+      return matrix_from_csr<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
+    if (format == "csc")
+      return matrix_from_csc<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
+    if (format == "bsr") {
+      std::vector<std::int64_t> const& shape = file.at("data").shape;
+      if (shape.size() != 3 || std::min(shape[1], shape[2]) < 1 ||
+          std::max(shape[1], shape[2]) > std::max(rows, cols))
+        file.fail("the data of BSR are not (blocks, rows, columns)");
+      const block_size block{int(shape[1]), int(shape[2])};
+      const auto starts = indices("indptr"), columns = indices("indices");
+      if (block.rows == Block::rows && block.cols == Block::cols)
+        return matrix_from_bsr<T, Block>(rows, cols, starts, columns, values, any);
+      static_cast<void>(
+          pattern_from_bsr(rows, cols, block, starts, columns, index_unit::blocks, any));  // or throws
+      const auto elements = detail::elements_of_blocks(starts, columns, block);
+      return matrix_from_coo<T, Block>(rows, cols, elements.rows, elements.cols, values);
+    }
+  } catch (shape_error const& wrong) {
+    file.fail(wrong.what());
+  }
+  file.fail(message("a sparse matrix in the format \"", format, "\": bsr, csr, csc and coo are read"));
+}
+
+/// Writes a matrix for scipy.sparse.load_npz: as BSR, or as CSR if its blocks are single elements or stick
+/// out of the matrix, which SciPy does not know. Throws shape_error for 2^31 stored elements or more in CSR.
+template <element T, class Block>
+void write_scipy(std::string const& path, block_sparse_matrix<T, Block> const& w) {
+  pattern const& stored = w.pattern();
+  const bool in_blocks = Block::elements > 1 && w.rows() % Block::rows == 0 && w.cols() % Block::cols == 0;
+  if (!in_blocks && w.size() > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[write ", path, "] ", w.size(), " stored elements are too many for CSR"));
+  std::vector<std::int32_t> starts{0}, columns;
+  std::vector<T> values;
+  const int rows_at_once = in_blocks ? Block::rows : 1, cols_at_once = in_blocks ? Block::cols : 1;
+  for (std::int64_t r = 0; r < w.rows(); r += rows_at_once) {
+    const int i = int(r / Block::rows);
+    std::int64_t slot = stored.first_slot(i);
+    for (const int j : stored.row(i)) {
+      const std::int64_t first = std::int64_t(j) * Block::cols,
+                         width = std::min<std::int64_t>(Block::cols, w.cols() - first);
+      const auto lines = w.at_slot(slot++).subspan(std::size_t(r % Block::rows * Block::cols));
+      for (std::int64_t c = 0; c < width; c += cols_at_once)
+        columns.push_back(std::int32_t((first + c) / cols_at_once));
+      const auto these = lines.first(std::size_t(in_blocks ? Block::elements : width));
+      values.insert(values.end(), these.begin(), these.end());
+    }
+    starts.push_back(std::int32_t(columns.size()));
+  }
+  const auto count = std::int64_t(columns.size());
+  const std::vector<std::int64_t> data_shape =
+      in_blocks ? std::vector<std::int64_t>{count, Block::rows, Block::cols} : std::vector{count};
+  const std::array<std::int64_t, 2> size{w.rows(), w.cols()};
+  const std::string_view format = in_blocks ? "bsr" : "csr";
+  write_npz(path, std::vector{make_safetensor("indices", {count}, std::span<std::int32_t const>(columns)),
+                              make_safetensor("indptr", {std::int64_t(starts.size())},
+                                              std::span<std::int32_t const>(starts)),
+                              make_safetensor("data", data_shape, std::span<T const>(values)),
+                              make_safetensor("shape", {2}, std::span<std::int64_t const>(size)),
+                              safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}});
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/smtx.hpp
+#ifndef TESSERA_SINGLE_IO_SMTX
+#define TESSERA_SINGLE_IO_SMTX
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+// .smtx, the patterns of the Deep Learning Matrix Collection (Gale et al. 2020, "Sparse GPU kernels for deep
+// learning"): a line "rows, columns, elements", a line of row starts, a line of columns.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// Reads a pattern of single elements: see reblocked() for larger blocks. Throws io_error for anything else.
+inline pattern read_smtx(std::string const& path) {
+  text_numbers file(path);
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  const auto rows = file.integer("the number of rows", 0, most),
+             cols = file.integer("the number of columns", 0, most),
+             stored = file.integer("the number of elements", 0, most);
+  std::vector<std::int32_t> starts, columns;
+  for (std::int64_t i = 0; i <= rows; ++i)
+    starts.push_back(std::int32_t(file.integer("the start of a row", 0, stored)));
+  for (std::int64_t p = 0; p < stored; ++p)
+    columns.push_back(std::int32_t(file.integer("a column", 0, cols - 1)));
+  file.expect_end();
+  try {
+    return pattern_from_csr(int(rows), int(cols), starts, columns, index_order::any);
+  } catch (shape_error const& wrong) {
+    file.fail(wrong.what());
+  }
+}
+
+/// Writes the blocks of a pattern as elements, through write_atomically.
+inline void write_smtx(std::string const& path, pattern const& stored) {
+  std::string text = message(stored.block_rows(), ", ", stored.block_cols(), ", ", stored.blocks(), "\n0");
+  for (int i = 0; i < stored.block_rows(); ++i)
+    text += ' ' + std::to_string(stored.first_slot(i) + stored.row_count(i));
+  char before = '\n';
+  for (int i = 0; i < stored.block_rows(); ++i)
+    for (const int j : stored.row(i)) {
+      text += before + std::to_string(j);
+      before = ' ';
+    }
+  write_atomically(path, text + '\n');
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -26,9 +27,16 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// Tensors by their names out of safetensors files, converted from any dtype of numbers.
+// Tensors by their names out of files, converted from any dtype of numbers.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A file of tensors: safetensors_file, numpy_file.
+template <class File>
+concept tensor_file = requires(File const& file, std::string_view name) {
+  { file.at(name) } -> std::same_as<safetensor const&>;
+  file.fail("what is wrong");
+};
 
 /// A model in one or several safetensors files, as one.
 class safetensors_files {
@@ -72,8 +80,8 @@ enum class orientation { as_it_is, transposed };
 namespace detail {
 
 /// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
-template <class Visit>
-void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&& visit) {
+template <tensor_file File, class Visit>
+void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   bool known = false;
   const auto try_type = [&]<class T>(T) {
     if (known || tensor.dtype != dtype_name<T>()) return;
@@ -89,11 +97,19 @@ void with_type_of(safetensors_file const& file, safetensor const& tensor, Visit&
         message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
 }
 
-inline void require_tensor(safetensors_file const& file, safetensor const& tensor,
-                           std::initializer_list<std::int64_t> shape) {
+template <tensor_file File>
+void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor \"", tensor.name, "\" is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
+}
+
+/// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must
+/// not make gigabytes of an index.
+void require_plausible_size(auto const& file, std::int64_t rows, std::int64_t cols, std::size_t stored) {
+  const std::int64_t most = (1 << 24) + 16 * std::int64_t(stored);
+  if (rows > most || cols > most)
+    file.fail(message("a matrix of ", rows, " rows and ", cols, " columns with only ", stored, " elements"));
 }
 
 /// Number i of a tensor, whose bytes need not be aligned, converted to To.
@@ -123,7 +139,7 @@ template <class T, class Number> bool is_held_by(Number number) {
 
 /// All numbers of a tensor, row by row, converted to T. Throws io_error for a number that an integer T does
 /// not hold.
-template <class T> std::vector<T> read_numbers(safetensors_file const& file, std::string_view name) {
+template <class T, tensor_file File> std::vector<T> read_numbers(File const& file, std::string_view name) {
   safetensor const& tensor = file.at(name);
   std::vector<T> numbers;
   detail::with_type_of(file, tensor, [&]<class From>(From) {
@@ -145,8 +161,8 @@ template <class T> std::vector<T> read_numbers(safetensors_file const& file, std
 ///   a matrix       (rows, cols), or (cols, rows) if transposed; elements of absent blocks are left out
 ///   a vector       (size)
 ///   an activation  (tokens, features), as PyTorch has it
-template <element T, class Block>
-void read(safetensors_file const& file, std::string_view name, block_sparse_matrix<T, Block>& to,
+template <tensor_file File, element T, class Block>
+void read(File const& file, std::string_view name, block_sparse_matrix<T, Block>& to,
           orientation stands = orientation::as_it_is) {
   safetensor const& tensor = file.at(name);
   const bool as_it_is = stands == orientation::as_it_is;
@@ -159,15 +175,16 @@ void read(safetensors_file const& file, std::string_view name, block_sparse_matr
     });
   });
 }
-template <element T, domain Axis>
-void read(safetensors_file const& file, std::string_view name, axis_vector<T, Axis>& to) {
+template <tensor_file File, element T, domain Axis>
+void read(File const& file, std::string_view name, axis_vector<T, Axis>& to) {
   safetensor const& tensor = file.at(name);
   detail::require_tensor(file, tensor, {to.size()});
   detail::with_type_of(file, tensor, [&]<class From>(From) {
     for (std::int64_t i = 0; i < to.size(); ++i) to[i] = detail::number_at<From, T>(tensor.bytes.data(), i);
   });
 }
-template <element T> void read(safetensors_file const& file, std::string_view name, panel_matrix<T>& to) {
+template <tensor_file File, element T>
+void read(File const& file, std::string_view name, panel_matrix<T>& to) {
   safetensor const& tensor = file.at(name);
   detail::require_tensor(file, tensor, {to.tokens(), to.features()});
   detail::with_type_of(file, tensor, [&]<class From>(From) {
