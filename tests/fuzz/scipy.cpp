@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "memory_file.hpp"
+
+#include <tessera/io/scipy.hpp>
+
+using namespace tessera;
+
+// The arrays of a sparse matrix, for which the archive around them is made: a fuzzer guesses no checksums. In
+// turn a byte, whose bits are the format and the shape of the data, and 32-bit indices.
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
+  if (size < 8) return 0;
+  static const char* const formats[] = {"csr", "csc", "coo", "bsr"};
+  const std::string format = formats[bytes[0] & 3];
+  const std::int64_t height = 1 + (bytes[0] >> 2 & 3), width = 1 + (bytes[0] >> 4 & 3);
+  const std::int64_t shape[2] = {static_cast<std::int8_t>(bytes[1]), static_cast<std::int8_t>(bytes[2])};
+  const std::size_t starts = std::min<std::size_t>(bytes[3], size - 8);
+  std::vector<std::int32_t> first, second;
+  for (std::size_t i = 8; i < size; ++i)
+    (i - 8 < starts ? first : second).push_back(static_cast<std::int8_t>(bytes[i]));
+  const std::int64_t count = std::int64_t(second.size());
+  const std::vector<float> data(second.size() * std::size_t(format == "bsr" ? height * width : 1), 1.0f);
+  const std::vector<std::int64_t> data_shape =
+      format == "bsr" ? std::vector<std::int64_t>{count, height, width} : std::vector{count};
+  const bool coo = format == "coo";
+  const std::span<std::int32_t const> a(first), b(second);
+  const std::vector arrays{
+      io::make_safetensor(coo ? "row" : "indptr", {std::int64_t(first.size())}, a),
+      io::make_safetensor(coo ? "col" : "indices", {count}, b),
+      io::make_safetensor("data", data_shape, std::span<float const>(data)),
+      io::make_safetensor("shape", {2}, std::span<std::int64_t const>(shape)),
+      io::safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}};
+  static const std::string path = "/dev/shm/tessera-fuzz-scipy-" + std::to_string(::getpid());
+  io::write_npz(path, arrays);
+  try {
+    static_cast<void>(io::read_scipy<float, block_shape<4>>(path));
+    static_cast<void>(io::read_scipy<float, block_shape<2, 3>>(path));
+  } catch (error const&) {
+  }
+  ::unlink(path.c_str());
+  return 0;
+}
