@@ -37,3 +37,7 @@ int main() {
   std::cout << "row 0 has " << blocks << " blocks: y(0, 400) = " << y(0, 400) << ", y(0, 600) = " << y(0, 600)
             << ", expected 0 and " << blocks * 16 * 0.01 * 100 << '\n';
 }
+
+// Prints
+//   307 of 3072 blocks, 307 KiB instead of 3072
+//   row 0 has 8 blocks: y(0, 400) = 0, y(0, 600) = 128, expected 0 and 128

@@ -13,8 +13,8 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 
-// Saves a checkpoint over an earlier one again and again, while failing_calls.cpp makes each call of the system
-// fail in turn: the folder must hold one of the two, whole, and the next checkpoint must be saved.
+// Saves a checkpoint over an earlier one again and again, while failing_calls.cpp makes each call of the
+// system fail in turn: the folder must hold one of the two, whole, and the next checkpoint must be saved.
 
 using namespace tessera;
 
@@ -73,13 +73,15 @@ int main() try {
       const int calls = calls_made();
       const std::uint64_t found = saved_in(folder);
       if (found != seed && (found != earlier || !throws))
-        throw error(message("fault ", how, " in call ", at, ": saved, but the folder holds another checkpoint"));
+        throw error(
+            message("fault ", how, " in call ", at, ": saved, but the folder holds another checkpoint"));
       if (throws && how >= 3) throw error(message("fault ", how, " in call ", at, " is none, but was one"));
       throws ? ++refused : ++saved;
       seed = std::max(seed, found);
       training_state(++seed).save(folder);
       if (saved_in(folder) != seed) throw error("the next checkpoint was not saved");
-      if (scratch.files() != 1) throw error(message("fault ", how, " in call ", at, ": something is left behind"));
+      if (scratch.files() != 1)
+        throw error(message("fault ", how, " in call ", at, ": something is left behind"));
       if (calls < at) break;  // the last save was without a fault
     }
     std::printf("fault %d: %d saves refused, %d done, the folder always whole\n", how, refused, saved);

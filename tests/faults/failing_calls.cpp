@@ -10,7 +10,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-// Loaded before the C library: its calls that change a disk are counted, and made to fail as the program asks.
+// Loaded before the C library: its calls that change a disk are counted, and made to fail as the program
+// asks.
 
 enum class fault : int { none, once, from_there_on, half, interrupted };
 
@@ -34,7 +35,8 @@ Result call(char const* name, int reason, Arguments... arguments) {
   return Result(-1);
 }
 /// A write, of which half may be done, or which a signal may interrupt.
-template <class... Rest> ssize_t write_some(char const* name, int file, void const* bytes, size_t size, Rest... rest) {
+template <class... Rest>
+ssize_t write_some(char const* name, int file, void const* bytes, size_t size, Rest... rest) {
   const auto write_now = real<ssize_t(int, void const*, size_t, Rest...)>(name);
   if (!fails(true)) return write_now(file, bytes, size, rest...);
   if (wanted == fault::half && size > 1) return write_now(file, bytes, size / 2, rest...);
@@ -53,7 +55,9 @@ int calls_made() {
 }
 
 ssize_t write(int file, void const* bytes, size_t size) { return write_some("write", file, bytes, size); }
-ssize_t pwrite(int file, void const* bytes, size_t size, off_t at) { return write_some("pwrite", file, bytes, size, at); }
+ssize_t pwrite(int file, void const* bytes, size_t size, off_t at) {
+  return write_some("pwrite", file, bytes, size, at);
+}
 ssize_t pwrite64(int file, void const* bytes, size_t size, off64_t at) {
   return write_some("pwrite64", file, bytes, size, at);
 }
@@ -70,7 +74,9 @@ int renameat2(int from_folder, char const* from, int to_folder, char const* to, 
 }
 int mkdir(char const* path, mode_t mode) noexcept { return call<int>("mkdir", ENOSPC, path, mode); }
 int unlink(char const* path) noexcept { return call<int>("unlink", EIO, path); }
-int unlinkat(int folder, char const* path, int flags) noexcept { return call<int>("unlinkat", EIO, folder, path, flags); }
+int unlinkat(int folder, char const* path, int flags) noexcept {
+  return call<int>("unlinkat", EIO, folder, path, flags);
+}
 int open(char const* path, int flags, ...) {
   std::va_list rest;
   va_start(rest, flags);

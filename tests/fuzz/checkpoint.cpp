@@ -11,8 +11,8 @@
 
 using namespace tessera;
 
-// A checkpoint of which one file is the fuzzer's, named by the first byte, and the other is right. They belong
-// to each other, and checksums are right or absent.
+// A checkpoint of which one file is the fuzzer's, named by the first byte, and the other is right. They
+// belong to each other, and checksums are right or absent.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   using model = toy::model<float>;
   static const std::string folder = "/dev/shm/tessera-fuzz-checkpoint-" + std::to_string(::getpid());

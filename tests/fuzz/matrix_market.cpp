@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "memory_file.hpp"
-
 #include <tessera/io/matrix_market.hpp>
+
+#include "memory_file.hpp"
 
 using namespace tessera;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "memory_file.hpp"
-
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
+
+#include "memory_file.hpp"
 
 using namespace tessera;
 

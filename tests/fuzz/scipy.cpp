@@ -3,9 +3,9 @@
 #include <cstring>
 #include <vector>
 
-#include "memory_file.hpp"
-
 #include <tessera/io/scipy.hpp>
+
+#include "memory_file.hpp"
 
 using namespace tessera;
 
@@ -27,12 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t siz
       format == "bsr" ? std::vector<std::int64_t>{count, height, width} : std::vector{count};
   const bool coo = format == "coo";
   const std::span<std::int32_t const> a(first), b(second);
-  const std::vector arrays{
-      io::make_safetensor(coo ? "row" : "indptr", {std::int64_t(first.size())}, a),
-      io::make_safetensor(coo ? "col" : "indices", {count}, b),
-      io::make_safetensor("data", data_shape, std::span<float const>(data)),
-      io::make_safetensor("shape", {2}, std::span<std::int64_t const>(shape)),
-      io::safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}};
+  const std::vector arrays{io::make_safetensor(coo ? "row" : "indptr", {std::int64_t(first.size())}, a),
+                           io::make_safetensor(coo ? "col" : "indices", {count}, b),
+                           io::make_safetensor("data", data_shape, std::span<float const>(data)),
+                           io::make_safetensor("shape", {2}, std::span<std::int64_t const>(shape)),
+                           io::safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}};
   static const std::string path = "/dev/shm/tessera-fuzz-scipy-" + std::to_string(::getpid());
   io::write_npz(path, arrays);
   try {

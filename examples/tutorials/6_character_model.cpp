@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tutorial 3: a language model. A small GPT, 70 % of whose weights are absent, learns to write this program:
+// Tutorial 6: a language model. A small GPT, 70 % of whose weights are absent, learns to write this program:
 // it is trained on its own source, a character at a time, and then goes on by itself. ./dev pretrain does the
 // same at a larger scale, with all that a long run needs.
 
@@ -61,7 +61,7 @@ struct lesson : train::program {
 
 int main() {
   // Characters are numbered in the order of their codes.
-  const std::string source = io::read_file("examples/tutorials/3_character_model.cpp");
+  const std::string source = io::read_file("examples/tutorials/6_character_model.cpp");
   std::string alphabet = source;
   std::sort(alphabet.begin(), alphabet.end());
   alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
@@ -85,7 +85,7 @@ int main() {
                       train::warmed_up<train::cosine>{20, {4e-3, 4e-4, 580}}, course);
 
   // The likeliest next character, again and again.
-  std::string written = "// Tutorial 3: ";
+  std::string written = "// Tutorial 6: ";
   panel_matrix<float> logits(shape.vocabulary, 1);
   for (int n = 0; n < 200; ++n) {
     const std::size_t length = std::min<std::size_t>(written.size(), context_length);
@@ -102,3 +102,13 @@ int main() {
   }
   std::printf("%s\n", written.c_str());
 }
+
+// Prints
+//   step 100  loss …
+//   step 200  loss …
+//   step 300  loss …
+//   step 400  loss …
+//   step 500  loss …
+//   step 600  loss …
+//   // Tutorial 6: …
+//   …
