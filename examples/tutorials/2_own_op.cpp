@@ -14,7 +14,7 @@ using namespace tessera;
 // The hard swish of MobileNetV3, x · clamp(x + 3, 0, 6) / 6 (Howard et al. 2019). V is a number or a register
 // of numbers, so there is no `if`: at_least, at_most and select work on both.
 struct hard_swish {
-  static constexpr bool keeps_zero = true;              // f(0) = 0: of a sparse matrix, absent blocks stay absent
+  static constexpr bool keeps_zero = true;  // f(0) = 0: of a sparse matrix, absent blocks stay absent
   static constexpr bool derivative_keeps_zero = false;  // f'(0) = ½
   static constexpr bool costly = false;                 // cheap enough for the store of a product
 
@@ -38,7 +38,8 @@ int main() {
   run(ctx, y = apply<hard_swish>(x), slope = derivative<hard_swish>(x));
   for (int f = 0; f < 9; f += 2) std::printf("%5.1f %8.4f %8.4f\n", x(f, 0), y(f, 0), slope(f, 0));
 
-  // In a product it is applied to the sums while they are still in registers: one pass, and no tensor between.
+  // In a product it is applied to the sums while they are still in registers: one pass, and no tensor
+  // between.
   block_sparse_matrix<float, block_shape<4>> w(8, 9, band_pattern(2, 3, 0, 0));
   w.fill(0.5f);
   panel_matrix<float> z(8, 100);

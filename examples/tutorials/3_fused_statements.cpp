@@ -36,7 +36,8 @@ int main() {
   // An account computes nothing: it lists the tasks of a run. Between two stages all threads wait.
   const workload fused = account(machine{2}, h = relu(up * x), y = x + down * h, largest = max_features(y));
   std::printf("%zu tasks in %d stage, %.1f million multiplications instead of %.1f\n", fused.tasks.size(),
-              fused.tasks.back().stage + 1, double(fused.total.multiplies) * 1e-6, 2e-6 * features * hidden * tokens);
+              fused.tasks.back().stage + 1, double(fused.total.multiplies) * 1e-6,
+              2e-6 * features * hidden * tokens);
 }
 
 // Prints

@@ -15,8 +15,8 @@
 using namespace tessera;
 
 // An executor calls body(0) … body(count - 1), each once, on whatever threads it likes, and returns when all
-// have returned. concurrency() is how many calls may overlap. It may be a wrapper of TBB, of OpenMP, of a game's
-// job system.
+// have returned. concurrency() is how many calls may overlap. It may be a wrapper of TBB, of OpenMP, of a
+// game's job system.
 struct thread_for_each {
   int threads = 2, runs = 0;
 

@@ -30,14 +30,15 @@ int main() {
   const pattern stored = pattern_from_mask(out, in, weight, {2, 2});
   block_sparse_matrix<float, block_shape<2>> w(out, in, stored);
   copy(row_major(weight.data(), out, in), w);
-  std::printf("%d of %d blocks are stored\n", int(stored.blocks()), stored.block_rows() * stored.block_cols());
+  std::printf("%d of %d blocks are stored\n", int(stored.blocks()),
+              stored.block_rows() * stored.block_cols());
 
   // The product reads the rows where they stand, and writes rows.
   run(ctx, y = w * x);
   std::printf("outputs of token 1: %g %g %g %g\n", outputs[4], outputs[5], outputs[6], outputs[7]);
 
-  // Eigen: `Eigen::MatrixXf m(in, tokens)` lies column by column, so a feature is 1 number from the next and a
-  // token m.outerStride(). As an activation:
+  // Eigen: `Eigen::MatrixXf m(in, tokens)` lies column by column, so a feature is 1 number from the next and
+  // a token m.outerStride(). As an activation:
   std::vector<float> m = inputs;  // the same numbers
   panel_matrix<float> activation(in, tokens);
   copy(matrix_view<float>{m.data(), in, tokens, /*row_stride*/ 1, /*col_stride*/ in}, activation);

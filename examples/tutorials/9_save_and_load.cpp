@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tutorial 9: saving and loading. Tensors go to files that Python reads; a training goes to a checkpoint, from
-// which it continues as if it had never stopped.
+// Tutorial 9: saving and loading. Tensors go to files that Python reads; a training goes to a checkpoint,
+// from which it continues as if it had never stopped.
 //
 //   g++ -std=c++20 -O3 -march=native -I include examples/tutorials/9_save_and_load.cpp -pthread && ./a.out
 
