@@ -43,6 +43,15 @@ refuses "give -s compiler.cppstd=20" -s compiler.cppstd=17
 refuses "gcc >= 12 or clang >= 16" -s compiler=gcc -s compiler.version=11 -s compiler.cppstd=20 -s compiler.libcxx=libstdc++11
 refuses "Linux, x86_64" -s arch=armv8 -s compiler.cppstd=20
 
+echo "==== the recipe for the public index, from an archive on disk"
+cd "$build"
+tar -czf tessera.tar.gz -C "$checkout" --transform 's,^,tessera/,' include LICENSE
+python3 "$checkout/packaging/conan_center.py" . --homepage https://tessera.example --archive tessera.tar.gz
+version=$(sed -n 's/^  "\(.*\)":$/\1/p' recipes/tessera/config.yml)
+conan create recipes/tessera/all --version "$version" --build=missing "${settings[@]}"
+python3 "$checkout/packaging/conan_center.py" . 2>&1 | grep "there is no public address yet" ||
+  [ -s "$checkout/packaging/address" ]
+
 echo "==== with the xsimd of the public index"
 export CONAN_HOME=$build/online
 conan profile detect

@@ -1,0 +1,47 @@
+# Runs the script of the port as vcpkg does, into the folders of vcpkg, where there is no vcpkg:
+#   cmake -D PORT_DIR=… -D CURRENT_PACKAGES_DIR=… -D GENERATOR=… -D COMPILER=… -P run_port.cmake
+# The functions are those of vcpkg and of its ports vcpkg-cmake and vcpkg-cmake-config, as far as the port needs them.
+cmake_minimum_required(VERSION 3.25)
+set(PORT tessera)
+set(build ${CURRENT_PACKAGES_DIR}-build)
+file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR} ${build})
+
+function(call)
+  execute_process(COMMAND ${ARGN} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+function(vcpkg_cmake_configure)
+  cmake_parse_arguments(arg "" SOURCE_PATH OPTIONS ${ARGN})
+  call(${CMAKE_COMMAND} -S ${arg_SOURCE_PATH} -B ${build} -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
+       -D CMAKE_BUILD_TYPE=Release -D CMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR} ${arg_OPTIONS})
+endfunction()
+function(vcpkg_cmake_install)
+  call(${CMAKE_COMMAND} --install ${build})
+endfunction()
+function(vcpkg_cmake_config_fixup)  # moves the package to share/NAME, two folders below the prefix
+  cmake_parse_arguments(arg "" "PACKAGE_NAME;CONFIG_PATH" "" ${ARGN})
+  set(to ${CURRENT_PACKAGES_DIR}/share/${arg_PACKAGE_NAME})
+  file(GLOB files ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*)
+  file(COPY ${files} DESTINATION ${to})
+  file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH})
+  foreach(file IN LISTS files)
+    cmake_path(GET file FILENAME name)
+    file(READ ${to}/${name} text)
+    string(REGEX REPLACE "\n(get_filename_component\\(_IMPORT_PREFIX [^\n]*\n)+"
+      "\nget_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_DIR}/../..\" ABSOLUTE)\n" text "${text}")
+    string(REGEX REPLACE "(PACKAGE_PREFIX_DIR \"\\\${CMAKE_CURRENT_LIST_DIR})[^\"]*" "\\1/../.." text "${text}")
+    file(WRITE ${to}/${name} "${text}")
+  endforeach()
+endfunction()
+function(vcpkg_fixup_pkgconfig)
+endfunction()
+function(vcpkg_install_copyright)
+  cmake_parse_arguments(arg "" "" FILE_LIST ${ARGN})
+  file(COPY_FILE ${arg_FILE_LIST} ${CURRENT_PACKAGES_DIR}/share/${PORT}/copyright)
+endfunction()
+
+include(${PORT_DIR}/portfile.cmake)
+foreach(needed include/tessera/tessera.hpp share/tessera/tessera-config.cmake share/tessera/copyright share/tessera/usage)
+  if(NOT EXISTS ${CURRENT_PACKAGES_DIR}/${needed})
+    message(FATAL_ERROR "the port did not install ${needed}")
+  endif()
+endforeach()
