@@ -60,6 +60,10 @@ def tutorial(path):
             f"```\n{printed}\n```\n")
 
 
+def without_text(code):
+    return re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*', "", code)
+
+
 def reference(path):
     """A header: the declarations that have a comment, and the comments."""
     lines = path.read_text().splitlines()
@@ -70,7 +74,7 @@ def reference(path):
     hidden, depth, doc, k = None, 0, [], 0
     while k < len(lines):
         line = lines[k]
-        code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
+        code = without_text(line)
         stripped = line.strip()
         if hidden is None and (re.match(r"namespace detail|\s*private:", line)):
             hidden = depth - (1 if "private" in line else 0)
@@ -92,7 +96,7 @@ def reference(path):
                     parts.append(f"## {kind.group(1)}\n")
                 parts.append("```cpp\n" + text + "\n```\n\n" + paragraphs(doc) + "\n")
             doc = []
-            code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", "\n".join(declaration))
+            code = without_text("\n".join(declaration))
         depth += code.count("{") - code.count("}")
         if hidden is not None and depth <= hidden:
             hidden = None
