@@ -12,7 +12,7 @@ readers=("${@:2}")
 compiler=$(command -v clang++-19 || command -v clang++ || true)
 folder=${TESSERA_FUZZ_FOLDER:-$source_dir/build/fuzz}
 mkdir -p "$folder/corpus"
-flags=(-std=c++20 -O1 -g -march=native -fsanitize=address,undefined -fno-sanitize-recover=all
+flags=(-std=c++20 -O1 -gline-tables-only -march=native -fsanitize=address,undefined -fno-sanitize-recover=all
   -I "$source_dir/include" -I "$source_dir/tests" -I "$source_dir/deps/usr/include")
 if [ -z "$compiler" ] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(unsigned char const*, unsigned long) { return 0; }' |
   "$compiler" -fsanitize=fuzzer -x c++ - -o "$folder/probe" 2>/dev/null; then
@@ -23,7 +23,7 @@ fi
 printf '%s\n' "${readers[@]}" | xargs -P "$(nproc)" -I NAME \
   "$compiler" "${flags[@]}" -fsanitize=fuzzer "$here/NAME.cpp" -o "$folder/NAME" -pthread
 
-each=$(((seconds * $(nproc) + ${#readers[@]} - 1) / ${#readers[@]}))
+each=$(((seconds + ${#readers[@]} - 1) / ${#readers[@]}))
 export folder each
 fuzz() {
   mkdir -p "$folder/corpus/$1"
