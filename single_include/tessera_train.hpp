@@ -16971,6 +16971,7 @@ inline pattern read_smtx(std::string const& path) {
   for (std::int64_t p = 0; p < stored; ++p)
     columns.push_back(std::int32_t(file.integer("a column", 0, cols - 1)));
   file.expect_end();
+  detail::require_plausible_size(file, rows, cols, columns.size());
   try {
     return pattern_from_csr(int(rows), int(cols), starts, columns, index_order::any);
   } catch (shape_error const& wrong) {

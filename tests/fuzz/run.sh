@@ -1,7 +1,8 @@
 #!/bin/bash
 # Fuzzes every reader for SECONDS together, beginning with the inputs in corpus.tar.xz; with names, those alone.
 #   tests/fuzz/run.sh SECONDS [json|safetensors|…]
-# What was found is in build/fuzz/NAME-crash-…; new inputs are added to build/fuzz/corpus/NAME. Exits with 77 where
+# What was found is in build/fuzz/NAME-crash-…; new inputs are added to build/fuzz/corpus/NAME. TESSERA_FUZZ_SEED
+# makes a run repeatable. Exits with 77 where
 # there is no Clang with libFuzzer.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +29,7 @@ export folder each
 fuzz() {
   mkdir -p "$folder/corpus/$1"
   cd "$folder"
-  if "./$1" -max_total_time="$each" -max_len=20000 -rss_limit_mb=2048 -malloc_limit_mb=1024 -timeout=10 -verbosity=0 \
+  if "./$1" -max_total_time="$each" -seed="${TESSERA_FUZZ_SEED:-0}" -max_len=20000 -rss_limit_mb=2048 -malloc_limit_mb=1024 -timeout=10 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$1-" "corpus/$1" >"$1.log" 2>&1; then
     echo "$1: $(sed -n 's/.*number_of_executed_units: *//p' "$1.log") inputs, nothing found"
   else

@@ -44,6 +44,7 @@ TEST_CASE("smtx: what is wrong is named with its line") {
   wrong("2, 4, 2\n0 2 1\n0 1", "below its predecessor");
   wrong("1, 4, 2\n0 2\n0 1 2", "more than the file says");
   wrong("2000000000, 2000000000, 2000000000\n0", "the file ends where the start of a row");
+  wrong("2, 322225225, 2\n0 1 2\n0 4", "with only 2 elements");
   wrong("1, 4, 2\n0 2.5\n0 1", "\"2.5\" is not the start of a row");
 }
 
