@@ -57,7 +57,7 @@ template <element T, class Block> block_sparse_matrix<T, Block> read_matrix_mark
     if (i != j && (symmetric || skew)) enter(j, i, skew ? -value : value);
   };
   if (array) {
-    for (std::int64_t j = 0; j < cols; ++j) {
+    for (std::int64_t j = 0; rows > 0 && j < cols; ++j) {
       if (skew) add(j, j, 0);
       for (std::int64_t i = skew ? j + 1 : symmetric ? j : 0; i < rows; ++i)
         add(i, j, file.number<double>("an element"));
