@@ -15590,6 +15590,14 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   return text + ")";
 }
 
+/// `, but "a", "b"`: some names of those that are there.
+inline std::string other_names(auto const& tensors) {
+  std::string some;
+  for (auto const& [name, tensor] : tensors)
+    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  return some;
+}
+
 /// "is F31 (3, 4)", and why that has no size.
 inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   std::string text = "is " + tensor_text(dtype, shape);
@@ -15704,12 +15712,7 @@ class safetensors_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    std::string some;
-    for (auto const& [other, tensor] : tensors_) {
-      if (some.size() > 200) break;
-      some += (some.empty() ? ", but \"" : "\", \"") + other;
-    }
-    fail(header_at, message("no tensor \"", std::string(name), "\"", some.empty() ? "" : some + "\""));
+    fail(header_at, message("no tensor \"", std::string(name), "\"", detail::other_names(tensors_)));
   }
 
   /// Copies a tensor, which must have this dtype and shape, to memory of its size.
@@ -16662,12 +16665,7 @@ class numpy_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    std::string some;
-    for (auto const& [other, tensor] : tensors_) {
-      if (some.size() > 200) break;
-      some += (some.empty() ? ", but \"" : "\", \"") + other;
-    }
-    fail(message("no array \"", std::string(name), "\"", some.empty() ? "" : some + "\""));
+    fail(message("no array \"", std::string(name), "\"", detail::other_names(tensors_)));
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -16798,16 +16796,8 @@ inline void write_npz(std::string const& path, std::span<safetensor const> tenso
 /// (tokens, features).
 template <element T, class Block>
 void write_npy(std::string const& path, block_sparse_matrix<T, Block> const& w) {
-  std::vector<T> numbers(std::size_t(w.rows() * w.cols()), T(0));
-  w.pattern().for_each([&](int i, int j, std::int64_t slot) {
-    const auto block = w.at_slot(slot);
-    for (std::int64_t r = 0;
-         r < std::min<std::int64_t>(Block::rows, w.rows() - std::int64_t(i) * Block::rows); ++r)
-      for (std::int64_t c = 0;
-           c < std::min<std::int64_t>(Block::cols, w.cols() - std::int64_t(j) * Block::cols); ++c)
-        numbers[std::size_t((std::int64_t(i) * Block::rows + r) * w.cols() + std::int64_t(j) * Block::cols +
-                            c)] = block[std::size_t(r * Block::cols + c)];
-  });
+  std::vector<T> numbers(std::size_t(w.rows() * w.cols()));
+  copy(w, row_major(numbers.data(), w.rows(), w.cols()));
   write_npy(path, make_safetensor("", {w.rows(), w.cols()}, std::span<T const>(numbers)));
 }
 template <element T, domain Axis> void write_npy(std::string const& path, axis_vector<T, Axis> const& v) {
@@ -16815,8 +16805,7 @@ template <element T, domain Axis> void write_npy(std::string const& path, axis_v
 }
 template <element T> void write_npy(std::string const& path, panel_matrix<T> const& x) {
   std::vector<T> numbers(std::size_t(x.tokens() * x.features()));
-  for (std::int64_t t = 0; t < x.tokens(); ++t)
-    for (std::int64_t f = 0; f < x.features(); ++f) numbers[std::size_t(t * x.features() + f)] = x(f, t);
+  copy(x, transposed(row_major(numbers.data(), x.tokens(), x.features())));
   write_npy(path, make_safetensor("", {x.tokens(), x.features()}, std::span<T const>(numbers)));
 }
 

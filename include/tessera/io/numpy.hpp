@@ -25,6 +25,7 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/zip.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/matrix_view.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
@@ -182,12 +183,7 @@ class numpy_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    std::string some;
-    for (auto const& [other, tensor] : tensors_) {
-      if (some.size() > 200) break;
-      some += (some.empty() ? ", but \"" : "\", \"") + other;
-    }
-    fail(message("no array \"", std::string(name), "\"", some.empty() ? "" : some + "\""));
+    fail(message("no array \"", std::string(name), "\"", detail::other_names(tensors_)));
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -318,16 +314,8 @@ inline void write_npz(std::string const& path, std::span<safetensor const> tenso
 /// (tokens, features).
 template <element T, class Block>
 void write_npy(std::string const& path, block_sparse_matrix<T, Block> const& w) {
-  std::vector<T> numbers(std::size_t(w.rows() * w.cols()), T(0));
-  w.pattern().for_each([&](int i, int j, std::int64_t slot) {
-    const auto block = w.at_slot(slot);
-    for (std::int64_t r = 0;
-         r < std::min<std::int64_t>(Block::rows, w.rows() - std::int64_t(i) * Block::rows); ++r)
-      for (std::int64_t c = 0;
-           c < std::min<std::int64_t>(Block::cols, w.cols() - std::int64_t(j) * Block::cols); ++c)
-        numbers[std::size_t((std::int64_t(i) * Block::rows + r) * w.cols() + std::int64_t(j) * Block::cols +
-                            c)] = block[std::size_t(r * Block::cols + c)];
-  });
+  std::vector<T> numbers(std::size_t(w.rows() * w.cols()));
+  copy(w, row_major(numbers.data(), w.rows(), w.cols()));
   write_npy(path, make_safetensor("", {w.rows(), w.cols()}, std::span<T const>(numbers)));
 }
 template <element T, domain Axis> void write_npy(std::string const& path, axis_vector<T, Axis> const& v) {
@@ -335,8 +323,7 @@ template <element T, domain Axis> void write_npy(std::string const& path, axis_v
 }
 template <element T> void write_npy(std::string const& path, panel_matrix<T> const& x) {
   std::vector<T> numbers(std::size_t(x.tokens() * x.features()));
-  for (std::int64_t t = 0; t < x.tokens(); ++t)
-    for (std::int64_t f = 0; f < x.features(); ++f) numbers[std::size_t(t * x.features() + f)] = x(f, t);
+  copy(x, transposed(row_major(numbers.data(), x.tokens(), x.features())));
   write_npy(path, make_safetensor("", {x.tokens(), x.features()}, std::span<T const>(numbers)));
 }
 

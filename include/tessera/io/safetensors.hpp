@@ -110,6 +110,14 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   return text + ")";
 }
 
+/// `, but "a", "b"`: some names of those that are there.
+inline std::string other_names(auto const& tensors) {
+  std::string some;
+  for (auto const& [name, tensor] : tensors)
+    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  return some;
+}
+
 /// "is F31 (3, 4)", and why that has no size.
 inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   std::string text = "is " + tensor_text(dtype, shape);
@@ -224,12 +232,7 @@ class safetensors_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    std::string some;
-    for (auto const& [other, tensor] : tensors_) {
-      if (some.size() > 200) break;
-      some += (some.empty() ? ", but \"" : "\", \"") + other;
-    }
-    fail(header_at, message("no tensor \"", std::string(name), "\"", some.empty() ? "" : some + "\""));
+    fail(header_at, message("no tensor \"", std::string(name), "\"", detail::other_names(tensors_)));
   }
 
   /// Copies a tensor, which must have this dtype and shape, to memory of its size.
