@@ -14905,6 +14905,7 @@ inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std
 #define TESSERA_SINGLE_IO_TEXT
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
@@ -14932,6 +14933,14 @@ inline std::size_t utf8_length(std::string_view text) {
 constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return before;
+}
+
+/// `, but "a", "b"`: some names of those that a map has, for an error.
+inline std::string other_names(auto const& map) {
+  std::string some;
+  for (auto const& [name, value] : map)
+    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  return some;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -15590,14 +15599,6 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   return text + ")";
 }
 
-/// `, but "a", "b"`: some names of those that are there.
-inline std::string other_names(auto const& tensors) {
-  std::string some;
-  for (auto const& [name, tensor] : tensors)
-    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
-  return some;
-}
-
 /// "is F31 (3, 4)", and why that has no size.
 inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   std::string text = "is " + tensor_text(dtype, shape);
@@ -15712,7 +15713,7 @@ class safetensors_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(header_at, message("no tensor \"", std::string(name), "\"", detail::other_names(tensors_)));
+    fail(header_at, message("no tensor \"", std::string(name), "\"", other_names(tensors_)));
   }
 
   /// Copies a tensor, which must have this dtype and shape, to memory of its size.
@@ -16665,7 +16666,7 @@ class numpy_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(message("no array \"", std::string(name), "\"", detail::other_names(tensors_)));
+    fail(message("no array \"", std::string(name), "\"", other_names(tensors_)));
   }
 
   [[noreturn]] void fail(std::string const& what) const {

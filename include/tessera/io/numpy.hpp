@@ -23,6 +23,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/io/zip.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
@@ -183,7 +184,7 @@ class numpy_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(message("no array \"", std::string(name), "\"", detail::other_names(tensors_)));
+    fail(message("no array \"", std::string(name), "\"", other_names(tensors_)));
   }
 
   [[noreturn]] void fail(std::string const& what) const {

@@ -26,6 +26,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/own_checksum.hpp>
+#include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -108,14 +109,6 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   std::string text = std::string(dtype) + " (";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + ")";
-}
-
-/// `, but "a", "b"`: some names of those that are there.
-inline std::string other_names(auto const& tensors) {
-  std::string some;
-  for (auto const& [name, tensor] : tensors)
-    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
-  return some;
 }
 
 /// "is F31 (3, 4)", and why that has no size.
@@ -232,7 +225,7 @@ class safetensors_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(header_at, message("no tensor \"", std::string(name), "\"", detail::other_names(tensors_)));
+    fail(header_at, message("no tensor \"", std::string(name), "\"", other_names(tensors_)));
   }
 
   /// Copies a tensor, which must have this dtype and shape, to memory of its size.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <tessera/core/config.hpp>
@@ -32,6 +33,14 @@ inline std::size_t utf8_length(std::string_view text) {
 constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return before;
+}
+
+/// `, but "a", "b"`: some names of those that a map has, for an error.
+inline std::string other_names(auto const& map) {
+  std::string some;
+  for (auto const& [name, value] : map)
+    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  return some;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
