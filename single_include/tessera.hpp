@@ -74,6 +74,13 @@
 /// Inlines a lambda always: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
 #define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 
+/// After a parameter that the result refers to: Clang warns where the result would outlive it.
+#if __has_cpp_attribute(clang::lifetimebound)
+#define TESSERA_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define TESSERA_LIFETIMEBOUND
+#endif
+
 /// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
@@ -4807,27 +4814,35 @@ template <class Element> panel_slice<Element const> slice_of(panel_matrix<Elemen
 }
 template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
 template <class Panels>
-concept can_be_sliced = requires(Panels& x) { slice_of(x); };
+concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x); };
 }  // namespace detail
 
 /// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
 /// lane: anywhere for float and double, at even numbers for bfloat16 and float16.
 template <class Panels>
   requires detail::can_be_sliced<Panels>
-auto slice_features(Panels&& x, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels> || tensor_view<Panels>,
+auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
                 "[slice_features] a slice refers to an activation, which must be a variable");
   return detail::slice_of(x).with_features(first, last);
+}
+template <class Element>
+auto slice_features(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_features(first, last);
 }
 
 /// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
 /// 64.
 template <class Panels>
   requires detail::can_be_sliced<Panels>
-auto slice_tokens(Panels&& x, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels> || tensor_view<Panels>,
+auto slice_tokens(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
                 "[slice_tokens] a slice refers to an activation, which must be a variable");
   return detail::slice_of(x).with_tokens(first, last);
+}
+template <class Element>
+auto slice_tokens(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_tokens(first, last);
 }
 
 }}  // namespace tessera::TESSERA_ISA

@@ -41,6 +41,13 @@
 /// Inlines a lambda always: `[&](auto i) TESSERA_INLINE_LAMBDA { … }`.
 #define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
 
+/// After a parameter that the result refers to: Clang warns where the result would outlive it.
+#if __has_cpp_attribute(clang::lifetimebound)
+#define TESSERA_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define TESSERA_LIFETIMEBOUND
+#endif
+
 /// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]

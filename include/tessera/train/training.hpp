@@ -56,7 +56,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   machine trained_on = this_machine();  // the machine of the last step
   int micro_batch = 0;                  // the one that train_step accumulates now
 
-  training(Model& trained, Optimizer by, Policy patterns = {})
+  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
         policy(patterns),
