@@ -755,12 +755,156 @@ class part_scope {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/core/cpu.hpp
+#ifndef TESSERA_SINGLE_CORE_CPU
+#define TESSERA_SINGLE_CORE_CPU
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
+enum class cpu_family { amd, intel, other };
+
+TESSERA_COLD inline cpu_family this_cpu_family() {
+#if defined(__x86_64__) || defined(__i386__)
+  if (__builtin_cpu_is("amd")) return cpu_family::amd;
+  if (__builtin_cpu_is("intel")) return cpu_family::intel;
+#endif
+  return cpu_family::other;
+}
+
+/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
+TESSERA_COLD inline std::string missing_cpu_feature() {
+#if defined(__x86_64__) || defined(__i386__)
+#define TESSERA_NEEDS(feature) \
+  if (!__builtin_cpu_supports(feature)) return feature
+#ifdef __AVX__
+  TESSERA_NEEDS("avx");
+#endif
+#ifdef __AVX2__
+  TESSERA_NEEDS("avx2");
+#endif
+#ifdef __FMA__
+  TESSERA_NEEDS("fma");
+#endif
+#ifdef __AVX512F__
+  TESSERA_NEEDS("avx512f");
+#endif
+#ifdef __AVX512BW__
+  TESSERA_NEEDS("avx512bw");
+#endif
+#ifdef __AVX512DQ__
+  TESSERA_NEEDS("avx512dq");
+#endif
+#ifdef __AVX512VL__
+  TESSERA_NEEDS("avx512vl");
+#endif
+#ifdef __AVX512VBMI__
+  TESSERA_NEEDS("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+  TESSERA_NEEDS("avx512vbmi2");
+#endif
+#ifdef __AVX512VNNI__
+  TESSERA_NEEDS("avx512vnni");
+#endif
+#ifdef __AVX512BF16__
+  TESSERA_NEEDS("avx512bf16");
+#endif
+#undef TESSERA_NEEDS
+#endif
+  return "";
+}
+
+/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+TESSERA_COLD inline void require_compiled_instruction_set() {
+  if (const std::string feature = missing_cpu_feature(); !feature.empty())
+    throw machine_error(
+        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
+                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
+                "common subset (-march=x86-64-v3)"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/engine.hpp
+#ifndef TESSERA_SINGLE_CORE_ENGINE
+#define TESSERA_SINGLE_CORE_ENGINE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The instruction that multiplies and adds in the register loop of a product.
+enum class engine : std::uint8_t {
+  fma,    // a number of the accumulator in each lane; narrower elements are widened before
+  pairs,  // two neighbours of a narrow element in each lane, by one instruction
+};
+
+constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
+
+/// The engines that may be used. `fma` always may.
+class engine_set {
+ public:
+  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
+  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
+  constexpr void forbid(engine which) {
+    if (which == engine::pairs) allows_pairs_ = false;
+  }
+
+ private:
+  bool allows_pairs_ = true;
+};
+inline constexpr engine_set all_engines;
+
+/// Multiply-adds of a narrow element in the time of one of float.
+///   fma     1: widening is hidden behind the multiplications (Zen 4)
+///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
+///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
+///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+constexpr double rate_of(engine which, cpu_family family) {
+  if (which == engine::fma) return 1;
+  return family == cpu_family::intel ? 0.5 : 2;
+}
+
+/// The engine for products whose operands are of one narrow element, where both are compiled in.
+constexpr engine faster_engine(cpu_family family, engine_set allowed) {
+  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
+             ? engine::pairs
+             : engine::fma;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/machine.hpp
+#ifndef TESSERA_SINGLE_EXEC_MACHINE
+#define TESSERA_SINGLE_EXEC_MACHINE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The workers for which a run is cut into tiles, and the engines that multiply.
+struct machine {
+  int workers = 1;  // tasks that it computes at the same time
+  engine_set engines = all_engines;
+  cpu_family family = cpu_family::other;  // by which it chooses among its engines
+  std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
+};
+
+/// A worker on this CPU, with all of its engines.
+inline machine this_machine() { return {.family = this_cpu_family()}; }
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/exec/phase.hpp
 #ifndef TESSERA_SINGLE_EXEC_PHASE
 #define TESSERA_SINGLE_EXEC_PHASE
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -779,13 +923,29 @@ struct touched_bytes {
   friend bool operator==(touched_bytes const&, touched_bytes const&) = default;
 };
 
+/// Multiply-adds of a task by stored blocks of one form: `blocks` of them, in `rows` lines, times `columns`
+/// columns.
+struct block_product {
+  std::int64_t rows, blocks, columns;
+  int block_rows, block_cols, element_bytes;
+};
+
 /// The reads, writes and multiplications of one task.
 ///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
 ///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
+///   products        those of them that have blocks
+///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
+///   kinds           of the steps, each once: "product", "elementwise", …
+///   panel           of tokens, or -1
+///   streams         whether the reads may arrive piece by piece, in the order of the panels
 struct task_description {
   std::vector<touched_bytes> reads, writes;
-  std::int64_t multiplies = 0;
+  std::int64_t multiplies = 0, operations = 0;
+  std::vector<block_product> products;
+  std::vector<char const*> kinds;
+  std::int64_t panel = -1;
+  bool streams = false;
 
   TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
   TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
@@ -823,6 +983,16 @@ class phase {
 /// each, and returns when all are done.
 template <class E>
 concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
+
+/// An executor that looks at all phases of a run before the first: it may throw before anything is computed.
+template <class E>
+concept run_executor = requires(E& e, std::span<phase const> phases) { e.run(phases); };
+
+/// An executor that stands for another machine than its threads: runs are cut into tiles for that one.
+template <class E>
+concept stand_in = requires(E const& e) {
+  { e.stands_for() } -> std::convertible_to<machine>;
+};
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -1469,10 +1639,10 @@ template <class E> std::size_t panel_bytes(std::int64_t features) {
   return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
 }
 
-/// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
-/// in the lane of the last feature was written with it.
-template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
-  if (to.owner != memory::worker) return;
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero. Padding in
+/// the lane of the last feature was written with it.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
+  if (to.owner == memory::user || t.part + 1 < t.parts) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
   std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
             T(0));
@@ -1500,79 +1670,6 @@ TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& byt
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/core/cpu.hpp
-#ifndef TESSERA_SINGLE_CORE_CPU
-#define TESSERA_SINGLE_CORE_CPU
-#include <string>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
-enum class cpu_family { amd, intel, other };
-
-TESSERA_COLD inline cpu_family this_cpu_family() {
-#if defined(__x86_64__) || defined(__i386__)
-  if (__builtin_cpu_is("amd")) return cpu_family::amd;
-  if (__builtin_cpu_is("intel")) return cpu_family::intel;
-#endif
-  return cpu_family::other;
-}
-
-/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
-TESSERA_COLD inline std::string missing_cpu_feature() {
-#if defined(__x86_64__) || defined(__i386__)
-#define TESSERA_NEEDS(feature) \
-  if (!__builtin_cpu_supports(feature)) return feature
-#ifdef __AVX__
-  TESSERA_NEEDS("avx");
-#endif
-#ifdef __AVX2__
-  TESSERA_NEEDS("avx2");
-#endif
-#ifdef __FMA__
-  TESSERA_NEEDS("fma");
-#endif
-#ifdef __AVX512F__
-  TESSERA_NEEDS("avx512f");
-#endif
-#ifdef __AVX512BW__
-  TESSERA_NEEDS("avx512bw");
-#endif
-#ifdef __AVX512DQ__
-  TESSERA_NEEDS("avx512dq");
-#endif
-#ifdef __AVX512VL__
-  TESSERA_NEEDS("avx512vl");
-#endif
-#ifdef __AVX512VBMI__
-  TESSERA_NEEDS("avx512vbmi");
-#endif
-#ifdef __AVX512VBMI2__
-  TESSERA_NEEDS("avx512vbmi2");
-#endif
-#ifdef __AVX512VNNI__
-  TESSERA_NEEDS("avx512vnni");
-#endif
-#ifdef __AVX512BF16__
-  TESSERA_NEEDS("avx512bf16");
-#endif
-#undef TESSERA_NEEDS
-#endif
-  return "";
-}
-
-/// Throws machine_error if this code would end in an illegal instruction on this CPU.
-TESSERA_COLD inline void require_compiled_instruction_set() {
-  if (const std::string feature = missing_cpu_feature(); !feature.empty())
-    throw machine_error(
-        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
-                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
-                "common subset (-march=x86-64-v3)"));
-}
-
-}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/core/memory.hpp
@@ -1923,73 +2020,6 @@ class sole_entry {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
-// ---- tessera/core/engine.hpp
-#ifndef TESSERA_SINGLE_CORE_ENGINE
-#define TESSERA_SINGLE_CORE_ENGINE
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The instruction that multiplies and adds in the register loop of a product.
-enum class engine : std::uint8_t {
-  fma,    // a number of the accumulator in each lane; narrower elements are widened before
-  pairs,  // two neighbours of a narrow element in each lane, by one instruction
-};
-
-constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
-
-/// The engines that may be used. `fma` always may.
-class engine_set {
- public:
-  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
-  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
-  constexpr void forbid(engine which) {
-    if (which == engine::pairs) allows_pairs_ = false;
-  }
-
- private:
-  bool allows_pairs_ = true;
-};
-inline constexpr engine_set all_engines;
-
-/// Multiply-adds of a narrow element in the time of one of float.
-///   fma     1: widening is hidden behind the multiplications (Zen 4)
-///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
-///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
-///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
-constexpr double rate_of(engine which, cpu_family family) {
-  if (which == engine::fma) return 1;
-  return family == cpu_family::intel ? 0.5 : 2;
-}
-
-/// The engine for products whose operands are of one narrow element, where both are compiled in.
-constexpr engine faster_engine(cpu_family family, engine_set allowed) {
-  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
-             ? engine::pairs
-             : engine::fma;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/exec/machine.hpp
-#ifndef TESSERA_SINGLE_EXEC_MACHINE
-#define TESSERA_SINGLE_EXEC_MACHINE
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The workers for which a run is cut into tiles, and the engines that multiply.
-struct machine {
-  int workers = 1;  // tasks that it computes at the same time
-  engine_set engines = all_engines;
-  cpu_family family = cpu_family::other;  // by which it chooses among its engines
-};
-
-/// A worker on this CPU, with all of its engines.
-inline machine this_machine() { return {.family = this_cpu_family()}; }
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
@@ -2131,6 +2161,7 @@ static_assert(executor<thread_pool>);
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -2189,9 +2220,15 @@ class context {
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
-        machine_{.workers = checked_concurrency(executor.concurrency()), .family = this_cpu_family()},
-        ranges_(machine_.workers) {
+        concurrency_(checked_concurrency(executor.concurrency())),
+        machine_{.workers = concurrency_, .family = this_cpu_family()},
+        ranges_(concurrency_) {
     require_compiled_instruction_set();
+    if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
+    if constexpr (exec::run_executor<Executor>)
+      run_phases_ = [](void* object, std::span<exec::phase const> phases) {
+        static_cast<Executor*>(object)->run(phases);
+      };
     if constexpr (exec::phase_executor<Executor>)
       run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
   }
@@ -2200,7 +2237,7 @@ class context {
   context& operator=(context const&) = delete;
 
   /// The most bodies of a run that may run at the same time.
-  int concurrency() const { return machine_.workers; }
+  int concurrency() const { return concurrency_; }
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
@@ -2241,6 +2278,26 @@ class context {
       if (const exec::sole_entry entry(running_); entry)
         return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
     run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
+  }
+
+  /// Runs phases one behind the other: all of them at once by an executor that takes these.
+  ///   of(i)   phase i of `count`, as run takes it; it stays where it is
+  template <class Of> void run_phases(int count, Of&& of) {
+    using tasks_type = std::remove_cvref_t<decltype(of(0))>;
+    if (run_phases_)
+      if (const exec::sole_entry entry(running_); entry) {
+        std::vector<tasks_type> all;
+        std::vector<tasks_of_workers<tasks_type>> wrapped;
+        std::vector<exec::phase> phases;
+        all.reserve(std::size_t(count)), wrapped.reserve(std::size_t(count));
+        for (int i = 0; i < count; ++i) {
+          all.push_back(of(i));
+          wrapped.push_back({all.back(), *this});
+          phases.push_back(exec::phase(wrapped.back()));
+        }
+        return run_phases_(executor_, phases);
+      }
+    for (int i = 0; i < count; ++i) run(of(i));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -2306,7 +2363,9 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
-  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
+  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;              // if it takes phases
+  void (*run_phases_)(void* executor, std::span<exec::phase const> phases) = nullptr;  // if it takes runs
+  int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
   std::atomic<bool> running_{false};
@@ -2362,6 +2421,13 @@ class plan {
   operand worker_memory(std::size_t bytes) {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
+  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
+  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels) {
+    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+    const auto stride = round_up<std::size_t>(bytes, 64);
+    return run_memory(stride * std::size_t(panels), stride);
+  }
   /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
   /// its own `stride` bytes.
   operand run_memory(std::size_t bytes, std::size_t stride = 0) {
@@ -2407,10 +2473,7 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    for (int p = 0; p < phases_; ++p) {
-      running_phase now(*this, phase_[p]);
-      ctx.run(now);
-    }
+    ctx.run_phases(phases_, [&](int p) { return running_phase(*this, phase_[p]); });
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -2422,11 +2485,18 @@ class plan {
   }
   task_description describe(int step, tile const& t) const {
     task_description d;
-    step_[step].describe(step_[step].body, t, d);
+    describe_step(step, t, d);
     return d;
   }
 
  private:
+  void describe_step(int step, tile const& t, task_description& d) const {
+    step_[step].describe(step_[step].body, t, d);
+    if (std::find(d.kinds.begin(), d.kinds.end(), step_[step].kind) == d.kinds.end())
+      d.kinds.push_back(step_[step].kind);
+    if (step_[step].by == cut::panels) d.panel = t.index;
+  }
+
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
@@ -2472,8 +2542,7 @@ class plan {
     }
     task_description describe(int task) const {
       task_description d;
-      of.for_each_step_of(now, task,
-                          [&](int i, tile const& t) { of.step_[i].describe(of.step_[i].body, t, d); });
+      of.for_each_step_of(now, task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
       return d;
     }
   };
@@ -2542,10 +2611,15 @@ class plan {
   /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
-    for (int a = 0; a < accesses_; ++a)
-      if (access_[a].owner == memory::worker) return;
+    const auto in_worker_memory = [](access_list const& all) {
+      for (access const& a : all)
+        if (a.owner == memory::worker) return true;
+      return false;
+    };
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, accesses_})) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
+      if (in_worker_memory(accesses_of(s))) continue;
       if (s.by != cut::panels || s.divides == division::never) continue;
       int most = 2 * machine_.workers;
       const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
@@ -5755,6 +5829,9 @@ struct describe_parts {
   task_description& d;
 
   void operator()(auto const&) const {}
+  template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
+    d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     constexpr auto bytes = std::int64_t(sizeof(E));
@@ -6021,13 +6098,16 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   } else if constexpr (expr::is_converted<Node>) {
     return compute_before<E>(p, tokens, node.value);
   } else if constexpr (Node::laid_over == domain::tokens) {
-    const tokens_to<E> to{p.worker_memory(panel_tokens * sizeof(E)), tokens};
+    const tokens_to<E> to{
+        p.local_memory(panel_tokens * sizeof(E), ceil_div<std::int64_t>(tokens, panel_tokens)), tokens};
     lower_to(p, to, node);
     return to.at;
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const panels_to<E> to{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    const panels_to<E> to{
+        p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
+        tokens};
     lower_to(p, to, node);
     return to.at;
   }
@@ -6702,7 +6782,7 @@ template <class E, class Tree> struct panels_body {
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
     compute_at(t, y);
-    clear_padding(to, features, y);
+    clear_padding(to, features, y, t);
   }
   /// With the panel of the result at y.
   void compute_at(tile const& t, E* y) const noexcept {
@@ -7024,7 +7104,7 @@ template <class E> struct end_padding_body {
   operand to;
   std::int64_t features;
 
-  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to)); }
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
   void describe(tile const&, task_description&) const {}
 };
 
@@ -8807,6 +8887,21 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
+  /// Describes the features of x that the blocks of some lines are multiplied by.
+  template <class Block>
+  void describe_columns(range lines, tile const& t, int live, task_description& d) const {
+    std::vector<char> used(std::size_t(index.width()), 0);
+    for (int line = lines.first; line < lines.last; ++line)
+      for (const int column : index.line(line).all_columns()) used[std::size_t(column)] = 1;
+    for (std::size_t first = 0, last; first < used.size(); first = last) {
+      for (last = first; last < used.size() && used[last] == used[first];) ++last;
+      if (used[first])
+        read_once(d, part_of_panel<typename Types::activation>(
+                         x.owner, place_of(x, t), std::int64_t(first) * Block::cols,
+                         std::min<std::int64_t>(inner, std::int64_t(last) * Block::cols), live));
+    }
+  }
+
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
@@ -8814,10 +8909,12 @@ template <class Types, class Tree> struct product_operands {
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const int live = tokens_of(t.index, tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
+    describe_columns<Block>(lines, t, live, d);
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiplies += index.blocks(lines.first, lines.last) * Block::elements * live;
+    const std::int64_t blocks = index.blocks(lines.first, lines.last);
+    d.multiplies += blocks * Block::elements * live;
+    d.products.push_back({lines.last - lines.first, blocks, live, Block::rows, Block::cols, int(sizeof(W))});
   }
 };
 
@@ -8833,7 +8930,7 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -8863,7 +8960,7 @@ template <class Types, class Tree> struct ordered_product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -8890,7 +8987,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -9609,7 +9706,8 @@ auto reduction_of(plan&,
 template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
-  const operand to = p.worker_memory(panel_tokens * sizeof(T));
+  const std::int64_t tokens = expr::extent_of(local.argument.argument).tokens;
+  const operand to = p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens));
   p.add_local(&local, to);
   return fold_source<T, Op, Argument>{local.argument.argument, to};
 }
@@ -10323,6 +10421,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 #ifndef TESSERA_SINGLE_EVAL_SAMPLED
 #define TESSERA_SINGLE_EVAL_SAMPLED
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -10411,6 +10510,7 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
     constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
+    std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
@@ -10419,9 +10519,12 @@ template <class Types, class Block> struct sampled_body {
         const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
         d.write(block);
         if (accumulates) d.read(block);
-        d.multiplies += Block::elements * tokens;
+        ++multiplied;
       }
     }
+    d.streams = true;
+    d.multiplies += multiplied * Block::elements * tokens;
+    d.products.push_back({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
   }
 };
 
@@ -10520,6 +10623,13 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
+  if (p.on().worker_bytes > 0) {
+    // Where a worker has little memory, tiles are about square: they need the least of a and b.
+    const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
+    const int possible = kernel::right::regroups ? column_groups : most;
+    of.column_ranges = std::clamp(square, std::min(possible, kernel::fewest_column_ranges(cols)), possible);
+    of.line_ranges = std::clamp(ceil_div(p.workers(), of.column_ranges), 1, index.lines());
+  }
   s.tiles = of.line_ranges * of.column_ranges;
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
@@ -10780,7 +10890,7 @@ template <class E> struct from_rows_body {
     E* const panel = t.address<E>(to);
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
                                                           features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel);
+    clear_padding(to, features, panel, t);
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
@@ -11397,7 +11507,7 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);
@@ -11435,7 +11545,7 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);

@@ -755,12 +755,156 @@ class part_scope {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/core/cpu.hpp
+#ifndef TESSERA_SINGLE_CORE_CPU
+#define TESSERA_SINGLE_CORE_CPU
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
+enum class cpu_family { amd, intel, other };
+
+TESSERA_COLD inline cpu_family this_cpu_family() {
+#if defined(__x86_64__) || defined(__i386__)
+  if (__builtin_cpu_is("amd")) return cpu_family::amd;
+  if (__builtin_cpu_is("intel")) return cpu_family::intel;
+#endif
+  return cpu_family::other;
+}
+
+/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
+TESSERA_COLD inline std::string missing_cpu_feature() {
+#if defined(__x86_64__) || defined(__i386__)
+#define TESSERA_NEEDS(feature) \
+  if (!__builtin_cpu_supports(feature)) return feature
+#ifdef __AVX__
+  TESSERA_NEEDS("avx");
+#endif
+#ifdef __AVX2__
+  TESSERA_NEEDS("avx2");
+#endif
+#ifdef __FMA__
+  TESSERA_NEEDS("fma");
+#endif
+#ifdef __AVX512F__
+  TESSERA_NEEDS("avx512f");
+#endif
+#ifdef __AVX512BW__
+  TESSERA_NEEDS("avx512bw");
+#endif
+#ifdef __AVX512DQ__
+  TESSERA_NEEDS("avx512dq");
+#endif
+#ifdef __AVX512VL__
+  TESSERA_NEEDS("avx512vl");
+#endif
+#ifdef __AVX512VBMI__
+  TESSERA_NEEDS("avx512vbmi");
+#endif
+#ifdef __AVX512VBMI2__
+  TESSERA_NEEDS("avx512vbmi2");
+#endif
+#ifdef __AVX512VNNI__
+  TESSERA_NEEDS("avx512vnni");
+#endif
+#ifdef __AVX512BF16__
+  TESSERA_NEEDS("avx512bf16");
+#endif
+#undef TESSERA_NEEDS
+#endif
+  return "";
+}
+
+/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+TESSERA_COLD inline void require_compiled_instruction_set() {
+  if (const std::string feature = missing_cpu_feature(); !feature.empty())
+    throw machine_error(
+        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
+                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
+                "common subset (-march=x86-64-v3)"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/engine.hpp
+#ifndef TESSERA_SINGLE_CORE_ENGINE
+#define TESSERA_SINGLE_CORE_ENGINE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The instruction that multiplies and adds in the register loop of a product.
+enum class engine : std::uint8_t {
+  fma,    // a number of the accumulator in each lane; narrower elements are widened before
+  pairs,  // two neighbours of a narrow element in each lane, by one instruction
+};
+
+constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
+
+/// The engines that may be used. `fma` always may.
+class engine_set {
+ public:
+  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
+  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
+  constexpr void forbid(engine which) {
+    if (which == engine::pairs) allows_pairs_ = false;
+  }
+
+ private:
+  bool allows_pairs_ = true;
+};
+inline constexpr engine_set all_engines;
+
+/// Multiply-adds of a narrow element in the time of one of float.
+///   fma     1: widening is hidden behind the multiplications (Zen 4)
+///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
+///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
+///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+constexpr double rate_of(engine which, cpu_family family) {
+  if (which == engine::fma) return 1;
+  return family == cpu_family::intel ? 0.5 : 2;
+}
+
+/// The engine for products whose operands are of one narrow element, where both are compiled in.
+constexpr engine faster_engine(cpu_family family, engine_set allowed) {
+  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
+             ? engine::pairs
+             : engine::fma;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/machine.hpp
+#ifndef TESSERA_SINGLE_EXEC_MACHINE
+#define TESSERA_SINGLE_EXEC_MACHINE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The workers for which a run is cut into tiles, and the engines that multiply.
+struct machine {
+  int workers = 1;  // tasks that it computes at the same time
+  engine_set engines = all_engines;
+  cpu_family family = cpu_family::other;  // by which it chooses among its engines
+  std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
+};
+
+/// A worker on this CPU, with all of its engines.
+inline machine this_machine() { return {.family = this_cpu_family()}; }
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/exec/phase.hpp
 #ifndef TESSERA_SINGLE_EXEC_PHASE
 #define TESSERA_SINGLE_EXEC_PHASE
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -779,13 +923,29 @@ struct touched_bytes {
   friend bool operator==(touched_bytes const&, touched_bytes const&) = default;
 };
 
+/// Multiply-adds of a task by stored blocks of one form: `blocks` of them, in `rows` lines, times `columns`
+/// columns.
+struct block_product {
+  std::int64_t rows, blocks, columns;
+  int block_rows, block_cols, element_bytes;
+};
+
 /// The reads, writes and multiplications of one task.
 ///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
 ///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
+///   products        those of them that have blocks
+///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
+///   kinds           of the steps, each once: "product", "elementwise", …
+///   panel           of tokens, or -1
+///   streams         whether the reads may arrive piece by piece, in the order of the panels
 struct task_description {
   std::vector<touched_bytes> reads, writes;
-  std::int64_t multiplies = 0;
+  std::int64_t multiplies = 0, operations = 0;
+  std::vector<block_product> products;
+  std::vector<char const*> kinds;
+  std::int64_t panel = -1;
+  bool streams = false;
 
   TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
   TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
@@ -823,6 +983,16 @@ class phase {
 /// each, and returns when all are done.
 template <class E>
 concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
+
+/// An executor that looks at all phases of a run before the first: it may throw before anything is computed.
+template <class E>
+concept run_executor = requires(E& e, std::span<phase const> phases) { e.run(phases); };
+
+/// An executor that stands for another machine than its threads: runs are cut into tiles for that one.
+template <class E>
+concept stand_in = requires(E const& e) {
+  { e.stands_for() } -> std::convertible_to<machine>;
+};
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -1469,10 +1639,10 @@ template <class E> std::size_t panel_bytes(std::int64_t features) {
   return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
 }
 
-/// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
-/// in the lane of the last feature was written with it.
-template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
-  if (to.owner != memory::worker) return;
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero. Padding in
+/// the lane of the last feature was written with it.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
+  if (to.owner == memory::user || t.part + 1 < t.parts) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
   std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
             T(0));
@@ -1500,79 +1670,6 @@ TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& byt
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/core/cpu.hpp
-#ifndef TESSERA_SINGLE_CORE_CPU
-#define TESSERA_SINGLE_CORE_CPU
-#include <string>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The maker of the CPU, on which the costs of instructions depend: for choices between equivalent kernels.
-enum class cpu_family { amd, intel, other };
-
-TESSERA_COLD inline cpu_family this_cpu_family() {
-#if defined(__x86_64__) || defined(__i386__)
-  if (__builtin_cpu_is("amd")) return cpu_family::amd;
-  if (__builtin_cpu_is("intel")) return cpu_family::intel;
-#endif
-  return cpu_family::other;
-}
-
-/// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
-TESSERA_COLD inline std::string missing_cpu_feature() {
-#if defined(__x86_64__) || defined(__i386__)
-#define TESSERA_NEEDS(feature) \
-  if (!__builtin_cpu_supports(feature)) return feature
-#ifdef __AVX__
-  TESSERA_NEEDS("avx");
-#endif
-#ifdef __AVX2__
-  TESSERA_NEEDS("avx2");
-#endif
-#ifdef __FMA__
-  TESSERA_NEEDS("fma");
-#endif
-#ifdef __AVX512F__
-  TESSERA_NEEDS("avx512f");
-#endif
-#ifdef __AVX512BW__
-  TESSERA_NEEDS("avx512bw");
-#endif
-#ifdef __AVX512DQ__
-  TESSERA_NEEDS("avx512dq");
-#endif
-#ifdef __AVX512VL__
-  TESSERA_NEEDS("avx512vl");
-#endif
-#ifdef __AVX512VBMI__
-  TESSERA_NEEDS("avx512vbmi");
-#endif
-#ifdef __AVX512VBMI2__
-  TESSERA_NEEDS("avx512vbmi2");
-#endif
-#ifdef __AVX512VNNI__
-  TESSERA_NEEDS("avx512vnni");
-#endif
-#ifdef __AVX512BF16__
-  TESSERA_NEEDS("avx512bf16");
-#endif
-#undef TESSERA_NEEDS
-#endif
-  return "";
-}
-
-/// Throws machine_error if this code would end in an illegal instruction on this CPU.
-TESSERA_COLD inline void require_compiled_instruction_set() {
-  if (const std::string feature = missing_cpu_feature(); !feature.empty())
-    throw machine_error(
-        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
-                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
-                "common subset (-march=x86-64-v3)"));
-}
-
-}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/core/memory.hpp
@@ -1923,73 +2020,6 @@ class sole_entry {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
-// ---- tessera/core/engine.hpp
-#ifndef TESSERA_SINGLE_CORE_ENGINE
-#define TESSERA_SINGLE_CORE_ENGINE
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The instruction that multiplies and adds in the register loop of a product.
-enum class engine : std::uint8_t {
-  fma,    // a number of the accumulator in each lane; narrower elements are widened before
-  pairs,  // two neighbours of a narrow element in each lane, by one instruction
-};
-
-constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
-
-/// The engines that may be used. `fma` always may.
-class engine_set {
- public:
-  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
-  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
-  constexpr void forbid(engine which) {
-    if (which == engine::pairs) allows_pairs_ = false;
-  }
-
- private:
-  bool allows_pairs_ = true;
-};
-inline constexpr engine_set all_engines;
-
-/// Multiply-adds of a narrow element in the time of one of float.
-///   fma     1: widening is hidden behind the multiplications (Zen 4)
-///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
-///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
-///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
-constexpr double rate_of(engine which, cpu_family family) {
-  if (which == engine::fma) return 1;
-  return family == cpu_family::intel ? 0.5 : 2;
-}
-
-/// The engine for products whose operands are of one narrow element, where both are compiled in.
-constexpr engine faster_engine(cpu_family family, engine_set allowed) {
-  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
-             ? engine::pairs
-             : engine::fma;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/exec/machine.hpp
-#ifndef TESSERA_SINGLE_EXEC_MACHINE
-#define TESSERA_SINGLE_EXEC_MACHINE
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The workers for which a run is cut into tiles, and the engines that multiply.
-struct machine {
-  int workers = 1;  // tasks that it computes at the same time
-  engine_set engines = all_engines;
-  cpu_family family = cpu_family::other;  // by which it chooses among its engines
-};
-
-/// A worker on this CPU, with all of its engines.
-inline machine this_machine() { return {.family = this_cpu_family()}; }
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
@@ -2131,6 +2161,7 @@ static_assert(executor<thread_pool>);
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -2189,9 +2220,15 @@ class context {
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
-        machine_{.workers = checked_concurrency(executor.concurrency()), .family = this_cpu_family()},
-        ranges_(machine_.workers) {
+        concurrency_(checked_concurrency(executor.concurrency())),
+        machine_{.workers = concurrency_, .family = this_cpu_family()},
+        ranges_(concurrency_) {
     require_compiled_instruction_set();
+    if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
+    if constexpr (exec::run_executor<Executor>)
+      run_phases_ = [](void* object, std::span<exec::phase const> phases) {
+        static_cast<Executor*>(object)->run(phases);
+      };
     if constexpr (exec::phase_executor<Executor>)
       run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
   }
@@ -2200,7 +2237,7 @@ class context {
   context& operator=(context const&) = delete;
 
   /// The most bodies of a run that may run at the same time.
-  int concurrency() const { return machine_.workers; }
+  int concurrency() const { return concurrency_; }
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
@@ -2241,6 +2278,26 @@ class context {
       if (const exec::sole_entry entry(running_); entry)
         return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
     run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
+  }
+
+  /// Runs phases one behind the other: all of them at once by an executor that takes these.
+  ///   of(i)   phase i of `count`, as run takes it; it stays where it is
+  template <class Of> void run_phases(int count, Of&& of) {
+    using tasks_type = std::remove_cvref_t<decltype(of(0))>;
+    if (run_phases_)
+      if (const exec::sole_entry entry(running_); entry) {
+        std::vector<tasks_type> all;
+        std::vector<tasks_of_workers<tasks_type>> wrapped;
+        std::vector<exec::phase> phases;
+        all.reserve(std::size_t(count)), wrapped.reserve(std::size_t(count));
+        for (int i = 0; i < count; ++i) {
+          all.push_back(of(i));
+          wrapped.push_back({all.back(), *this});
+          phases.push_back(exec::phase(wrapped.back()));
+        }
+        return run_phases_(executor_, phases);
+      }
+    for (int i = 0; i < count; ++i) run(of(i));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -2306,7 +2363,9 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
-  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
+  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;              // if it takes phases
+  void (*run_phases_)(void* executor, std::span<exec::phase const> phases) = nullptr;  // if it takes runs
+  int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
   std::atomic<bool> running_{false};
@@ -2362,6 +2421,13 @@ class plan {
   operand worker_memory(std::size_t bytes) {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
+  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
+  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels) {
+    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+    const auto stride = round_up<std::size_t>(bytes, 64);
+    return run_memory(stride * std::size_t(panels), stride);
+  }
   /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
   /// its own `stride` bytes.
   operand run_memory(std::size_t bytes, std::size_t stride = 0) {
@@ -2407,10 +2473,7 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    for (int p = 0; p < phases_; ++p) {
-      running_phase now(*this, phase_[p]);
-      ctx.run(now);
-    }
+    ctx.run_phases(phases_, [&](int p) { return running_phase(*this, phase_[p]); });
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -2422,11 +2485,18 @@ class plan {
   }
   task_description describe(int step, tile const& t) const {
     task_description d;
-    step_[step].describe(step_[step].body, t, d);
+    describe_step(step, t, d);
     return d;
   }
 
  private:
+  void describe_step(int step, tile const& t, task_description& d) const {
+    step_[step].describe(step_[step].body, t, d);
+    if (std::find(d.kinds.begin(), d.kinds.end(), step_[step].kind) == d.kinds.end())
+      d.kinds.push_back(step_[step].kind);
+    if (step_[step].by == cut::panels) d.panel = t.index;
+  }
+
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
@@ -2472,8 +2542,7 @@ class plan {
     }
     task_description describe(int task) const {
       task_description d;
-      of.for_each_step_of(now, task,
-                          [&](int i, tile const& t) { of.step_[i].describe(of.step_[i].body, t, d); });
+      of.for_each_step_of(now, task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
       return d;
     }
   };
@@ -2542,10 +2611,15 @@ class plan {
   /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
-    for (int a = 0; a < accesses_; ++a)
-      if (access_[a].owner == memory::worker) return;
+    const auto in_worker_memory = [](access_list const& all) {
+      for (access const& a : all)
+        if (a.owner == memory::worker) return true;
+      return false;
+    };
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, accesses_})) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
+      if (in_worker_memory(accesses_of(s))) continue;
       if (s.by != cut::panels || s.divides == division::never) continue;
       int most = 2 * machine_.workers;
       const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
@@ -5755,6 +5829,9 @@ struct describe_parts {
   task_description& d;
 
   void operator()(auto const&) const {}
+  template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
+    d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     constexpr auto bytes = std::int64_t(sizeof(E));
@@ -6021,13 +6098,16 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   } else if constexpr (expr::is_converted<Node>) {
     return compute_before<E>(p, tokens, node.value);
   } else if constexpr (Node::laid_over == domain::tokens) {
-    const tokens_to<E> to{p.worker_memory(panel_tokens * sizeof(E)), tokens};
+    const tokens_to<E> to{
+        p.local_memory(panel_tokens * sizeof(E), ceil_div<std::int64_t>(tokens, panel_tokens)), tokens};
     lower_to(p, to, node);
     return to.at;
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const panels_to<E> to{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    const panels_to<E> to{
+        p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
+        tokens};
     lower_to(p, to, node);
     return to.at;
   }
@@ -6702,7 +6782,7 @@ template <class E, class Tree> struct panels_body {
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
     compute_at(t, y);
-    clear_padding(to, features, y);
+    clear_padding(to, features, y, t);
   }
   /// With the panel of the result at y.
   void compute_at(tile const& t, E* y) const noexcept {
@@ -7024,7 +7104,7 @@ template <class E> struct end_padding_body {
   operand to;
   std::int64_t features;
 
-  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to)); }
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
   void describe(tile const&, task_description&) const {}
 };
 
@@ -8807,6 +8887,21 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
+  /// Describes the features of x that the blocks of some lines are multiplied by.
+  template <class Block>
+  void describe_columns(range lines, tile const& t, int live, task_description& d) const {
+    std::vector<char> used(std::size_t(index.width()), 0);
+    for (int line = lines.first; line < lines.last; ++line)
+      for (const int column : index.line(line).all_columns()) used[std::size_t(column)] = 1;
+    for (std::size_t first = 0, last; first < used.size(); first = last) {
+      for (last = first; last < used.size() && used[last] == used[first];) ++last;
+      if (used[first])
+        read_once(d, part_of_panel<typename Types::activation>(
+                         x.owner, place_of(x, t), std::int64_t(first) * Block::cols,
+                         std::min<std::int64_t>(inner, std::int64_t(last) * Block::cols), live));
+    }
+  }
+
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
@@ -8814,10 +8909,12 @@ template <class Types, class Tree> struct product_operands {
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const int live = tokens_of(t.index, tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
+    describe_columns<Block>(lines, t, live, d);
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiplies += index.blocks(lines.first, lines.last) * Block::elements * live;
+    const std::int64_t blocks = index.blocks(lines.first, lines.last);
+    d.multiplies += blocks * Block::elements * live;
+    d.products.push_back({lines.last - lines.first, blocks, live, Block::rows, Block::cols, int(sizeof(W))});
   }
 };
 
@@ -8833,7 +8930,7 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -8863,7 +8960,7 @@ template <class Types, class Tree> struct ordered_product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -8890,7 +8987,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -9609,7 +9706,8 @@ auto reduction_of(plan&,
 template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
-  const operand to = p.worker_memory(panel_tokens * sizeof(T));
+  const std::int64_t tokens = expr::extent_of(local.argument.argument).tokens;
+  const operand to = p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens));
   p.add_local(&local, to);
   return fold_source<T, Op, Argument>{local.argument.argument, to};
 }
@@ -10323,6 +10421,7 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 #ifndef TESSERA_SINGLE_EVAL_SAMPLED
 #define TESSERA_SINGLE_EVAL_SAMPLED
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -10411,6 +10510,7 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
     constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
+    std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
@@ -10419,9 +10519,12 @@ template <class Types, class Block> struct sampled_body {
         const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
         d.write(block);
         if (accumulates) d.read(block);
-        d.multiplies += Block::elements * tokens;
+        ++multiplied;
       }
     }
+    d.streams = true;
+    d.multiplies += multiplied * Block::elements * tokens;
+    d.products.push_back({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
   }
 };
 
@@ -10520,6 +10623,13 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
+  if (p.on().worker_bytes > 0) {
+    // Where a worker has little memory, tiles are about square: they need the least of a and b.
+    const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
+    const int possible = kernel::right::regroups ? column_groups : most;
+    of.column_ranges = std::clamp(square, std::min(possible, kernel::fewest_column_ranges(cols)), possible);
+    of.line_ranges = std::clamp(ceil_div(p.workers(), of.column_ranges), 1, index.lines());
+  }
   s.tiles = of.line_ranges * of.column_ranges;
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
@@ -10780,7 +10890,7 @@ template <class E> struct from_rows_body {
     E* const panel = t.address<E>(to);
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
                                                           features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel);
+    clear_padding(to, features, panel, t);
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
@@ -11397,7 +11507,7 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);
@@ -11435,7 +11545,7 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);
@@ -16999,6 +17109,5000 @@ inline void write_smtx(std::string const& path, pattern const& stored) {
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/ipu/target.hpp
+#ifndef TESSERA_SINGLE_IPU_TARGET
+#define TESSERA_SINGLE_IPU_TARGET
+#include <cstdint>
+#include <string>
+
+// A machine of many cores, each with a memory of its own, that works in bulk-synchronous steps (Valiant
+// 1990): every core computes on its memory, all wait for each other, and data is exchanged by a schedule that
+// was fixed before. The numbers of Graphcore's machines are those of its data sheets, its library poplibs
+// (release 3.4) and Jia et al. 2019, "Dissecting the Graphcore IPU Architecture via Microbenchmarking".
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The elements that the emulated machine multiplies.
+enum class precision : std::uint8_t { half, single };
+
+constexpr int bytes_of(precision p) { return p == precision::half ? 2 : 4; }
+constexpr char const* name_of(precision p) { return p == precision::half ? "half" : "float"; }
+
+/// What a machine is, as numbers; every one can be changed. Cycles are those of a tile.
+struct target {
+  std::string name = "Bow";
+  int tiles = 1472;
+  int workers = 6;                       // threads of a tile; each issues one instruction in `workers` cycles
+  double clock_hz = 1.85e9;              // Bow-2000 data sheet
+  std::int64_t bytes_per_tile = 638976;  // 624 KiB
+
+  int load_bytes_per_cycle = 8;  // 64-bit datapath; 16 from interleaved memory (poplibs, ConvModel.cpp)
+  int store_bytes_per_cycle = 8;
+  double exchange_bytes_per_cycle =
+      4;                             // received by a tile; Bow: 11 TB/s all to all / 1472 / 1.85 GHz = 4.04
+  bool pairs_share_exchange = true;  // two neighbours that receive the same data receive it at twice the rate
+  int coefficient_bytes_per_cycle = 8;  // into the multiplier's registers (poplibs, StaticMatMulPartitioner)
+
+  // Accumulating multiplier: 16 inputs (half) or 8 (float), times `units` outputs, in 4 or 8 cycles: 64 and
+  // 16 multiply-adds a cycle, and 32 where half is summed in float.
+  int units_half = 16, units_half_in_float = 8, units_single = 16;
+
+  // Not in a data sheet: constants of a third-party compiler for this machine, and of Jia et al.
+  int sync_cycles = 600;           // from the last tile's end of compute to the first byte
+  int launch_cycles = 11;          // a supervisor starts its workers
+  int exchange_message_bytes = 8;  // of code in the sender's and in the receiver's memory, for each message
+  int vertex_bytes = 16;           // of state, besides its fields
+
+  double flops_per_cycle(precision p) const {
+    return p == precision::half ? 8 * units_half : 2 * units_single;
+  }
+  double peak_flops(precision p) const { return flops_per_cycle(p) * tiles * clock_hz; }
+  int vector_width(precision p) const { return load_bytes_per_cycle / bytes_of(p); }
+  int units(precision p, precision sums) const {
+    return p == precision::single ? units_single : sums == precision::half ? units_half : units_half_in_float;
+  }
+  double seconds(double cycles) const { return cycles / clock_hz; }
+  std::int64_t exchange_cycles(double bytes, bool shared_by_pairs = false) const {
+    const double rate = exchange_bytes_per_cycle * (shared_by_pairs && pairs_share_exchange ? 2 : 1);
+    return std::int64_t(bytes / rate + 0.999999);
+  }
+  std::int64_t memory_bytes() const { return bytes_per_tile * tiles; }
+
+  /// Throws option_error for numbers that no machine can have.
+  void check() const {
+    const auto require = [&](bool holds, char const* what) {
+      if (!holds) throw option_error(message("[ipu::target] ", name, ": ", what));
+    };
+    require(tiles >= 1 && tiles <= 65535, "the number of tiles is between 1 and 65535");
+    require(workers >= 1 && workers <= 64, "the number of workers of a tile is between 1 and 64");
+    require(clock_hz > 0, "the clock must be positive");
+    require(bytes_per_tile > 0, "a tile must have memory");
+    require(exchange_bytes_per_cycle > 0 && load_bytes_per_cycle > 0 && store_bytes_per_cycle > 0 &&
+                coefficient_bytes_per_cycle > 0,
+            "loads, stores and exchange need a positive number of bytes a cycle");
+    require(units_half >= 1 && units_half_in_float >= 1 && units_single >= 1,
+            "the multiplier needs a positive number of units");
+    require(sync_cycles >= 0 && launch_cycles >= 0 && exchange_message_bytes >= 0 && vertex_bytes >= 0,
+            "costs cannot be negative");
+  }
+};
+
+/// Bow, 2022: Mk2 at a higher clock. Bow-2000 data sheet: 350 TFLOP/s in half precision, 897 MiB.
+inline target bow() { return {}; }
+
+/// Mk2, 2020: GC200. 250 TFLOP/s in half precision at 1.33 GHz.
+inline target gc200() {
+  target t;
+  t.name = "GC200";
+  t.clock_hz = 1.33e9;
+  return t;
+}
+
+/// Mk1, 2018: GC2. 1216 tiles of 256 KiB at 1.6 GHz, half of Mk2's multiplier (Jia et al. 2019, chapter 1).
+inline target gc2() {
+  target t;
+  t.name = "GC2";
+  t.tiles = 1216;
+  t.clock_hz = 1.6e9;
+  t.bytes_per_tile = 262144;
+  t.units_half = t.units_half_in_float = 8;
+  t.units_single = 8;
+  return t;
+}
+
+/// The target of that name: "bow", "gc200" or "gc2". Throws option_error for another name.
+inline target target_named(std::string const& name) {
+  if (name == "bow") return bow();
+  if (name == "gc200") return gc200();
+  if (name == "gc2") return gc2();
+  throw option_error(message("[ipu::target_named] \"", name, "\": there are bow, gc200 and gc2"));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/codelets.hpp
+#ifndef TESSERA_SINGLE_IPU_CODELETS
+#define TESSERA_SINGLE_IPU_CODELETS
+#include <algorithm>
+#include <cstdint>
+
+// Cycles of one tile in a codelet, as poplibs (release 3.4) estimates them: StaticMatMulPartitioner.cpp, and
+// PerformanceEstimation.hpp of popsparse and poplin. A formula counts the instructions of the worker that has
+// the most work, times the workers that share the tile's issue slots, and the supervisor's instructions.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace codelets {
+
+using std::int64_t;
+
+/// Zeros into `bytes` of a tile.
+inline int64_t zeroing(target const& on, int64_t bytes) {
+  return (12 + ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers)) * on.workers;
+}
+
+/// Rearrangement on a tile: a load and a store for every 8 bytes, and a fifth more for offsets.
+inline int64_t copy(target const& on, int64_t bytes) {
+  const int64_t each = ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers);
+  return (20 + each * 5 / 4) * on.workers;
+}
+
+/// `elements` from one precision to the other.
+inline int64_t cast(target const& on, int64_t elements, precision from, precision to) {
+  if (from == to || elements == 0) return 0;
+  const int64_t each = ceil_div<int64_t>(elements, on.workers);
+  const int narrower = std::min(on.vector_width(from), on.vector_width(to));
+  return (ceil_div<int64_t>(each, narrower) + 26) * on.workers;
+}
+
+/// Sums of `depth` partials for each of `outputs` elements.
+inline int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out) {
+  if (depth <= 1) return cast(on, outputs, partials, out);
+  const bool single = partials == precision::single;
+  const int width = single ? 4 : 8;
+  int64_t loops = outputs / width, cycles = 32;
+  for (int bit = 1; bit < width; bit *= 2) loops += (outputs & bit) != 0;
+  int64_t each = loops / on.workers;
+  if (loops % on.workers != 0) {
+    if (outputs % width != 0)
+      cycles += 2 * depth + (single ? 13 : 11);
+    else
+      ++each;
+  }
+  const int overhead = single ? (out == precision::single ? 7 : 6) : (out == precision::single ? 9 : 8);
+  return (cycles + (3 * depth + overhead) * each) * on.workers;
+}
+
+/// Stationary coefficients: 16 inputs (half) or 8 (float), by 16 outputs, `units` of them at a time.
+///   inputs, outputs   features; field: columns, split between the workers
+inline int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of,
+                              precision partials) {
+  if (inputs == 0 || outputs == 0 || field == 0) return 0;
+  const bool half = of == precision::half;
+  const bool short_path = half || partials == precision::single;
+  const int group_in = half ? 16 : 8, group_out = 16;
+  const int units = on.units(of, partials), passes = ceil_div(group_out, units);
+  const int per_column = half ? 4 : 8;
+  const int load = units * group_in * bytes_of(of) / on.coefficient_bytes_per_cycle;
+  const int kept = half ? 7 : 0;  // worker state that stays in registers from call to call
+  const auto inner = [&](bool zeroes) {
+    const auto worker = [&](int64_t n) -> int64_t {
+      const int clear = units == 16 ? 8 : 4;
+      if (!half) {
+        const int64_t zero = zeroes ? 2 + clear * n : 0;
+        return n == 0 ? 24 : n == 1 ? 47 + zero : 46 + zero + std::max<int64_t>(n - 3, 0) * per_column;
+      }
+      const int64_t z = zeroes ? 1 : 2;
+      return n == 0 ? 20 + z : n == 1 ? 31 + z : n == 2 ? 40 + z : 36 + z + (n - 3) * per_column;
+    };
+    const int64_t most = (worker(ceil_div<int64_t>(field, on.workers)) - kept) * on.workers;
+    const int64_t least = (worker(field / on.workers) - kept) * on.workers;
+    return std::max(most, least + 14);
+  };
+  const int64_t in_groups = ceil_div<int64_t>(inputs, group_in),
+                out_groups = ceil_div<int64_t>(outputs, group_out);
+  const int shorter = short_path ? 1 : 0;
+  return 50 + on.workers * (kept + (half ? 3 : 0) * (in_groups - 1)) + 12 + shorter +
+         (in_groups - 1) * (16 - shorter + out_groups * (19 + passes * (6 + load + inner(false)))) +
+         (11 + out_groups * (19 - shorter + passes * (7 + load + inner(true))));
+}
+
+/// Dot products of vectors, without the accumulating multiplier: for few columns (poplin's horizontal MAC).
+inline int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field,
+                                  precision of) {
+  if (inputs == 0 || outputs == 0 || field == 0) return 0;
+  const int64_t dot = 6 + ceil_div<int64_t>(inputs, on.vector_width(of)) + (of == precision::half ? 1 : 0);
+  return 68 + (45 + ceil_div<int64_t>(field, on.workers) * (7 + outputs * dot)) * on.workers;
+}
+
+/// popsparse's static multiply. Elements: the workers split rows; blocks: they split columns.
+///   rows      rows of blocks of the tile that have blocks
+///   blocks    of all rows; columns: of X
+inline int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                               precision of) {
+  if (rows == 0 || blocks == 0 || columns == 0) return 0;
+  const bool half = of == precision::half;
+  if (block == 1) {
+    const int64_t m = ceil_div<int64_t>(rows, on.workers), n = columns;
+    const int64_t further =
+        std::max<int64_t>(ceil_div<int64_t>(blocks, on.workers) - m, 0);  // of its row's first
+    int64_t worker;
+    if (half)
+      worker = n == 4   ? 31 + m * 7 + further * 2
+               : n == 8 ? 31 + m * 8 + further * 3
+                        : 33 + m * 11 + n / 8 * (m * 14 + further * 3) + (n % 8 != 0) * (m * 9 + further * 2);
+    else
+      worker = n == 2 ? 29 + m * 5 + further * 2
+               : n == 4
+                   ? 30 + m * 6 + further * 3
+                   : 31 + m * 12 + n / 4 * (m * 10 + further * 3) + (n % 4 != 0) * (m * 10 + further * 2);
+    return worker * on.workers;
+  }
+  const int64_t n = ceil_div<int64_t>(columns, on.workers);
+  int64_t header, row, each;
+  if (block == 4)
+    header = half ? 17 : 13, row = 1, each = half ? (n <= 2 ? 7 + n : 13 + n) : 12 + (n - 1) * 4;
+  else if (block == 8)
+    header = 13, row = half ? 1 : 4, each = half ? 14 + (n - 1) * 2 : 19 + (n - 1) * 8;
+  else
+    header = half ? 13 : 16, row = half ? 1 : 4,
+    each = half ? 19 + (n - 1) * 4 : 2 * (n == 1 ? 29 : 37 + (n - 1) * 8);
+  const int64_t load = int64_t(block) * block * bytes_of(of) / on.coefficient_bytes_per_cycle;
+  return 30 + header * on.workers + rows * (row * on.workers + 17) + blocks * (16 + load + each * on.workers);
+}
+
+/// The reduction behind the static multiply, of partials a stride apart: a worker's loop over one wide vector
+/// of outputs, 8 of half or 4 of single.
+inline int64_t static_reduce_loop(int64_t depth, precision partials, precision out) {
+  return (partials == precision::half ? (out == precision::half ? 8 : 7) : 5) + 6 + depth - 1;
+}
+inline int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
+                             precision out) {
+  if (depth <= 1) return 0;
+  const int64_t loops =
+      ceil_div<int64_t>(ceil_div<int64_t>(outputs, on.workers), partials == precision::single ? 4 : 8);
+  return (16 + loops * static_reduce_loop(depth, partials, out)) * on.workers;
+}
+
+/// The largest block that the dynamic codelets multiply at once: 16 of half, 8 of single.
+constexpr int dynamic_block(int block, precision of) {
+  const int most = of == precision::half ? 16 : 8;
+  return block <= most ? block : most;
+}
+
+/// popsparse's dynamic multiply, of one bucket's blocks for this tile.
+///   rows, blocks   as for static_multiply
+///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
+///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
+inline int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                                precision of, precision partials, double subgroups = 1,
+                                bool transposed = false) {
+  if (rows == 0 || blocks == 0 || columns == 0) return 0;
+  const bool half = of == precision::half;
+  const double until_found = (subgroups - 1) / 2 + 1;
+  const int64_t z = columns;
+  if (block == 1 && transposed) {
+    const int64_t y = ceil_div<int64_t>(blocks, on.workers);
+    const auto search = int64_t(until_found * 44) + 68 + 30;
+    int64_t worker;
+    if (half)
+      worker = z == 8   ? 20 + rows * 18 + 10 * y
+               : z == 4 ? 20 + rows * 21 + 7 * y
+                        : 26 + rows * 30 + (z / 4 != 0) * (2 + z / 4 * 5) * y +
+                              (z % 4 != 0) * (5 + 3 * (z % 4)) * y;
+    else
+      worker = 23 + rows * 32 + (z / 2 != 0) * (2 + z / 2 * 3) * y + (z % 2) * 4 * y;
+    return worker * on.workers + search;
+  }
+  if (block == 1) {
+    // Workers split rows and columns; the split that leaves the least for a worker is taken.
+    int64_t least = -1;
+    for (int across = 1; across <= on.workers; ++across) {
+      const int64_t x = ceil_div<int64_t>(rows, across), y = ceil_div<int64_t>(blocks, across);
+      const int grain = on.vector_width(of);
+      const int64_t grains = ceil_div<int64_t>(ceil_div<int64_t>(z, grain), on.workers / across);
+      const int64_t w = std::min(z, grains * grain);
+      int64_t worker;
+      if (half)
+        worker = w == 8   ? 28 + x * 15 + 3 * y
+                 : w == 4 ? 30 + x * 11 + 2 * y
+                          : 33 + x * 12 + (w / 8 != 0) * (16 * x + w / 8 * 3 * y) +
+                                (w % 8 >= 4) * (13 * x + 2 * y) + (w % 4 != 0) * (11 * x + 2 * y * (w % 4));
+      else
+        worker = w == 4   ? 25 + x * 13 + 3 * y
+                 : w == 2 ? 27 + x * 11 + 2 * y
+                          : 30 + x * 14 + (w / 4 != 0) * (12 * x + w / 4 * 3 * y) +
+                                (w % 4 >= 2) * (8 * x + w / 2 * 2 * y) + (w % 2) * (8 * x + 2 * y) +
+                                (w % 4 != 0) * 2 * x;
+      if (least < 0 || worker < least) least = worker;
+    }
+    return least * on.workers + int64_t(until_found * 47) + 46 + 30;
+  }
+  const auto search = int64_t(until_found * 46) + 56 + 40;
+  const int64_t each_worker = ceil_div<int64_t>(z, on.workers);
+  const int load = block * block / (half ? 4 : 2);
+  const bool wide = partials == precision::single;
+  const int loads = block == 16 && on.units(of, partials) == 8 ? 2 : 1;
+  const auto pick = [&](int one, int two, int more) {
+    return each_worker == 1 ? one : each_worker == 2 ? two : more;
+  };
+  int64_t overhead, inner;
+  int each;
+  if (block == 4)
+    each = half ? 2 : 4, overhead = 26, inner = wide ? (half ? pick(17, 18, 19) : 14) : pick(15, 16, 17);
+  else if (block == 8)
+    each = half ? 4 : 8, overhead = half && wide ? 20 : 23,
+    inner = wide ? (half ? pick(22, 23, 23) : pick(22, 22, 23)) : pick(19, 20, 20);
+  else
+    each = 4, overhead = wide ? 23 : 22, inner = wide ? pick(24, 25, 24) : pick(22, 23, 22);
+  const int kept = transposed ? 0 : 1;
+  const int64_t worker = overhead + blocks * loads * (inner + each_worker * each - kept * 3);
+  return worker * on.workers + search + blocks * (load + 3 + 12 * loads) + kept * rows + 2;
+}
+
+/// The gradient of W, sampled at the blocks of a bucket: dY times X-transposed.
+///   columns   of this step's dY and X
+inline int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                       int block, precision of, precision partials) {
+  if (rows == 0 || blocks == 0 || columns == 0) return 0;
+  const bool half = of == precision::half, wide = partials == precision::single;
+  int64_t supervisor = 37 + 38 + 26;
+  const int grain = half ? 16 : 8;
+  if (block > 1 && columns % grain == 0) {  // by the accumulating multiplier, each block by all workers
+    const int64_t steps = columns / grain;
+    int run = 8, load, kept = 5, each, off;
+    if (block == 16)
+      load = 32, each = 32, off = 4;
+    else if (block == 8)
+      load = 16, each = half ? 27 : 33, off = half ? 4 : 2;
+    else
+      load = 8, each = half ? (wide ? 17 : 15) : 20, off = half && wide ? 2 : 1;
+    supervisor += (rows - 1) * 8 + 23 + rows * 22 + blocks * (25 + (steps - 1) * 4 + steps * (run + load));
+    return (kept + blocks * (each * steps - (steps - 1) * off)) * on.workers + supervisor;
+  }
+  const int64_t mine = ceil_div<int64_t>(blocks, on.workers);
+  const int64_t x = ceil_div<int64_t>(rows, on.workers);
+  int64_t worker, z = columns;
+  if (block == 1) {
+    const int64_t each = half ? (z == 8   ? 5
+                                 : z == 4 ? 4
+                                          : 11 + z / 4 + (z % 4 >= 2) * 3 + (z % 2) * 4)
+                              : (z == 4   ? 5
+                                 : z == 2 ? 4
+                                          : 9 + z / 2 + z % 2);
+    worker = 35 + x * 9 + mine * each;
+  } else if (block == 4) {
+    worker = 27 + x * 9 + mine * ((wide ? (half ? 33 : 45) : 29) + z * (half ? 6 : 12));
+  } else if (block == 8) {
+    worker = 26 + x * 9 + mine * (half ? 113 + z * 24 : 208 + z * 48);
+  } else {
+    worker = 27 + x * 9 + mine * ((wide ? 505 : 441) + z * 96);
+  }
+  return worker * on.workers + supervisor;
+}
+
+/// Activations brought into the order in which the accumulating multiplier takes them for weight gradients.
+inline int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
+                                             precision of) {
+  const bool half = of == precision::half;
+  const int64_t steps = columns / (half ? 16 : 8);
+  const int64_t each = 3 + steps * (3 + (half ? block / 4 * 23 : block / 2 * 12));
+  return 18 + (34 + ceil_div<int64_t>(blocks, on.workers) * each) * on.workers;
+}
+
+/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
+inline int64_t gather(target const& on, int64_t rows, int64_t row_bytes) {
+  if (rows == 0) return 0;
+  const int64_t each = ceil_div<int64_t>(rows, on.workers);
+  return (30 + each * (12 + 3 * ceil_div<int64_t>(row_bytes, on.load_bytes_per_cycle))) * on.workers;
+}
+
+/// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
+/// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
+///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
+inline int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
+                           precision of) {
+  const int64_t arithmetic = ceil_div<int64_t>(operations, on.vector_width(of));
+  const int64_t memory = ceil_div<int64_t>(bytes_read, on.load_bytes_per_cycle) +
+                         ceil_div<int64_t>(bytes_written, on.store_bytes_per_cycle);
+  return 20 * on.workers + std::max(arithmetic, memory);
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::codelets
+#endif
+
+// ---- tessera/ipu/graph.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH
+#define TESSERA_SINGLE_IPU_GRAPH
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// What a program of one's own consists of: variables, whose elements each live on a tile, and compute sets of
+// vertices, which are codelets with inputs and outputs. Building a graph computes nothing; ipu::program says
+// in which order things happen, ipu::engine makes it run.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Elements [first, last) of a variable.
+struct slice {
+  int variable = -1;
+  std::int64_t first = 0, last = 0;
+
+  std::int64_t size() const { return last - first; }
+  /// Elements [from, to) of these. Throws shape_error outside them.
+  slice part(std::int64_t from, std::int64_t to) const {
+    if (from < 0 || to < from || to > size())
+      throw shape_error(message("[ipu::slice::part] elements ", from, " to ", to, " of ", size()));
+    return {variable, first + from, first + to};
+  }
+  friend bool operator==(slice const&, slice const&) = default;
+};
+
+/// An input or output of a vertex: slices one behind the other, which the codelet sees as one array.
+struct field {
+  std::vector<slice> parts;
+  bool is_output = false;  // or is changed
+
+  std::int64_t size() const {
+    std::int64_t sum = 0;
+    for (slice const& s : parts) sum += s.size();
+    return sum;
+  }
+};
+inline field in(slice s) { return {{s}, false}; }
+inline field in(std::vector<slice> parts) { return {std::move(parts), false}; }
+inline field out(slice s) { return {{s}, true}; }
+inline field out(std::vector<slice> parts) { return {std::move(parts), true}; }
+
+/// The fields of a vertex in the memory of its tile.
+class ports {
+ public:
+  explicit ports(std::span<std::span<std::byte> const> fields) : fields_(fields) {}
+  /// Field i as elements T.
+  template <class T> std::span<T const> in(std::size_t i) const {
+    return {reinterpret_cast<T const*>(fields_[i].data()), fields_[i].size() / sizeof(T)};
+  }
+  template <class T> std::span<T> out(std::size_t i) const {
+    return {reinterpret_cast<T*>(fields_[i].data()), fields_[i].size() / sizeof(T)};
+  }
+
+ private:
+  std::span<std::span<std::byte> const> fields_;
+};
+
+/// What a vertex does, and the cycles it takes: a worker's instructions, or the cycles of a tile of which it
+/// uses all workers. It touches its fields alone.
+using codelet = std::function<std::int64_t(target const&, ports const&)>;
+
+enum class runs_on : std::uint8_t { worker, tile };
+
+struct vertex {
+  codelet const* code = nullptr;
+  int tile = 0;
+  runs_on by = runs_on::tile;
+  std::vector<field> fields;
+  double multiplies = 0;  // multiply-adds, for accounts
+};
+
+/// The number of a compute set in its graph: vertices that run at the same time.
+struct compute_set {
+  int number = -1;
+};
+
+/// How long a variable lives.
+enum class lifetime : std::uint8_t {
+  kept,       // always; the host may write and read it
+  temporary,  // from the first step that writes it to the last that touches it
+};
+
+class graph {
+ public:
+  struct interval {
+    std::int64_t first, last;
+    int tile;
+  };
+  struct variable {
+    std::string name;
+    std::int64_t size;
+    std::size_t element_bytes;
+    lifetime lives;
+    bool is_table = false;          // of codelets, in accounts of memory
+    std::vector<interval> mapping;  // ascending, without overlaps
+  };
+  struct set_of_vertices {
+    std::string name;
+    bool estimated = false;
+    std::vector<vertex> vertices;
+  };
+
+  explicit graph(target on) : on_(std::move(on)) { on_.check(); }
+
+  /// A variable of `size` elements T, not yet mapped to tiles.
+  template <class T>
+  slice add_variable(std::string name, std::int64_t size, lifetime lives = lifetime::kept) {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are exchanged as bytes");
+    if (size < 0) throw shape_error(message("[ipu::graph] ", name, ": ", size, " elements"));
+    variables_.push_back({std::move(name), size, sizeof(T), lives, false, {}});
+    return {int(variables_.size()) - 1, 0, size};
+  }
+  /// Marks a variable as tables of codelets, in accounts of memory.
+  void is_table(slice s) { own(s).is_table = true; }
+
+  /// Puts elements on a tile. Throws option_error for a tile that there is not, and for elements that are
+  /// mapped already.
+  void map(slice s, int tile) {
+    if (tile < 0 || tile >= on_.tiles)
+      throw option_error(message("[ipu::graph::map] ", at(s).name, ": tile ", tile, " of ", on_.tiles));
+    if (s.size() == 0) return;
+    auto& all = own(s).mapping;
+    const auto behind =
+        std::upper_bound(all.begin(), all.end(), s.first,
+                         [](std::int64_t first, interval const& i) { return first < i.first; });
+    if ((behind != all.end() && behind->first < s.last) ||
+        (behind != all.begin() && std::prev(behind)->last > s.first))
+      throw option_error(message("[ipu::graph::map] ", at(s).name, ": elements ", s.first, " to ", s.last,
+                                 " are mapped already, some of them"));
+    if (behind != all.begin() && std::prev(behind)->last == s.first && std::prev(behind)->tile == tile)
+      std::prev(behind)->last = s.last;
+    else
+      all.insert(behind, {s.first, s.last, tile});
+  }
+  /// Spreads elements over all tiles, in order, in multiples of `grain`.
+  void map_linearly(slice s, std::int64_t grain = 1) {
+    const std::int64_t grains = ceil_div(s.size(), grain), each = ceil_div(grains, std::int64_t(on_.tiles));
+    for (std::int64_t first = 0, tile = 0; first < s.size(); first += each * grain, ++tile)
+      map(s.part(first, std::min(s.size(), first + each * grain)), int(tile));
+  }
+
+  /// Calls visit(interval, first, last) for the parts of a slice that are on one tile each, until an element
+  /// is on none; returns where it ended.
+  template <class Visit> std::int64_t for_each_interval(slice s, Visit&& visit) const {
+    auto const& all = at(s).mapping;
+    auto i = std::upper_bound(all.begin(), all.end(), s.first,
+                              [](std::int64_t first, interval const& m) { return first < m.first; });
+    if (i != all.begin()) --i;
+    std::int64_t here = s.first;
+    for (; here < s.last && i != all.end() && i->first <= here && here < i->last; ++i) {
+      const std::int64_t last = std::min(s.last, i->last);
+      visit(std::size_t(i - all.begin()), here, last);
+      here = last;
+    }
+    return here;
+  }
+
+  /// Elements of a variable before the first run: tables and constants.
+  template <class T> void initialise(slice s, std::span<T const> values) {
+    if (std::int64_t(values.size()) != s.size() || sizeof(T) != at(s).element_bytes)
+      throw shape_error(message("[ipu::graph::initialise] ", at(s).name, ": ", s.size(), " elements of ",
+                                at(s).element_bytes, " bytes, but ", values.size(), " of ", sizeof(T),
+                                " are given"));
+    auto const bytes = std::as_bytes(values);
+    initial_.push_back({s, {bytes.begin(), bytes.end()}});
+  }
+  struct initial_bytes {
+    slice of;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<initial_bytes> const& initial() const { return initial_; }
+
+  /// A codelet that vertices may share. It stays where it is.
+  codelet const& add_codelet(codelet code) {
+    return codelets_.emplace_back(std::make_unique<codelet>(std::move(code))), *codelets_.back();
+  }
+
+  compute_set add_compute_set(std::string name, bool estimated = false) {
+    sets_.push_back({std::move(name), estimated, {}});
+    return {int(sets_.size()) - 1};
+  }
+  /// Adds a vertex. Its code is one of this graph's codelets.
+  void add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
+                  runs_on by = runs_on::tile, double multiplies = 0) {
+    if (tile < 0 || tile >= on_.tiles)
+      throw option_error(message("[ipu::graph::add_vertex] ", sets_[std::size_t(to.number)].name, ": tile ",
+                                 tile, " of ", on_.tiles));
+    sets_[std::size_t(to.number)].vertices.push_back({&code, tile, by, std::move(fields), multiplies});
+  }
+
+  target const& on() const { return on_; }
+  std::vector<variable> const& variables() const { return variables_; }
+  variable const& at(slice s) const { return variables_[std::size_t(s.variable)]; }
+  std::vector<set_of_vertices> const& sets() const { return sets_; }
+
+ private:
+  variable& own(slice s) { return variables_[std::size_t(s.variable)]; }
+
+  target on_;
+  std::vector<variable> variables_;
+  std::vector<set_of_vertices> sets_;
+  std::vector<initial_bytes> initial_;
+  std::vector<std::unique_ptr<codelet>> codelets_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/program.hpp
+#ifndef TESSERA_SINGLE_IPU_PROGRAM
+#define TESSERA_SINGLE_IPU_PROGRAM
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// What a machine does, in order: a cheap value; a program that stands in several places is one function, and
+/// called.
+class program {
+ public:
+  enum class kind : std::uint8_t { sequence, execute, copy, repeat, repeat_while, if_nonzero };
+  struct node {
+    kind is;
+    std::vector<program> parts{};     // of a sequence; body; then and otherwise; condition and body
+    compute_set set{};                // of execute
+    std::vector<slice> from{}, to{};  // of copy, in order
+    std::int64_t times = 0;           // of repeat
+    slice flag{};                     // one 32-bit integer
+    std::string name{};
+  };
+
+  /// Nothing.
+  program() : node_(std::make_shared<node const>(node{kind::sequence})) {}
+
+  node const& operator*() const { return *node_; }
+  node const* operator->() const { return node_.get(); }
+  node const* get() const { return node_.get(); }
+
+  friend program sequence(std::vector<program> parts) {
+    return program({.is = kind::sequence, .parts = std::move(parts)});
+  }
+  friend program execute(compute_set set) { return program({.is = kind::execute, .set = set}); }
+  /// Copies slices to as many elements of others, all at the same time. They must not overlap.
+  friend program copy(std::vector<slice> from, std::vector<slice> to, std::string name) {
+    return program({.is = kind::copy, .from = std::move(from), .to = std::move(to), .name = std::move(name)});
+  }
+  friend program repeat(std::int64_t times, program body) {
+    return program({.is = kind::repeat, .parts = {std::move(body)}, .times = times});
+  }
+  /// Runs `condition`, and `body` as long as the flag is not zero behind it.
+  friend program repeat_while(program condition, slice flag, program body) {
+    return program(
+        {.is = kind::repeat_while, .parts = {std::move(condition), std::move(body)}, .flag = flag});
+  }
+  friend program if_nonzero(slice flag, program then, program otherwise) {
+    return program({.is = kind::if_nonzero, .parts = {std::move(then), std::move(otherwise)}, .flag = flag});
+  }
+
+ private:
+  explicit program(node n) : node_(std::make_shared<node const>(std::move(n))) {}
+  std::shared_ptr<node const> node_;
+};
+
+program sequence(std::vector<program> parts);
+program execute(compute_set set);
+program copy(std::vector<slice> from, std::vector<slice> to, std::string name = "copy");
+program repeat(std::int64_t times, program body);
+program repeat_while(program condition, slice flag, program body);
+program if_nonzero(slice flag, program then, program otherwise);
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/cost.hpp
+#ifndef TESSERA_SINGLE_IPU_COST
+#define TESSERA_SINGLE_IPU_COST
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// What a tile does in a part of a superstep.
+enum class activity : std::uint8_t { compute, exchange, sync };
+constexpr char const* name_of(activity a) {
+  return a == activity::compute ? "compute" : a == activity::exchange ? "exchange" : "sync";
+}
+
+/// The planner's account of a program: cycles by phase, in order, and the memory of the fullest tile.
+struct cost_estimate {
+  struct phase {
+    char const* name;
+    activity kind;
+    std::int64_t cycles;
+  };
+  std::vector<phase> phases;
+  std::int64_t temporary_bytes = 0;    // of a tile, besides operands and result where they live
+  std::int64_t always_live_bytes = 0;  // of a tile: operands, result and tables
+
+  void add(char const* name, activity kind, std::int64_t cycles) {
+    if (cycles > 0) phases.push_back({name, kind, cycles});
+  }
+  std::int64_t cycles(activity of) const {
+    std::int64_t sum = 0;
+    for (phase const& p : phases) sum += p.kind == of ? p.cycles : 0;
+    return sum;
+  }
+  /// Compute and exchange, as the PopSparse paper counts (Li et al. 2023, section 4).
+  std::int64_t cycles() const { return cycles(activity::compute) + cycles(activity::exchange); }
+  std::int64_t with_sync() const { return cycles() + cycles(activity::sync); }
+};
+
+/// Y (m, n) = W (m, k) X (k, n), `groups` times.
+struct product_shape {
+  std::int64_t m = 0, k = 0, n = 0, groups = 1;
+
+  double multiplies() const { return double(m) * double(k) * double(n) * double(groups); }
+};
+
+/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
+inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1) {
+  std::vector<std::int64_t> counts;
+  const std::int64_t grains = ceil_div<std::int64_t>(size, grain);
+  for (std::int64_t parts = 1; parts <= std::min(most, grains); ++parts)
+    if (counts.empty() || ceil_div(grains, counts.back()) != ceil_div(grains, parts)) counts.push_back(parts);
+  return counts;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/options.hpp
+#ifndef TESSERA_SINGLE_IPU_OPTIONS
+#define TESSERA_SINGLE_IPU_OPTIONS
+#include <cstdint>
+#include <map>
+#include <string>
+
+// popsparse's options, by their names there.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Names and values, as Poplar's OptionFlags: {{"nSplit", "2"}, …}.
+using option_flags = std::map<std::string, std::string>;
+
+namespace detail {
+
+[[noreturn]] TESSERA_COLD inline void refuse_option(char const* operation, std::string const& name,
+                                                    std::string const& value, std::string const& wanted) {
+  throw option_error(message("[", operation, "] ", name, " = ", value, ": ", wanted));
+}
+inline double number_option(char const* operation, std::string const& name, std::string const& value,
+                            double least) {
+  std::size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(value, &used);
+  } catch (std::exception const&) {
+    used = 0;
+  }
+  if (used == 0 || used != value.size() || !(number >= least))
+    refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
+  return number;
+}
+inline bool bool_option(char const* operation, std::string const& name, std::string const& value) {
+  if (value == "true" || value == "1") return true;
+  if (value != "false" && value != "0") refuse_option(operation, name, value, "true or false is meant");
+  return false;
+}
+inline precision precision_option(char const* operation, std::string const& name, std::string const& value) {
+  if (value == "half") return precision::half;
+  if (value != "float") refuse_option(operation, name, value, "half or float is meant");
+  return precision::single;
+}
+
+}  // namespace detail
+
+/// Of the static product, with popsparse's defaults.
+struct static_options {
+  double available_memory_proportion = 0.6;  // of a tile's memory, for temporaries
+  std::int64_t bands = 0;                    // numBands: parts of k; 0: the planner's choice
+  std::int64_t n_split = 0;                  // nSplit: parts of n; 0: the planner's choice
+  bool enable_preprocessing = true;          // light rows and columns are put behind the others
+
+  /// Throws option_error for a name that popsparse's static product does not have, and a value without
+  /// meaning.
+  static static_options from(option_flags const& flags) {
+    constexpr char const* operation = "ipu::static_options";
+    static_options o;
+    for (auto const& [name, value] : flags) {
+      if (name == "availableMemoryProportion")
+        o.available_memory_proportion = detail::number_option(operation, name, value, 0);
+      else if (name == "numBands")
+        o.bands = std::int64_t(detail::number_option(operation, name, value, 0));
+      else if (name == "nSplit")
+        o.n_split = std::int64_t(detail::number_option(operation, name, value, 0));
+      else if (name == "enablePreprocessing")
+        o.enable_preprocessing = detail::bool_option(operation, name, value);
+      else if (name == "verboseLogging")
+        detail::bool_option(operation, name, value);  // a plan always explains itself
+      else
+        throw option_error(message("[", operation, "] there is no option ", name,
+                                   ": availableMemoryProportion, numBands, nSplit, enablePreprocessing and "
+                                   "verboseLogging are"));
+    }
+    return o;
+  }
+};
+
+/// Of the dynamic product, with popsparse's defaults.
+struct dynamic_options {
+  double available_memory_proportion = 0.6;
+  double oversize = 0.3;  // metaInfoBucketOversizeProportion: room of a bucket above an even distribution
+  precision partials = precision::single;
+  bool gradient_of_activations = false;  // doGradAPass: plan for W-transposed dY too
+  bool gradient_of_weights = false;      // doGradWPass: plan for dY X-transposed too
+  bool optimise_for_speed = true;    // partitioner.optimiseForSpeed: overflow goes where buckets travel first
+  bool force_bucket_spills = false;  // partitioner.forceBucketSpills: no block stays at home, for tests
+  std::int64_t x = 0, y = 0, z = 0;  // planConstraints: parts of m, k and n; 0: the planner's choice
+
+  static dynamic_options from(option_flags const& flags) {
+    constexpr char const* operation = "ipu::dynamic_options";
+    dynamic_options o;
+    for (auto const& [name, value] : flags) {
+      if (name == "availableMemoryProportion")
+        o.available_memory_proportion = detail::number_option(operation, name, value, 0);
+      else if (name == "metaInfoBucketOversizeProportion")
+        o.oversize = detail::number_option(operation, name, value, 0);
+      else if (name == "partialsType")
+        o.partials = detail::precision_option(operation, name, value);
+      else if (name == "sharedBuckets")
+        require_default(name, value, true, "all passes use the same buckets");
+      else if (name == "doGradAPass")
+        o.gradient_of_activations = detail::bool_option(operation, name, value);
+      else if (name == "doGradWPass")
+        o.gradient_of_weights = detail::bool_option(operation, name, value);
+      else if (name == "enableStructuredRearrangements")
+        require_default(name, value, true, "activations are always rearranged by a codelet");
+      else if (name == "partitioner.useActualWorkerSplitCosts")
+        require_default(name, value, false, "workers share the blocks of their tile evenly");
+      else if (name == "partitioner.optimiseForSpeed")
+        o.optimise_for_speed = detail::bool_option(operation, name, value);
+      else if (name == "partitioner.forceBucketSpills")
+        o.force_bucket_spills = detail::bool_option(operation, name, value);
+      else if (name == "planConstraints")
+        o.constrain(value);
+      else
+        throw option_error(message(
+            "[", operation, "] there is no option ", name,
+            ": availableMemoryProportion, metaInfoBucketOversizeProportion, partialsType, sharedBuckets, "
+            "doGradAPass, doGradWPass, planConstraints, enableStructuredRearrangements, "
+            "partitioner.optimiseForSpeed, partitioner.forceBucketSpills and "
+            "partitioner.useActualWorkerSplitCosts are"));
+    }
+    return o;
+  }
+
+ private:
+  static void require_default(std::string const& name, std::string const& value, bool is,
+                              std::string const& why) {
+    constexpr char const* operation = "ipu::dynamic_options";
+    if (detail::bool_option(operation, name, value) != is)
+      detail::refuse_option(operation, name, value,
+                            message("only ", is ? "true" : "false", " is possible: ", why));
+  }
+  /// {"partition": {"x": …, "y": …, "z": …}}, each if wanted.
+  void constrain(std::string const& json) {
+    const io::json all = io::parse_json(json, "planConstraints");
+    auto const* const members = all.get_if<io::json::object>();
+    if (!members)
+      detail::refuse_option("ipu::dynamic_options", "planConstraints", json, "a JSON object is meant");
+    for (auto const& [name, value] : *members) {
+      auto const* const parts = name == "partition" ? value.get_if<io::json::object>() : nullptr;
+      if (!parts)
+        detail::refuse_option(
+            "ipu::dynamic_options", "planConstraints", json,
+            message("\"", name, "\" cannot be constrained, \"partition\" can, by an object"));
+      for (auto const& [axis, count] : *parts) {
+        auto const* const number = count.get_if<std::int64_t>();
+        if (!number || *number < 1 || (axis != "x" && axis != "y" && axis != "z"))
+          detail::refuse_option("ipu::dynamic_options", "planConstraints", json,
+                                "x, y and z of a partition are whole numbers of at least 1");
+        (axis == "x" ? x : axis == "y" ? y : z) = *number;
+      }
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/static_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_STATIC_PLAN
+#define TESSERA_SINGLE_IPU_STATIC_PLAN
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The static product: the pattern is known when the product is planned. Columns are cut into bands of equal
+// work, n into parts; the blocks of a band, row by row, are dealt to its tiles in equal numbers, and the
+// partial sums of a row, from its bands, are added (poplibs, StaticMatMulPartitioner.cpp).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Blocks of one tile: `slots` of the plan's order, for columns [n_first, n_last) of X.
+struct static_share {
+  int tile;
+  std::int64_t band, n_first, n_last;
+  std::int64_t first, last;            // in static_plan::order
+  std::int64_t rows = 0, columns = 0;  // distinct rows and columns of blocks
+};
+
+struct static_plan {
+  product_shape shape;
+  int block = 1;
+  precision of = precision::half;
+  std::int64_t n_parts = 1;
+  std::vector<std::int32_t> band_begin;  // in `columns`; one more than bands
+  std::vector<std::int32_t> columns;     // of blocks, in the order of the bands
+  std::vector<std::int32_t> rows;        // of blocks, in the order in which tiles take them
+  std::vector<std::int32_t> order;       // slots of the pattern: band by band, row by row
+  std::vector<static_share> shares;
+  cost_estimate cost;
+
+  std::int64_t bands() const { return std::int64_t(band_begin.size()) - 1; }
+  std::string explain() const {
+    return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
+  }
+};
+
+namespace detail {
+
+/// The most work and the most traffic of a tile, estimated or counted.
+struct static_load {
+  std::int64_t rows, columns, blocks, n;
+  std::int64_t band_columns;  // of the tile's band
+  std::int64_t depth;         // partial sums of a row
+  std::int64_t reductions;    // rows with partial sums, for each part of n
+};
+
+struct reduction_cost {
+  bool elsewhere;  // and brought home afterwards
+  std::int64_t exchange, compute;
+};
+
+/// Every row of blocks is a reduction of its own, placed without regard to the others (poplibs, popops'
+/// reduceMany; StaticMatMulPartitioner.cpp notes the bad balance). It happens where the result lives if that
+/// is estimated to be quicker, else in pieces of four vectors from a tile drawn at random
+/// (ReductionPlan.cpp), a codelet each.
+inline reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
+                                        static_load const& most) {
+  using codelets::int64_t;
+  constexpr int64_t sync_delay = 56;  // two hops of 15 ns (poplibs_test, Util.cpp)
+  const int bytes = bytes_of(of), width = on.vector_width(of), piece = 4 * width;
+  const int64_t all = most.n * block, depth = most.depth;
+  const int64_t at_home = std::min(all, ceil_div(shape.m * shape.n, int64_t(on.tiles)));
+  const int64_t balanced = round_up<int64_t>(ceil_div(all, int64_t(on.tiles)), 8);
+  const double there = double(at_home) * bytes / on.exchange_bytes_per_cycle +
+                       double(depth * ceil_div(at_home, int64_t(width))) + sync_delay;
+  const double spread = double(balanced * depth * bytes) / on.exchange_bytes_per_cycle +
+                        double(depth * ceil_div(balanced, int64_t(width))) +
+                        double(at_home) * bytes / on.exchange_bytes_per_cycle + 2 * sync_delay;
+  if (there < spread) {
+    const int64_t home = ceil_div(shape.m * shape.n, int64_t(on.tiles)), codelets_ = home / all + 1;
+    return {false, on.exchange_cycles(double(home * depth * bytes)),
+            codelets_ * codelets::static_reduce(on, ceil_div(home, codelets_), depth, of, of)};
+  }
+  const int64_t each = std::max<int64_t>(piece, ceil_div(all, int64_t(on.tiles)));
+  const double mean = double(most.reductions * ceil_div(all, each)) / on.tiles;
+  const auto pieces = int64_t(std::ceil(mean + 3 * std::sqrt(mean)));  // of the fullest tile
+  // A worker's codelet makes one wide vector; codelets of different rows share the workers.
+  const int64_t codelet = 16 + codelets::static_reduce_loop(depth, of, of),
+                wide = of == precision::single ? 4 : 8;
+  return {true, on.exchange_cycles(double(pieces * each * depth * bytes)),
+          std::max<int64_t>(on.workers, pieces * ceil_div(each, wide)) * codelet};
+}
+
+inline cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                                 std::int64_t n_parts, static_load const& most, bool planning = false) {
+  using codelets::int64_t;
+  const int bytes = bytes_of(of);
+  cost_estimate c;
+  const int64_t x_bytes = most.columns * block * most.n * bytes;
+  // Rows of X go to many tiles of a band at once. Sent to all, a tile waits for the whole band, at a pair's
+  // rate; sent to those that need them, it receives its own rows at a tile's rate.
+  const int64_t broadcast = on.exchange_cycles(double(most.band_columns * block * most.n * bytes), true);
+  c.add("exchange X", activity::exchange, broadcast);
+  const int64_t value_bytes = most.blocks * block * block * bytes;
+  if (n_parts > 1) c.add("exchange values", activity::exchange, on.exchange_cycles(double(value_bytes)));
+  const int64_t partial_bytes = most.rows * block * most.n * bytes;
+  if (of == precision::single && block > 4)
+    c.add("zero partials", activity::compute, on.launch_cycles + codelets::zeroing(on, partial_bytes));
+  c.add("multiply", activity::compute,
+        on.launch_cycles + codelets::static_multiply(on, most.rows, most.blocks, most.n, block, of));
+  const int64_t moved = ceil_div(partial_bytes * (most.depth - 1), most.depth);
+  bool elsewhere = false;
+  if (planning && most.depth > 1) {
+    c.add("exchange partials", activity::exchange, on.exchange_cycles(double(moved)));
+    c.add("reduce", activity::compute,
+          codelets::static_reduce(on, ceil_div(partial_bytes / bytes, most.depth), most.depth, of, of));
+  } else if (most.depth > 1) {
+    const auto r = reduction_of_rows(on, shape, block, of, most);
+    elsewhere = r.elsewhere;
+    c.add("exchange partials", activity::exchange, std::max(on.exchange_cycles(double(moved)), r.exchange));
+    c.add("reduce", activity::compute, on.launch_cycles + r.compute);
+  }
+  // The result is brought home, and rows without blocks are cleared: a byte a cycle, as popsparse plans.
+  c.add("move result", activity::exchange, int64_t(double(shape.m) * double(shape.n) * bytes / on.tiles) + 1);
+  // An exchange for X, one for partial sums, single ones and zeros, one for sums that were made elsewhere.
+  c.add("sync", activity::sync, on.sync_cycles * (2 + (most.depth > 1 && elsewhere)));
+  c.temporary_bytes =
+      std::max(x_bytes + (n_parts > 1 ? value_bytes : 0) + partial_bytes, moved + partial_bytes);
+  const double dense = (double(shape.k) + double(shape.m)) * double(shape.n) * bytes / on.tiles;
+  const int64_t table = 2 * (most.blocks + 2 * most.rows + 4 * on.workers);
+  c.always_live_bytes = value_bytes + table + int64_t(dense);
+  return c;
+}
+
+struct bands_of_columns {
+  std::vector<std::int32_t> begin;
+  std::vector<std::int64_t> blocks;
+};
+
+inline bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
+                                    std::int64_t bands) {
+  bands_of_columns b;
+  const std::int64_t each = ceil_div(all, bands);
+  b.begin.push_back(0);
+  std::size_t at = 0;
+  while (at < count.size()) {
+    std::int64_t blocks = 0;
+    while (at < count.size() && (blocks < each || std::int64_t(b.blocks.size()) + 1 == bands))
+      blocks += count[at++];
+    if (blocks == 0 && !b.blocks.empty()) {  // empty columns behind the last band are its own
+      b.begin.back() = std::int32_t(at);
+      break;
+    }
+    b.begin.push_back(std::int32_t(at));
+    b.blocks.push_back(blocks);
+  }
+  return b;
+}
+
+/// Lines in order, those with less than a tenth of the mean behind the others.
+inline std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
+                                                  bool reorder) {
+  const auto is_light = [&](std::size_t i) {
+    return reorder && double(count[i]) <= 0.1 * double(all) / double(count.size());
+  };
+  std::vector<std::int32_t> order;
+  for (const bool light : {false, true})
+    for (std::size_t i = 0; i < count.size(); ++i)
+      if (is_light(i) == light) order.push_back(std::int32_t(i));
+  return order;
+}
+
+/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
+inline std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles) {
+  const std::int64_t all = std::accumulate(blocks.begin(), blocks.end(), std::int64_t(0));
+  std::vector<std::int64_t> given;
+  std::int64_t left = tiles;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const auto behind = std::int64_t(2 * (blocks.size() - 1 - b));
+    std::int64_t n = std::max<std::int64_t>(2, blocks[b] * tiles / std::max<std::int64_t>(all, 1) / 2 * 2);
+    n = std::min(n, left - behind);
+    given.push_back(std::max<std::int64_t>(n, 1));
+    left -= given.back();
+  }
+  return given;
+}
+
+/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
+inline static_load deal(target const& on, pattern const& stored, static_plan& plan) {
+  const auto mb = std::size_t(stored.block_rows()), kb = std::size_t(stored.block_cols());
+  std::vector<std::int32_t> band_of(kb);
+  const auto bands = std::size_t(plan.bands());
+  for (std::size_t b = 0; b < bands; ++b)
+    for (auto i = std::size_t(plan.band_begin[b]); i < std::size_t(plan.band_begin[b + 1]); ++i)
+      band_of[std::size_t(plan.columns[i])] = std::int32_t(b);
+  std::vector<std::vector<std::int32_t>> slots(bands);
+  std::vector<std::int32_t> row_of(std::size_t(stored.blocks())), col_of(std::size_t(stored.blocks()));
+  for (std::int32_t i : plan.rows) {
+    std::int32_t slot = std::int32_t(stored.first_slot(i));
+    for (std::int32_t j : stored.row(i)) {
+      row_of[std::size_t(slot)] = i, col_of[std::size_t(slot)] = j;
+      slots[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
+    }
+  }
+  plan.order.clear(), plan.shares.clear();
+  static_load most{0, 0, 0, 0, 0, 1, 0};
+  std::vector<std::int64_t> blocks, start;
+  for (auto const& of_band : slots) {
+    start.push_back(std::int64_t(plan.order.size()));
+    blocks.push_back(std::int64_t(of_band.size()));
+    plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
+  }
+  const std::int64_t tiles_a_part = std::max<std::int64_t>(on.tiles / plan.n_parts / 2 * 2, 1);
+  const int grain = on.vector_width(plan.of);
+  const std::int64_t n_each = round_up<std::int64_t>(ceil_div(plan.shape.n, plan.n_parts), grain);
+  std::vector<std::int32_t> seen(kb, -1);
+  std::vector<std::int32_t> depth(mb, 0);
+  const auto given = tiles_of_bands(blocks, tiles_a_part);
+  std::int32_t stamp = 0;
+  std::int64_t partial_rows = 0;
+  for (std::int64_t part = 0; part < plan.n_parts; ++part) {
+    std::int64_t tile = part * tiles_a_part;
+    for (std::size_t b = 0; b < bands; tile += given[b], ++b) {
+      const std::int64_t each = ceil_div(blocks[b], given[b]);
+      int t = int(tile);
+      for (std::int64_t first = 0; first < blocks[b]; first += each, ++t) {
+        static_share s{t,
+                       std::int64_t(b),
+                       part * n_each,
+                       std::min(plan.shape.n, (part + 1) * n_each),
+                       start[b] + first,
+                       start[b] + std::min(blocks[b], first + each)};
+        if (s.n_first >= s.n_last) continue;
+        ++stamp;
+        std::int32_t last_row = -1;
+        for (std::int64_t i = s.first; i < s.last; ++i) {
+          const auto slot = std::size_t(plan.order[std::size_t(i)]);
+          if (row_of[slot] != last_row) {
+            last_row = row_of[slot], ++s.rows;
+            if (part == 0) ++depth[std::size_t(last_row)], ++partial_rows;
+          }
+          auto& mark = seen[std::size_t(col_of[slot])];
+          if (mark != stamp) mark = stamp, ++s.columns;
+        }
+        most.rows = std::max(most.rows, s.rows);
+        most.columns = std::max(most.columns, s.columns);
+        most.blocks = std::max(most.blocks, s.last - s.first);
+        most.n = std::max(most.n, s.n_last - s.n_first);
+        most.band_columns =
+            std::max<std::int64_t>(most.band_columns, plan.band_begin[b + 1] - plan.band_begin[b]);
+        plan.shares.push_back(s);
+      }
+    }
+  }
+  const auto filled = std::count_if(depth.begin(), depth.end(), [](std::int32_t d) { return d > 0; });
+  if (filled > 0) most.depth = ceil_div<std::int64_t>(partial_rows, filled);
+  most.reductions = filled * plan.n_parts;
+
+  return most;
+}
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
+/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
+/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
+///   stored   the pattern of W, a grid of m / block x k / block
+/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
+/// if the grid is not that of the shape.
+inline static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
+                               precision of, static_options const& options = {}) {
+  constexpr char const* operation = "[ipu::plan_static] ";
+  if (block != 1 && block != 4 && block != 8 && block != 16)
+    throw option_error(
+        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  if (shape.groups != 1)
+    throw option_error(
+        message(operation, shape.groups, " groups: the static product has one, the dynamic any number"));
+  if (shape.m != std::int64_t(stored.block_rows()) * block ||
+      shape.k != std::int64_t(stored.block_cols()) * block)
+    throw shape_error(message(operation, "W is ", shape.m, " x ", shape.k, " but the pattern is one of ",
+                              stored.block_rows(), " x ", stored.block_cols(), " blocks of ", block));
+  if (shape.n < 1) throw shape_error(message(operation, "X has ", shape.n, " columns: at least 1 is needed"));
+  static_plan plan;
+  plan.shape = shape, plan.block = block, plan.of = of;
+  const std::int64_t all = stored.blocks();
+  std::vector<std::int64_t> in_row(std::size_t(stored.block_rows())),
+      in_col(std::size_t(stored.block_cols()));
+  for (int i = 0; i < stored.block_rows(); ++i)
+    for (std::int32_t j : stored.row(i)) ++in_row[std::size_t(i)], ++in_col[std::size_t(j)];
+  plan.rows = detail::light_lines_last(in_row, all, options.enable_preprocessing);
+  plan.columns = detail::light_lines_last(in_col, all, options.enable_preprocessing);
+  std::vector<std::int64_t> count;
+  std::int64_t heavy_cols = 0, heavy_rows = 0;
+  for (std::int32_t j : plan.columns)
+    count.push_back(in_col[std::size_t(j)]), heavy_cols += in_col[std::size_t(j)] > 0;
+  for (std::int64_t c : in_row) heavy_rows += c > 0;
+  if (all == 0) {
+    plan.band_begin = {0, std::int32_t(stored.block_cols())};
+    return plan;
+  }
+  const double density = std::min(1.0, double(all) / (double(heavy_rows) * double(heavy_cols)));
+  const auto at_least_one = [&](double n) { return 1 - std::pow(1 - density, n); };
+  const auto bounded = [](double p, std::int64_t n) {
+    const double mean = p * double(n), spread = std::ceil(std::sqrt(p * (1 - p) * double(n)));
+    return std::min(n, std::int64_t(std::ceil(mean + spread)));
+  };
+  const int grain = on.vector_width(of);
+  const std::int64_t most_n = options.n_split > 0
+                                  ? options.n_split
+                                  : std::min<std::int64_t>(32, ceil_div<std::int64_t>(shape.n, grain));
+  const std::int64_t most_k = options.bands > 0 ? options.bands : std::min<std::int64_t>(128, heavy_cols);
+  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
+  std::int64_t best = -1, best_bands = 0, best_n = 0, least_bytes = -1;
+  for (std::int64_t sk = options.bands > 0 ? most_k : 1; sk <= most_k; ++sk) {
+    const auto bands = detail::equal_bands(count, all, sk);
+    for (std::int64_t sn = options.n_split > 0 ? most_n : 1;
+         sn <= most_n && sn * sk * 2 <= std::max(on.tiles, 2); ++sn) {
+      const std::int64_t n = std::min(shape.n, round_up<std::int64_t>(ceil_div(shape.n, sn), grain));
+      const std::int64_t tiles = std::max<std::int64_t>(on.tiles / sn / 2 * 2, 1);
+      const auto given = detail::tiles_of_bands(bands.blocks, tiles);
+      std::size_t fullest = 0;
+      for (std::size_t b = 0; b < given.size(); ++b)
+        if (bands.blocks[b] * given[fullest] > bands.blocks[fullest] * given[b]) fullest = b;
+      const std::int64_t in_band = given[fullest], width = bands.begin[fullest + 1] - bands.begin[fullest];
+      const std::int64_t blocks = ceil_div(bands.blocks[fullest], in_band);
+      const std::int64_t m = ceil_div(heavy_rows, in_band);
+      const std::int64_t k =
+          m == 1 ? std::min<std::int64_t>(std::int64_t(std::ceil(double(blocks) / density)), width) : width;
+      const std::int64_t rows = std::max<std::int64_t>(bounded(at_least_one(double(k)), m), 1);
+      const std::int64_t cols = std::max<std::int64_t>(bounded(at_least_one(double(m)), k), 1);
+      const double p = at_least_one(double(k));
+      const auto depth = std::int64_t(std::ceil(
+          (p * double(sk) + std::ceil(std::sqrt(p * (1 - p) * double(sk)))) * double(width) / double(k)));
+      const auto cost = detail::static_cost(
+          on, shape, block, of, sn,
+          {rows, cols, blocks, n, width, std::max<std::int64_t>(depth, 1), heavy_rows * sn}, true);
+      // Tables count in 16 bits, in elements, or in 8 rows of a block.
+      const std::int64_t reach = width * block * n * bytes_of(of);
+      if (reach > 65535 * std::int64_t(block == 1 ? 1 : 8 * block) ||
+          blocks + 2 * rows + 6 * on.workers > 65535)
+        continue;
+      const std::int64_t bytes = cost.temporary_bytes;
+      if (least_bytes < 0 || bytes < least_bytes) least_bytes = bytes;
+      if (double(bytes) > bound || (best >= 0 && cost.cycles() >= best)) continue;
+      best = cost.cycles(), best_bands = sk, best_n = sn;
+    }
+  }
+  if (best < 0)
+    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", all,
+                               " blocks of ", block, " needs ", least_bytes,
+                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
+                               " are available: availableMemoryProportion would have to be ",
+                               double(least_bytes) / double(on.bytes_per_tile)));
+  plan.n_parts = best_n;
+  plan.band_begin = detail::equal_bands(count, all, best_bands).begin;
+  plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::deal(on, stored, plan));
+  return plan;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/static_product.hpp
+#ifndef TESSERA_SINGLE_IPU_STATIC_PRODUCT
+#define TESSERA_SINGLE_IPU_STATIC_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+template <element T>
+inline constexpr precision precision_of = sizeof(T) == 2 ? precision::half : precision::single;
+
+namespace detail {
+
+/// The rows [first, last) of a row-major matrix of n columns, at columns [n_first, n_last): one slice where
+/// they are one behind the other.
+inline void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
+                     std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
+  if (n_first == 0 && n_last == n) {
+    to.push_back(matrix.part(first * n, last * n));
+    return;
+  }
+  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
+}
+
+/// out (rows x columns of a share) = blocks times x. Table: rows, then for each row the number of its blocks
+/// and their columns among those of the share.
+template <element T>
+std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::int64_t columns,
+                             bool transposed_blocks) {
+  const auto table = p.in<std::uint16_t>(0);
+  const auto values = p.in<T>(1), x = p.in<T>(2);
+  const auto y = p.out<T>(3);
+  const auto b = std::size_t(block), n = std::size_t(columns);
+  std::vector<float> sums(b * n);
+  std::size_t at = 1, value = 0, blocks = 0;
+  const std::size_t rows = table[0];
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
+      const std::size_t first = std::size_t(table[at++]) * b;
+      for (std::size_t i = 0; i < b; ++i)
+        for (std::size_t j = 0; j < b; ++j) {
+          const auto w = float(values[value + (transposed_blocks ? j * b + i : i * b + j)]);
+          T const* const row = &x[(first + j) * n];
+          for (std::size_t k = 0; k < n; ++k) sums[i * n + k] += w * float(row[k]);
+        }
+    }
+    for (std::size_t k = 0; k < b * n; ++k) y[r * b * n + k] = T(sums[k]);
+  }
+  return codelets::static_multiply(on, std::int64_t(rows), std::int64_t(blocks), columns, block,
+                                   precision_of<T>);
+}
+
+/// Gradients of a share's blocks: dy times x-transposed over the share's columns. Out: sums in float.
+template <element T, class Out>
+std::int64_t multiply_gradients(target const& on, ports const& p, int block, std::int64_t columns) {
+  const auto table = p.in<std::uint16_t>(0);
+  const auto dy = p.in<T>(1), x = p.in<T>(2);
+  const auto out = p.out<Out>(3);
+  const auto b = std::size_t(block), n = std::size_t(columns);
+  std::size_t at = 1, value = 0, blocks = 0;
+  for (std::size_t r = 0; r < table[0]; ++r)
+    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
+      const std::size_t first = std::size_t(table[at++]) * b;
+      for (std::size_t i = 0; i < b; ++i)
+        for (std::size_t j = 0; j < b; ++j) {
+          float sum = 0;
+          for (std::size_t k = 0; k < n; ++k)
+            sum += float(dy[(r * b + i) * n + k]) * float(x[(first + j) * n + k]);
+          out[value + i * b + j] = Out(sum);
+        }
+    }
+  return codelets::dynamic_weight_gradient(on, table[0], std::int64_t(blocks), columns, block,
+                                           precision_of<T>, precision::single);
+}
+
+/// Adds a vertex for each tile that holds a part of `to`: it adds up the same part of all of `from`, in
+/// order, in float.
+template <class In, class Out>
+void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to) {
+  auto const& code = g.add_codelet([depth = from.size()](target const&, ports const& p) {
+    const auto all = p.in<In>(0);
+    const auto sums = p.out<Out>(1);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      float sum = 0;
+      for (std::size_t d = 0; d < depth; ++d) sum += float(all[d * sums.size() + i]);
+      sums[i] = Out(sum);
+    }
+    const auto loops = ceil_div(std::int64_t(sums.size()), std::int64_t(sizeof(In) == 2 ? 8 : 4));
+    return 16 +
+           loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
+  });
+  g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
+    std::vector<slice> parts;
+    for (slice const& s : from) parts.push_back(s.part(first - to.first, last - to.first));
+    g.add_vertex(set, g.at(to).mapping[i].tile, code,
+                 {in(std::move(parts)), out(slice{to.variable, first, last})}, runs_on::worker);
+  });
+}
+
+}  // namespace detail
+
+/// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
+///   values   blocks in the order of the plan: order[i] is the slot of block i; transposed inside where W is
+///   the
+///            transpose of the matrix whose values they are
+template <element T> class static_product {
+ public:
+  /// With values of its own.
+  static_product(graph& g, static_plan plan, pattern const& stored, std::string name)
+      : static_product(g, std::move(plan), stored, std::move(name), slice{}, {}, false) {}
+
+  static_plan const& plan() const { return plan_; }
+  slice values() const { return values_; }
+  /// Where block `slot` of the pattern is among the values.
+  slice block(std::int64_t slot) const {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    return values_.part(place_[std::size_t(slot)] * area, (place_[std::size_t(slot)] + 1) * area);
+  }
+  /// Blocks in the pattern's order, as the engine wants them, and back.
+  std::vector<T> in_order_of_plan(std::span<T const> by_slot) const {
+    std::vector<T> all(by_slot.size());
+    move_blocks(by_slot, std::span<T>(all), true);
+    return all;
+  }
+  std::vector<T> in_order_of_pattern(std::span<T const> by_plan) const {
+    std::vector<T> all(by_plan.size());
+    move_blocks(by_plan, std::span<T>(all), false);
+    return all;
+  }
+
+  /// W-transposed times dY, on a plan for it, with the values of this product.
+  static_product transposed(graph& g, static_plan plan, pattern const& transposed_pattern,
+                            std::string name) const {
+    std::vector<slice> source;
+    transposed_pattern.for_each(
+        [&](int i, int j, std::int64_t) { source.push_back(block(pattern_.find(j, i))); });
+    return static_product(g, std::move(plan), transposed_pattern, std::move(name), values_, std::move(source),
+                          true);
+  }
+
+  /// Y = W X. X is (k, n), Y (m, n).
+  program multiply(graph& g, slice x, slice y) const {
+    require_matrix("X", x, plan_.shape.k), require_matrix("Y", y, plan_.shape.m);
+    const std::int64_t b = plan_.block, n = plan_.shape.n;
+    const compute_set set = g.add_compute_set(name_ + ": multiply");
+    struct partial {
+      slice rows;  // of one row of blocks
+      std::int64_t n_first, n_last;
+    };
+    std::vector<std::vector<partial>> of_row(std::size_t(pattern_.block_rows()));
+    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
+      static_share const& s = plan_.shares[i];
+      const std::int64_t width = s.n_last - s.n_first, each = b * width;
+      const slice sums = g.template add_variable<T>(
+          name_ + ": partial sums", std::int64_t(lines_[i].rows.size()) * each, lifetime::temporary);
+      g.map(sums, s.tile);
+      for (std::size_t r = 0; r < lines_[i].rows.size(); ++r)
+        of_row[std::size_t(lines_[i].rows[r])].push_back(
+            {sums.part(std::int64_t(r) * each, std::int64_t(r + 1) * each), s.n_first, s.n_last});
+      auto const& code =
+          g.add_codelet([block = plan_.block, width, flipped = flipped_](target const& on, ports const& p) {
+            return detail::multiply_blocks<T>(on, p, block, width, flipped);
+          });
+      g.add_vertex(set, s.tile, code,
+                   {in(tables_[i]), in(values_of(s)), in(rows_of(x, lines_[i].columns, s)), out(sums)},
+                   runs_on::tile, double((s.last - s.first) * b * b * width));
+    }
+    const compute_set reduce = g.add_compute_set(name_ + ": reduce");
+    auto const& clear = g.add_codelet([](target const& on, ports const& p) {
+      const auto to = p.template out<T>(0);
+      std::fill(to.begin(), to.end(), T(0));
+      return 10 + ceil_div<std::int64_t>(std::int64_t(to.size_bytes()), on.store_bytes_per_cycle);
+    });
+    std::vector<slice> from, to;
+    bool reduces = false;
+    for (std::size_t row = 0; row < of_row.size(); ++row) {
+      auto& parts = of_row[row];
+      const std::int64_t first = std::int64_t(row) * b;
+      if (parts.empty()) {
+        const slice rows = y.part(first * n, (first + b) * n);
+        g.for_each_interval(rows, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+          g.add_vertex(reduce, g.at(rows).mapping[i].tile, clear, {out(slice{rows.variable, begin, end})},
+                       runs_on::worker);
+        });
+        reduces = true;
+        continue;
+      }
+      std::sort(parts.begin(), parts.end(), [](partial const& a, partial const& c) {
+        return a.n_first != c.n_first ? a.n_first < c.n_first : a.rows.variable < c.rows.variable;
+      });
+      for (std::size_t begin = 0, end; begin < parts.size(); begin = end) {
+        for (end = begin; end < parts.size() && parts[end].n_first == parts[begin].n_first;) ++end;
+        std::vector<slice> rows;
+        detail::add_rows(rows, y, n, first, first + b, parts[begin].n_first, parts[begin].n_last);
+        std::int64_t at = 0;
+        for (slice const& row_of_y : rows) {
+          std::vector<slice> sums;
+          for (std::size_t i = begin; i < end; ++i)
+            sums.push_back(parts[i].rows.part(at, at + row_of_y.size()));
+          at += row_of_y.size();
+          if (sums.size() == 1)
+            from.push_back(sums[0]), to.push_back(row_of_y);
+          else
+            detail::add_sum<T, T>(g, reduce, sums, row_of_y), reduces = true;
+        }
+      }
+    }
+    std::vector<program> all{execute(set)};
+    if (reduces) all.push_back(execute(reduce));
+    if (!from.empty()) all.push_back(copy(std::move(from), std::move(to), name_ + ": single results"));
+    return sequence(std::move(all));
+  }
+
+  /// dvalues = dY X-transposed at the blocks of W, in the order of the plan, in float.
+  program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
+    require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
+    if (dvalues.size() != values_.size())
+      throw shape_error(message("[ipu::static_product] gradients of ", dvalues.size(), " values: there are ",
+                                values_.size()));
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    const compute_set set = g.add_compute_set(name_ + ": gradient of values");
+    std::vector<std::pair<std::int64_t, std::vector<slice>>> partials;  // by first block
+    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
+      static_share const& s = plan_.shares[i];
+      const std::int64_t width = s.n_last - s.n_first;
+      slice to = dvalues.part(s.first * area, s.last * area);
+      if (plan_.n_parts > 1) {
+        const slice whole = to;
+        to = g.template add_variable<float>(name_ + ": partial gradients", whole.size(), lifetime::temporary);
+        g.map(to, s.tile);
+        auto known =
+            std::find_if(partials.begin(), partials.end(), [&](auto const& p) { return p.first == s.first; });
+        if (known == partials.end()) known = partials.insert(partials.end(), {s.first, {}});
+        known->second.push_back(to);
+      }
+      auto const& code = g.add_codelet([block = plan_.block, width](target const& on, ports const& p) {
+        return detail::multiply_gradients<T, float>(on, p, block, width);
+      });
+      g.add_vertex(
+          set, s.tile, code,
+          {in(tables_[i]), in(rows_of(dy, lines_[i].rows, s)), in(rows_of(x, lines_[i].columns, s)), out(to)},
+          runs_on::tile, double((s.last - s.first) * area * width));
+    }
+    if (plan_.n_parts == 1) return execute(set);
+    const compute_set reduce = g.add_compute_set(name_ + ": reduce gradients");
+    for (auto const& [first, from] : partials) {
+      const slice to = dvalues.part(first * area, first * area + from[0].size());
+      detail::add_sum<float, float>(g, reduce, from, to);
+    }
+    return sequence({execute(set), execute(reduce)});
+  }
+
+ private:
+  struct lines_of_share {
+    std::vector<std::int32_t> rows, columns;
+  };
+
+  static_product(graph& g, static_plan plan, pattern const& stored, std::string name, slice values,
+                 std::vector<slice> source, bool flipped)
+      : plan_(std::move(plan)),
+        pattern_(stored),
+        name_(std::move(name)),
+        source_(std::move(source)),
+        flipped_(flipped),
+        place_(plan_.order.size()) {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    for (std::size_t i = 0; i < plan_.order.size(); ++i)
+      place_[std::size_t(plan_.order[i])] = std::int64_t(i);
+    values_ = values.variable >= 0
+                  ? values
+                  : g.template add_variable<T>(name_ + ": values", std::int64_t(plan_.order.size()) * area);
+    std::vector<std::int32_t> row_of(plan_.order.size()), col_of(plan_.order.size());
+    for (int i = 0; i < stored.block_rows(); ++i)
+      for (std::int64_t slot = stored.first_slot(i); std::int32_t j : stored.row(i))
+        row_of[std::size_t(slot)] = i, col_of[std::size_t(slot++)] = j;
+    std::vector<std::int32_t> local(std::size_t(stored.block_cols()), -1);
+    for (static_share const& s : plan_.shares) {
+      lines_of_share lines;
+      std::vector<std::uint16_t> words{0};
+      std::size_t count = 0;
+      for (std::int64_t i = s.first; i < s.last; ++i) {
+        const auto slot = std::size_t(plan_.order[std::size_t(i)]);
+        if (lines.rows.empty() || lines.rows.back() != row_of[slot]) {
+          lines.rows.push_back(row_of[slot]);
+          count = words.size();
+          words.push_back(0);
+        }
+        ++words[count];
+        auto& here = local[std::size_t(col_of[slot])];
+        if (here < 0) here = std::int32_t(lines.columns.size()), lines.columns.push_back(col_of[slot]);
+        words.push_back(std::uint16_t(here));
+      }
+      for (std::int32_t j : lines.columns) local[std::size_t(j)] = -1;
+      words[0] = std::uint16_t(lines.rows.size());
+      const slice table =
+          g.template add_variable<std::uint16_t>(name_ + ": table", std::int64_t(words.size()));
+      g.is_table(table), g.map(table, s.tile);
+      g.initialise(table, std::span<std::uint16_t const>(words));
+      tables_.push_back(table);
+      lines_.push_back(std::move(lines));
+      if (values.variable < 0 && plan_.n_parts == 1)
+        g.map(values_.part(s.first * area, s.last * area), s.tile);
+    }
+    if (values.variable < 0 && plan_.n_parts > 1) g.map_linearly(values_, area);
+  }
+
+  std::vector<slice> values_of(static_share const& s) const {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    if (source_.empty()) return {values_.part(s.first * area, s.last * area)};
+    std::vector<slice> all;
+    for (std::int64_t i = s.first; i < s.last; ++i)
+      all.push_back(source_[std::size_t(plan_.order[std::size_t(i)])]);
+    return all;
+  }
+  std::vector<slice> rows_of(slice matrix, std::vector<std::int32_t> const& lines,
+                             static_share const& s) const {
+    std::vector<slice> all;
+    for (std::int32_t line : lines)
+      detail::add_rows(all, matrix, plan_.shape.n, std::int64_t(line) * plan_.block,
+                       std::int64_t(line + 1) * plan_.block, s.n_first, s.n_last);
+    return all;
+  }
+  void require_matrix(char const* name, slice s, std::int64_t rows) const {
+    if (s.size() != rows * plan_.shape.n)
+      throw shape_error(message("[ipu::static_product] ", name, " has ", s.size(), " elements: ", rows, " x ",
+                                plan_.shape.n, " are planned"));
+  }
+  void move_blocks(std::span<T const> from, std::span<T> to, bool into_plan) const {
+    const auto area = std::size_t(plan_.block) * std::size_t(plan_.block);
+    if (from.size() != place_.size() * area)
+      throw shape_error(message("[ipu::static_product] ", from.size(), " values: there are ", place_.size(),
+                                " blocks of ", area));
+    for (std::size_t slot = 0; slot < place_.size(); ++slot) {
+      const std::size_t a = slot * area, b = std::size_t(place_[slot]) * area;
+      std::copy_n(&from[into_plan ? a : b], area, &to[into_plan ? b : a]);
+    }
+  }
+
+  static_plan plan_;
+  pattern pattern_;
+  std::string name_;
+  slice values_;
+  std::vector<slice> source_;  // of each slot, for a product that borrows its values
+  bool flipped_;               // blocks are read transposed
+  std::vector<std::int64_t> place_;
+  std::vector<slice> tables_;
+  std::vector<lines_of_share> lines_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/block_softmax.hpp
+#ifndef TESSERA_SINGLE_IPU_BLOCK_SOFTMAX
+#define TESSERA_SINGLE_IPU_BLOCK_SOFTMAX
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Which entries of a block on the diagonal take part, as popsparse names what is zeroed.
+enum class sub_block_mask : std::uint8_t { none, zero_upper_triangle, zero_lower_triangle };
+
+/// Softmax along each row over the entries of stored blocks only, and its gradient (popsparse, experimental).
+/// Absent entries are no zeros in the denominator; masked ones give 0; a row without entries gives nothing.
+/// Blocks are by slot, row-major inside. Throws option_error if a mask is asked for and a block lies wholly
+/// on its wrong side.
+template <element T> class block_softmax {
+ public:
+  block_softmax(pattern stored, int block, sub_block_mask mask, std::string name)
+      : pattern_(std::move(stored)), block_(block), mask_(mask), name_(std::move(name)) {
+    pattern_.for_each([&](int i, int j, std::int64_t) {
+      if ((mask_ == sub_block_mask::zero_upper_triangle && j > i) ||
+          (mask_ == sub_block_mask::zero_lower_triangle && j < i))
+        throw option_error(message("[ipu::block_softmax] block (", i, ", ", j,
+                                   ") lies wholly in the triangle that the mask zeroes"));
+    });
+  }
+
+  /// y = softmax of x, both by slot.
+  program softmax(graph& g, slice x, slice y) const {
+    return by_row(g, {x}, y, ": softmax",
+                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
+                    float most = -std::numeric_limits<float>::infinity(), sum = 0;
+                    for (std::size_t k = 0; k < live.size(); ++k)
+                      if (live[k]) most = std::max(most, row[0][k]);
+                    for (std::size_t k = 0; k < live.size(); ++k)
+                      sum += out[k] = live[k] ? std::exp(row[0][k] - most) : 0.0f;
+                    for (std::size_t k = 0; k < live.size(); ++k) out[k] = sum > 0 ? out[k] / sum : 0.0f;
+                  });
+  }
+  /// dx = y (dy - the sum over the row of y dy).
+  program gradient(graph& g, slice y, slice dy, slice dx) const {
+    return by_row(g, {y, dy}, dx, ": gradient of softmax",
+                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
+                    float sum = 0;
+                    for (std::size_t k = 0; k < live.size(); ++k)
+                      sum += live[k] ? row[0][k] * row[1][k] : 0.0f;
+                    for (std::size_t k = 0; k < live.size(); ++k)
+                      out[k] = live[k] ? row[0][k] * (row[1][k] - sum) : 0.0f;
+                  });
+  }
+
+ private:
+  /// A tile computes rows of blocks, whose blocks are one behind the other.
+  template <class Of>
+  program by_row(graph& g, std::vector<slice> const& operands, slice to, char const* what, Of of) const {
+    const std::int64_t area = std::int64_t(block_) * block_;
+    for (slice const& s : operands) require(s);
+    require(to);
+    const compute_set set = g.add_compute_set(name_ + what, true);
+    for (int i = 0; i < pattern_.block_rows(); ++i) {
+      const std::int64_t first = pattern_.first_slot(i), count = pattern_.row_count(i);
+      if (count == 0) continue;
+      std::vector<std::int32_t> columns(pattern_.row(i).begin(), pattern_.row(i).end());
+      auto const& code = g.add_codelet([=, block = std::size_t(block_), mask = mask_,
+                                        operands_ = operands.size()](target const& on, ports const& f) {
+        const std::size_t width = columns.size() * block;
+        std::vector<float> rows[2] = {std::vector<float>(width), std::vector<float>(width)}, out(width);
+        std::vector<char> live(width);
+        const auto result = f.template out<T>(operands_);
+        for (std::size_t r = 0; r < block; ++r) {
+          const auto place = [&](std::size_t k) { return k / block * block * block + r * block + k % block; };
+          for (std::size_t k = 0; k < width; ++k) {
+            const bool diagonal = columns[k / block] == i;
+            live[k] = !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
+                                     (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
+            for (std::size_t o = 0; o < operands_; ++o) rows[o][k] = float(f.template in<T>(o)[place(k)]);
+          }
+          of(rows, live, out);
+          for (std::size_t k = 0; k < width; ++k) result[place(k)] = T(out[k]);
+        }
+        const std::int64_t elements = std::int64_t(width * block);
+        return codelets::elementwise(on, 16 * elements,
+                                     std::int64_t(operands_) * 3 * elements * bytes_of(precision_of<T>),
+                                     elements * bytes_of(precision_of<T>), precision_of<T>);
+      });
+      std::vector<field> fields;
+      for (slice const& s : operands) fields.push_back(in(s.part(first * area, (first + count) * area)));
+      fields.push_back(out(to.part(first * area, (first + count) * area)));
+      g.add_vertex(set, i % g.on().tiles, code, std::move(fields));
+    }
+    return execute(set);
+  }
+  void require(slice s) const {
+    const std::int64_t all = pattern_.blocks() * block_ * block_;
+    if (s.size() != all)
+      throw shape_error(message("[ipu::block_softmax] ", s.size(), " elements: the pattern has ", all));
+  }
+
+  pattern pattern_;
+  int block_;
+  sub_block_mask mask_;
+  std::string name_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/dynamic_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_DYNAMIC_PLAN
+#define TESSERA_SINGLE_IPU_DYNAMIC_PLAN
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+// The dynamic product: only the shape, the block and the most blocks are known when the product is planned.
+// Rows of W are cut into x parts, columns into y, columns of X into z; a tile computes one of each and owns a
+// bucket for blocks of its part of W. What a bucket cannot take is put into another one, and buckets travel
+// around the grid of tiles until all have met their blocks (poplibs, FullyConnectedPlan.cpp and
+// SparsePartitionerImpl.cpp).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The grid and the buckets of a dynamic product.
+struct dynamic_plan {
+  product_shape shape;
+  int block = 1;
+  precision of = precision::half;
+  dynamic_options options;
+  std::int64_t most_blocks = 0;  // of a group of W
+  std::int64_t x = 1, y = 1, z = 1;
+  std::int64_t bucket_blocks = 0, bucket_words = 0;  // of values and of 16-bit tables
+  cost_estimate cost;                                // of uniformly distributed blocks: nothing overflows
+
+  std::int64_t tiles() const { return x * y * z * shape.groups; }
+  /// Parts of rows are neighbours: two tiles that want the same part of X share its exchange.
+  int tile(std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) const {
+    return int(((group * y + py) * z + pz) * x + px);
+  }
+  std::int64_t rows_each() const { return ceil_div(ceil_div(shape.m, std::int64_t(block)), x); }  // of blocks
+  std::int64_t columns_each() const {
+    return ceil_div(ceil_div(shape.k, std::int64_t(block)), y);
+  }  // of blocks
+  std::int64_t n_each() const { return ceil_div(shape.n, z); }
+  std::int64_t bucket_bytes() const {
+    return bucket_blocks * block * block * bytes_of(of) + bucket_words * 2;
+  }
+  std::string explain() const {
+    return message(x, " x ", y, " x ", z, " parts of rows, columns and n",
+                   shape.groups > 1 ? message(", ", shape.groups, " groups,") : std::string(), " on ",
+                   tiles(), " tiles, buckets of ", bucket_blocks, " blocks");
+  }
+};
+
+/// The load that a pattern puts on a plan.
+struct dynamic_load {
+  std::int64_t rows, blocks;    // of the fullest part of W, in buckets of its own tiles
+  std::int64_t steps = 0;       // that buckets travel: along y, and along x when they are around
+  std::int64_t travelling = 0;  // most blocks of a part that came from elsewhere
+};
+
+namespace detail {
+
+/// 16-bit words of a bucket's table: SparseMetaInfo.hpp.
+inline std::int64_t table_words(target const& on, std::int64_t subgroups, std::int64_t rows,
+                                std::int64_t blocks, int block, bool weight_gradient) {
+  const std::int64_t workers = on.workers;
+  const std::int64_t header =
+      block == 1 ? 9 + workers * (5 + (weight_gradient ? 5 : 0)) : 7 + (weight_gradient ? 4 * workers : 0);
+  return subgroups * header + 2 * rows + blocks;
+}
+
+struct rows_and_blocks {
+  std::int64_t rows, blocks;
+};
+/// Of uniformly distributed blocks: rows that have any, and all blocks.
+inline rows_and_blocks uniform(double density, std::int64_t rows, std::int64_t columns) {
+  const double any = 1 - std::pow(1 - density, double(columns));
+  return {std::max<std::int64_t>(1, std::int64_t(std::ceil(double(rows) * any))),
+          std::int64_t(std::ceil(double(rows) * double(columns) * density))};
+}
+
+enum class dynamic_pass { forward, activations, weights };
+
+/// The cost of one pass. In the pass of activations rows and columns change places.
+inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
+                                  dynamic_load const& load, bool planning = false) {
+  using codelets::int64_t;
+  const bool transposed = pass == dynamic_pass::activations;
+  const int bytes = bytes_of(p.of), partial = bytes_of(p.options.partials);
+  const int64_t out_parts = transposed ? p.y : p.x, in_parts = transposed ? p.x : p.y;
+  const int64_t out_rows = transposed ? p.columns_each() : p.rows_each();  // of blocks
+  const int64_t in_rows = transposed ? p.rows_each() : p.columns_each();
+  const int64_t n = p.n_each(), b = p.block, kernel = codelets::dynamic_block(p.block, p.of);
+  const int64_t split = p.block / kernel;  // of a side of a block
+  const int64_t bucket = p.bucket_bytes();
+  cost_estimate c;
+  if (pass == dynamic_pass::weights) {
+    // Each part of W needs its rows of dY and its columns of X; over n, one part after the other.
+    const int64_t dy = p.rows_each() * b * n * bytes, x = p.columns_each() * b * n * bytes;
+    const int64_t all = p.z;
+    c.add("exchange dY and X", activity::exchange,
+          on.exchange_cycles(double(dy + x) * double(all), p.x % 2 == 0));
+    if (b > 1 && n % (p.of == precision::half ? 16 : 8) == 0)
+      c.add("transpose dY and X", activity::compute,
+            (on.launch_cycles +
+             codelets::transpose_for_weight_gradient(on, p.rows_each() + p.columns_each(), int(b), n, p.of)) *
+                all);
+    const int64_t share = ceil_div(load.blocks, p.z) * split * split, rows = ceil_div(load.rows, p.z) * split;
+    c.add("multiply", activity::compute,
+          (on.launch_cycles +
+           codelets::dynamic_weight_gradient(on, rows, share, n, int(kernel), p.of, p.options.partials)) *
+              all);
+    c.add("sync", activity::sync, on.sync_cycles * 2 * all);
+    c.temporary_bytes = 2 * (dy + x) + (bytes == partial ? 0 : p.bucket_blocks * b * b * partial);
+    c.always_live_bytes = bucket;
+    return c;
+  }
+  const int64_t x_bytes = in_rows * b * n * bytes;
+  if (out_parts > 1)
+    c.add("exchange X", activity::exchange, on.exchange_cycles(double(x_bytes), out_parts % 2 == 0));
+  if (p.z > 1) c.add("exchange buckets", activity::exchange, on.exchange_cycles(double(bucket * p.z)));
+  const int64_t sums = out_rows * b * n;
+  c.add("zero partials", activity::compute, on.launch_cycles + codelets::zeroing(on, sums * partial));
+  const auto multiply = [&](int64_t rows, int64_t blocks, double subgroups) {
+    return codelets::dynamic_multiply(on, rows * split, blocks * split * split, n, int(kernel), p.of,
+                                      p.options.partials, subgroups, transposed);
+  };
+  c.add("multiply", activity::compute,
+        on.launch_cycles + (planning
+                                ? multiply(load.rows, load.blocks, 1) + (p.z - 1) * 93
+                                : p.z * multiply(ceil_div(load.rows, p.z), ceil_div(load.blocks, p.z), 1)));
+  // Buckets travel as far as any block needs, to the next tile in each step, where all tiles of the part see
+  // them.
+  const int64_t steps = load.steps;
+  if (steps > 0) {
+    c.add("exchange travelling buckets", activity::exchange,
+          on.exchange_cycles(double(bucket * (p.z > 1 ? p.z + 1 : 1))) * steps);
+    const int64_t search = 40 + 33 * 2;  // the supervisor looks through two parts of a bucket
+    const int64_t visits = std::max<int64_t>(1, load.travelling);
+    c.add("multiply travelling buckets", activity::compute,
+          (on.launch_cycles + search) * steps + multiply(std::min(load.rows, visits), visits, 2));
+  }
+  if (in_parts > 1)
+    c.add("exchange partials", activity::exchange, on.exchange_cycles(double(sums * partial)));
+  if (const int64_t reduce =
+          codelets::reduce(on, ceil_div(sums, in_parts), in_parts, p.options.partials, p.of))
+    c.add("reduce", activity::compute, on.launch_cycles + reduce);
+  // Distribution, the test of the three loops of travel, and the reduction.
+  c.add("sync", activity::sync, on.sync_cycles * (2 + 1 + (in_parts > 1 ? 1 : 0) + 4 * steps));
+  c.temporary_bytes = std::max(x_bytes + bucket * (p.z > 1 ? p.z + 1 : 2) + sums * partial,
+                               in_parts > 1 ? 2 * sums * partial : 0);
+  const double dense =
+      (double(p.shape.k) + double(p.shape.m)) * double(p.shape.n) * double(p.shape.groups) * bytes / on.tiles;
+  c.always_live_bytes = bucket + int64_t(dense);
+  return c;
+}
+
+inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
+                                bool planning = false) {
+  cost_estimate c = dynamic_cost(on, p, dynamic_pass::forward, load, planning);
+  const auto also = [&](dynamic_pass pass) {
+    cost_estimate const more = dynamic_cost(on, p, pass, load, planning);
+    c.phases.insert(c.phases.end(), more.phases.begin(), more.phases.end());
+    c.temporary_bytes = std::max(c.temporary_bytes, more.temporary_bytes);
+  };
+  if (p.options.gradient_of_activations) also(dynamic_pass::activations);
+  if (p.options.gradient_of_weights) also(dynamic_pass::weights);
+  return c;
+}
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
+///   most_blocks   of W, of one group
+/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
+/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
+inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
+                                 int block, precision of, dynamic_options const& options = {}) {
+  constexpr char const* operation = "[ipu::plan_dynamic] ";
+  if (block != 1 && block != 4 && block != 8 && block != 16)
+    throw option_error(
+        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
+      shape.groups < 1)
+    throw shape_error(message(operation, shape.groups, " products of ", shape.m, " x ", shape.k, " x ",
+                              shape.n, ": m and k must be multiples of the block, ", block,
+                              ", and all at least 1"));
+  const std::int64_t row_blocks = shape.m / block, col_blocks = shape.k / block;
+  if (most_blocks < 0 || most_blocks > row_blocks * col_blocks)
+    throw option_error(
+        message(operation, most_blocks, " blocks are planned, and W has ", row_blocks * col_blocks));
+  if (options.partials == precision::half && block == 1)
+    throw option_error(message(operation, "partialsType = half: single elements are summed in float"));
+  dynamic_plan best;
+  std::int64_t best_cycles = -1, least_bytes = std::numeric_limits<std::int64_t>::max();
+  const double density = double(most_blocks) / (double(row_blocks) * double(col_blocks));
+  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
+  const std::int64_t tiles = on.tiles / shape.groups;
+  if (tiles < 1)
+    throw option_error(
+        message(operation, shape.groups, " groups for ", on.tiles, " tiles: a group needs a tile"));
+  const auto counts = [](std::int64_t fixed, std::int64_t size, std::int64_t most) {
+    return fixed > 0 ? std::vector<std::int64_t>{fixed} : part_counts(size, most);
+  };
+  const int grain = block == 1 ? on.vector_width(of) : 1;
+  for (std::int64_t z : counts(options.z, ceil_div<std::int64_t>(shape.n, grain), tiles)) {
+    if (options.z == 0 && shape.n % z != 0) continue;  // parts of n are of equal size
+    for (std::int64_t x : counts(options.x, row_blocks, tiles / z))
+      for (std::int64_t y : counts(options.y, col_blocks, std::max<std::int64_t>(tiles / z / x, 1))) {
+        if (x * y * z > tiles) continue;
+        dynamic_plan p;
+        p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
+        p.x = x, p.y = y, p.z = z;
+        const auto even = double(ceil_div(most_blocks, x * y * z));
+        p.bucket_blocks = std::max<std::int64_t>(std::int64_t(std::lround(even * (1 + options.oversize))),
+                                                 most_blocks > 0 ? 1 : 0);
+        const auto part = detail::uniform(density, p.rows_each(), p.columns_each());
+        const auto table = detail::uniform(density, ceil_div(p.rows_each(), z), p.columns_each());
+        p.bucket_words =
+            detail::table_words(on, 2, std::int64_t(std::ceil(double(table.rows) * (1 + options.oversize))),
+                                std::int64_t(std::ceil(double(table.blocks) * (1 + options.oversize))), block,
+                                options.gradient_of_weights);
+        // Tables count in 16 bits: so many offsets can be told apart.
+        const std::int64_t reach = (p.columns_each() - 1) * p.n_each() * bytes_of(of);
+        if (block == 1 && (reach > 65535 || p.rows_each() > 65536)) continue;
+        if (p.bucket_words > 65535) continue;
+        p.cost = detail::all_passes(on, p, {part.rows, part.blocks}, true);
+        least_bytes = std::min(least_bytes, p.cost.temporary_bytes);
+        if (double(p.cost.temporary_bytes) > bound || (best_cycles >= 0 && p.cost.cycles() >= best_cycles))
+          continue;
+        best_cycles = p.cost.cycles();
+        best = std::move(p);
+      }
+  }
+  if (best_cycles < 0 && least_bytes == std::numeric_limits<std::int64_t>::max())
+    throw option_error(message(operation, "no grid",
+                               options.x + options.y + options.z > 0 ? " of the asked-for partition" : "",
+                               " fits ", tiles, " tiles and tables of 16 bits"));
+  if (best_cycles < 0)
+    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", most_blocks,
+                               " blocks of ", block, " needs ", least_bytes,
+                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
+                               " are available: availableMemoryProportion would have to be ",
+                               double(least_bytes) / double(on.bytes_per_tile)));
+  return best;
+}
+
+/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
+struct bucket_overflow {
+  std::int64_t from, to, blocks;
+};
+
+namespace detail {
+
+struct bucket_places {
+  std::vector<bucket_overflow> moves;
+  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
+};
+
+/// Puts what does not fit into the buckets that come by first, or into those with the most room; the largest
+/// overflow first.
+inline bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
+                                    std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
+  const bool spill_all = how.force_bucket_spills;
+  bucket_places p;
+  std::vector<std::int64_t> free(blocks.size()), over(blocks.size());
+  std::vector<std::int64_t> order;
+  for (std::size_t c = 0; c < blocks.size(); ++c) {
+    const std::int64_t kept = spill_all && blocks.size() > 1 ? 0 : std::min(blocks[c], room);
+    over[c] = blocks[c] - kept;
+    free[c] = room - kept;
+    if (over[c] > 0) order.push_back(std::int64_t(c));
+  }
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const std::int64_t first = over[std::size_t(a)], second = over[std::size_t(b)];
+    return first != second ? first > second : a < b;
+  });
+  for (std::int64_t c : order) {
+    std::int64_t left = over[std::size_t(c)];
+    const std::int64_t x = c / ys, y = c % ys;
+    p.travelling = std::max(p.travelling, left);
+    const auto put = [&](std::int64_t to, std::int64_t steps) {
+      const std::int64_t n = std::min(left, free[std::size_t(to)]);
+      if (n == 0) return false;
+      free[std::size_t(to)] -= n, left -= n;
+      p.moves.push_back({c, to, n});
+      p.steps = std::max(p.steps, steps);
+      return true;
+    };
+    if (how.optimise_for_speed) {
+      for (std::int64_t steps = 1; steps < xs * ys && left > 0; ++steps) {
+        // A bucket that has travelled so far came from there.
+        const std::int64_t dx = steps / ys, dy = steps % ys;
+        put((x + xs - dx) % xs * ys + (y + ys - dy) % ys, steps);
+      }
+    } else {
+      while (left > 0) {
+        const std::int64_t to = std::max_element(free.begin(), free.end()) - free.begin();
+        if (to == c || !put(to, (x - to / ys + xs) % xs * ys + (y - to % ys + ys) % ys)) break;
+      }
+    }
+    if (left > p.without_place) p.without_place = left, p.fullest = c;
+  }
+  return p;
+}
+
+}  // namespace detail
+
+/// Blocks of each part of W, and rows of blocks that have any.
+struct part_counts_of_pattern {
+  std::vector<std::int64_t> blocks, rows;
+};
+inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored) {
+  if (stored.block_rows() * std::int64_t(p.block) != p.shape.m ||
+      stored.block_cols() * std::int64_t(p.block) != p.shape.k)
+    throw shape_error(message("[ipu::count_parts] the plan is for W of ", p.shape.m, " x ", p.shape.k,
+                              ", the pattern is ", stored.block_rows(), " x ", stored.block_cols(),
+                              " blocks of ", p.block));
+  part_counts_of_pattern c{std::vector<std::int64_t>(std::size_t(p.x * p.y)),
+                           std::vector<std::int64_t>(std::size_t(p.x * p.y))};
+  const std::int64_t width = p.columns_each();
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto row = std::size_t(i / p.rows_each() * p.y);
+    std::int64_t last = -1;
+    for (std::int32_t j : stored.row(i)) {
+      const std::int64_t part = j / width;
+      ++c.blocks[row + std::size_t(part)];
+      if (part != last) ++c.rows[row + std::size_t(part)], last = part;
+    }
+  }
+  return c;
+}
+
+/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
+/// without room, and says which head-room would do.
+inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                            std::vector<bucket_overflow>* moves = nullptr) {
+  constexpr char const* operation = "[ipu::load_of] ";
+
+  if (stored.blocks() > p.most_blocks)
+    throw option_error(
+        message(operation, stored.blocks(), " blocks, and the plan is for at most ", p.most_blocks));
+  const auto counts = count_parts(p, stored);
+  auto placed = detail::place_overflow(counts.blocks, p.bucket_blocks * p.z, p.x, p.y, p.options);
+  if (placed.without_place > 0) {
+    const double even = double(ceil_div(p.most_blocks, p.x * p.y * p.z));
+    double enough = p.options.oversize;
+    for (int tries = 0; tries < 1000; ++tries) {
+      enough += 0.05;
+      const auto room = std::int64_t(std::lround(even * (1 + enough)));
+      if (detail::place_overflow(counts.blocks, room * p.z, p.x, p.y, p.options).without_place == 0) break;
+    }
+    throw option_error(message(
+        operation, "the buckets of part (", placed.fullest / p.y, ", ", placed.fullest % p.y, ") of ", p.x,
+        " x ", p.y, " overflow by ", placed.without_place,
+        " blocks that no other bucket can take: metaInfoBucketOversizeProportion = ", enough, " would do"));
+  }
+  dynamic_load load{0, 0, placed.steps, placed.travelling};
+  for (std::size_t c = 0; c < counts.blocks.size(); ++c) {
+    load.blocks = std::max(load.blocks, std::min(counts.blocks[c], p.bucket_blocks * p.z));
+    load.rows = std::max(load.rows, counts.rows[c]);
+  }
+  if (moves) *moves = std::move(placed.moves);
+  return load;
+}
+
+/// The cost of a plan with a pattern: travel included.
+inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
+  return detail::all_passes(on, p, load_of(p, stored));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/buckets.hpp
+#ifndef TESSERA_SINGLE_IPU_BUCKETS
+#define TESSERA_SINGLE_IPU_BUCKETS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+// The host's partitioner: a pattern and its values become the buckets of a dynamic plan, and buckets become a
+// pattern and values again, exactly.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Buckets of all tiles, tile by tile.
+///   tables   bucket_words each: the number of parts; for each its x and y and its number of rows; for each
+///   row its
+///            number within the part, how many blocks it has here, and their columns within the part
+///   values   bucket_blocks each, in the order of the table
+template <element T> struct buckets {
+  std::vector<std::uint16_t> tables;
+  std::vector<T> values;
+  std::int32_t steps = 0;  // that they have to travel
+};
+
+/// Sorts the blocks of a pattern into the buckets of a plan, for each group one pattern and its values.
+/// Throws option_error for more blocks than planned, an overflow without place, or a table that is too small;
+/// each says which head-room would do.
+template <element T>
+buckets<T> fill_buckets(dynamic_plan const& p, std::span<pattern const> stored,
+                        std::span<std::span<T const> const> values) {
+  constexpr char const* operation = "[ipu::fill_buckets] ";
+  if (std::int64_t(stored.size()) != p.shape.groups || stored.size() != values.size())
+    throw shape_error(message(operation, stored.size(), " patterns and ", values.size(),
+                              " arrays of values for ", p.shape.groups, " groups"));
+  const auto area = std::size_t(p.block) * std::size_t(p.block);
+  buckets<T> b;
+  b.tables.assign(std::size_t(p.tiles() * p.bucket_words), 0);
+  b.values.assign(std::size_t(p.tiles() * p.bucket_blocks) * area, T(0));
+  struct block_of {
+    std::int32_t row, column;  // within the part
+    std::int64_t slot;
+  };
+  for (std::size_t g = 0; g < stored.size(); ++g) {
+    if (values[g].size() != std::size_t(stored[g].blocks()) * area)
+      throw shape_error(
+          message(operation, values[g].size(), " values for ", stored[g].blocks(), " blocks of ", area));
+    std::vector<bucket_overflow> moves;
+    const dynamic_load load = load_of(p, stored[g], &moves);
+    b.steps = std::max(b.steps, std::int32_t(load.steps));
+    std::vector<std::vector<block_of>> home(std::size_t(p.x * p.y));
+    stored[g].for_each([&](int i, int j, std::int64_t slot) {
+      const std::int64_t x = i / p.rows_each(), y = j / p.columns_each();
+      home[std::size_t(x * p.y + y)].push_back(
+          {std::int32_t(i - x * p.rows_each()), std::int32_t(j - y * p.columns_each()), slot});
+    });
+    // What each part's buckets hold: lists of blocks of one part each, the own ones first.
+    std::vector<std::vector<std::pair<std::int64_t, std::vector<block_of>>>> held(home.size());
+    std::vector<std::int64_t> leaving(home.size());
+    for (auto const& m : moves) leaving[std::size_t(m.from)] += m.blocks;
+    for (std::size_t part = 0; part < home.size(); ++part) {
+      const auto kept = home[part].end() - leaving[part];
+      held[part].push_back({std::int64_t(part), {home[part].begin(), kept}});
+    }
+    for (auto const& m : moves) {
+      auto& from = home[std::size_t(m.from)];
+      held[std::size_t(m.to)].push_back({m.from, {from.end() - m.blocks, from.end()}});
+      from.resize(from.size() - std::size_t(m.blocks));
+    }
+    for (std::int64_t part = 0; part < std::int64_t(held.size()); ++part) {
+      std::int64_t all = 0;
+      for (auto const& [of, blocks] : held[std::size_t(part)]) all += std::int64_t(blocks.size());
+      const std::int64_t each = ceil_div(all, p.z);
+      std::int64_t z = 0, in_bucket = 0;
+      std::uint16_t* words = nullptr;
+      std::size_t used = 0;
+      T* to = nullptr;
+      const auto open = [&] {
+        const auto tile = std::size_t(p.tile(std::int64_t(g), part / p.y, part % p.y, z));
+        words = b.tables.data() + tile * std::size_t(p.bucket_words);
+        to = b.values.data() + tile * std::size_t(p.bucket_blocks) * area;
+        used = 1, in_bucket = 0;
+      };
+      const auto put = [&](std::int64_t word) {
+        if (std::int64_t(used) >= p.bucket_words)
+          throw option_error(message(operation, "the table of bucket (", part / p.y, ", ", part % p.y, ", ",
+                                     z, ") has ", p.bucket_words,
+                                     " words, too few for its rows: metaInfoBucketOversizeProportion = ",
+                                     p.options.oversize * 2 + 0.1, " would do"));
+        words[used++] = std::uint16_t(word);
+      };
+      open();
+      for (auto const& [of, blocks] : held[std::size_t(part)]) {
+        std::size_t rows_at = 0, count_at = 0;
+        std::int32_t row = -1;
+        bool begun = false;
+        for (block_of const& one : blocks) {
+          if (in_bucket == each && z + 1 < p.z) {
+            ++z, begun = false;
+            open();
+          }
+          if (!begun) {
+            ++words[0];
+            put(of / p.y), put(of % p.y);
+            rows_at = used;
+            put(0);
+            row = -1, begun = true;
+          }
+          if (one.row != row) {
+            ++words[rows_at];
+            row = one.row;
+            put(row);
+            count_at = used;
+            put(0);
+          }
+          ++words[count_at];
+          put(one.column);
+          std::copy_n(&values[g][std::size_t(one.slot) * area], area, to);
+          to += area, ++in_bucket;
+        }
+      }
+    }
+  }
+  return b;
+}
+template <element T>
+buckets<T> fill_buckets(dynamic_plan const& p, pattern const& stored, std::span<T const> values) {
+  return fill_buckets<T>(p, std::span<pattern const>(&stored, 1),
+                         std::span<std::span<T const> const>(&values, 1));
+}
+
+/// Calls visit(px, py, row, column, block in the bucket) for the blocks of one bucket's table. Throws
+/// option_error for one that does not end within its words.
+template <class Visit> void for_each_block(std::span<std::uint16_t const> table, Visit&& visit) {
+  std::size_t at = 1, block = 0;
+  const auto need = [&](std::size_t words) {
+    if (at + words > table.size())
+      throw option_error(message("[ipu::for_each_block] a bucket's table of ", table.size(),
+                                 " words goes on behind its end"));
+  };
+  need(0);
+  for (std::size_t part = 0; part < table[0]; ++part) {
+    need(3);
+    const int px = table[at], py = table[at + 1];
+    const std::size_t rows = table[at + 2];
+    at += 3;
+    for (std::size_t r = 0; r < rows; ++r) {
+      need(2);
+      const int row = table[at];
+      const std::size_t count = table[at + 1];
+      at += 2;
+      need(count);
+      for (std::size_t k = 0; k < count; ++k) visit(px, py, row, int(table[at++]), block++);
+    }
+  }
+}
+
+template <element T> struct pattern_and_values {
+  pattern stored;
+  std::vector<T> values;  // by slot
+};
+
+/// The pattern and the values of one group. Throws option_error for tables that are none of this plan.
+template <element T, class Number>
+pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16_t const> tables,
+                                    std::span<Number const> values, std::int64_t group = 0) {
+  constexpr char const* operation = "[ipu::empty_buckets] ";
+  const auto area = std::size_t(p.block) * std::size_t(p.block);
+  if (std::int64_t(tables.size()) != p.tiles() * p.bucket_words ||
+      values.size() != std::size_t(p.tiles() * p.bucket_blocks) * area)
+    throw shape_error(message(operation, tables.size(), " words and ", values.size(),
+                              " values: the plan has ", p.tiles() * p.bucket_words, " and ",
+                              p.tiles() * p.bucket_blocks * std::int64_t(area)));
+  struct found {
+    std::int32_t row, column;
+    Number const* at;
+  };
+  std::vector<found> all;
+  const std::int64_t rows = p.shape.m / p.block, columns = p.shape.k / p.block;
+  for (std::int64_t t = group * p.x * p.y * p.z; t < (group + 1) * p.x * p.y * p.z; ++t) {
+    const auto table = tables.subspan(std::size_t(t * p.bucket_words), std::size_t(p.bucket_words));
+    Number const* const first = &values[std::size_t(t * p.bucket_blocks) * area];
+    for_each_block(table, [&](int px, int py, int row, int column, std::size_t block) {
+      const std::int64_t i = px * p.rows_each() + row, j = py * p.columns_each() + column;
+      if (px >= p.x || py >= p.y || i >= rows || j >= columns || std::int64_t(block) >= p.bucket_blocks)
+        throw option_error(message(operation, "bucket ", t, ": block ", block, " is at (", i, ", ", j,
+                                   ") of ", rows, " x ", columns));
+      all.push_back({std::int32_t(i), std::int32_t(j), first + block * area});
+    });
+  }
+  std::sort(all.begin(), all.end(), [](found const& a, found const& b) {
+    return a.row != b.row ? a.row < b.row : a.column < b.column;
+  });
+  std::vector<std::int32_t> start(std::size_t(rows) + 1), cols;
+  pattern_and_values<T> result;
+  for (found const& f : all) {
+    ++start[std::size_t(f.row) + 1];
+    cols.push_back(f.column);
+    for (std::size_t k = 0; k < area; ++k) result.values.push_back(T(f.at[k]));
+  }
+  for (std::size_t i = 0; i + 1 < start.size(); ++i) start[i + 1] += start[i];
+  result.stored = pattern::from_rows(int(rows), int(columns), std::move(start), std::move(cols));
+  return result;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/dense_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_DENSE_PLAN
+#define TESSERA_SINGLE_IPU_DENSE_PLAN
+#include <cstdint>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+struct dense_options {
+  precision partials = precision::single;  // of sums, between tiles too
+  double available_memory_proportion = 0.6;
+};
+
+/// How a dense product is cut: m, k and n into parts, a tile for each combination.
+struct dense_plan {
+  enum class method { weights_stationary, activations_stationary, dot_products };
+  std::int64_t m_parts = 1, k_parts = 1, n_parts = 1;
+  std::int64_t serial = 1;  // parts of m computed one after the other, where one is too much for the memory
+  method by = method::weights_stationary;
+  cost_estimate cost;
+
+  std::int64_t tiles() const { return m_parts * k_parts * n_parts; }
+  std::string explain() const {
+    return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
+                   by == method::weights_stationary       ? "weights stationary"
+                   : by == method::activations_stationary ? "activations stationary"
+                                                          : "dot products",
+                   serial > 1 ? message(", ", serial, " times") : std::string());
+  }
+};
+
+/// The cost of one way of cutting.
+inline cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
+                             dense_plan const& plan, dense_options const& options) {
+  using codelets::int64_t;
+  const int64_t m = ceil_div(ceil_div(shape.m, plan.serial), plan.m_parts),
+                k = ceil_div(shape.k, plan.k_parts), n = ceil_div(shape.n, plan.n_parts);
+  const int bytes = bytes_of(of), partial_bytes = bytes_of(options.partials);
+  const bool x_stationary = plan.by == dense_plan::method::activations_stationary;
+  cost_estimate c;
+  // A tile holds its share of an operand already; neighbours differ in the part of the outputs, so they
+  // receive the same streamed operand.
+  const int64_t weights = m * k * bytes, activations = k * n * bytes;
+  const int64_t outputs_parts = x_stationary ? plan.n_parts : plan.m_parts;
+  const bool shared = outputs_parts % 2 == 0;
+  const auto receive = [&](int64_t operand, int64_t holders, bool pairs) {
+    return on.exchange_cycles(double(operand - operand / holders), pairs);
+  };
+  const int64_t serial = plan.serial;
+  if (x_stationary) {
+    // Operands are created in the order that stationary weights want; to stream W, all of it is brought into
+    // rows of inputs first (poplin, ConvPlan.cpp: plans with swapped operands have lower costs of
+    // transforms).
+    const auto all = int64_t(double(shape.m) * double(shape.k) * bytes / on.tiles);
+    c.add("rearrange W, exchange", activity::exchange, on.exchange_cycles(double(all)));
+    c.add("rearrange W", activity::compute, on.launch_cycles + codelets::copy(on, all));
+  }
+  c.add("exchange X", activity::exchange,
+        receive(activations, plan.m_parts, shared && !x_stationary) * serial);
+  c.add("exchange W", activity::exchange, receive(weights, plan.n_parts, shared && x_stationary) * serial);
+  const int64_t multiply = plan.by == dense_plan::method::dot_products
+                               ? std::min(codelets::dense_dot_products(on, k, m, n, of),
+                                          codelets::dense_dot_products(on, k, n, m, of))
+                           : x_stationary ? codelets::dense_multiply(on, k, n, m, of, options.partials)
+                                          : codelets::dense_multiply(on, k, m, n, of, options.partials);
+  c.add("multiply", activity::compute, (on.launch_cycles + multiply) * serial);
+  const int64_t sums = m * n, kept = ceil_div(sums, plan.k_parts);
+  if (plan.k_parts > 1)
+    c.add("exchange partials", activity::exchange, on.exchange_cycles(double(sums * partial_bytes)) * serial);
+  if (const int64_t reduce = codelets::reduce(on, kept, plan.k_parts, options.partials, of))
+    c.add("reduce", activity::compute, (on.launch_cycles + reduce) * serial);
+  c.add("sync", activity::sync, on.sync_cycles * (plan.k_parts > 1 ? 2 : 1) * serial);
+  const int64_t at_product = weights + activations + sums * partial_bytes;
+  const int64_t at_reduction = plan.k_parts > 1 ? 2 * sums * partial_bytes : 0;
+  c.temporary_bytes = std::max(at_product, at_reduction);
+  const double held = double(shape.m) * double(shape.k) + double(shape.k) * double(shape.n) +
+                      double(shape.m) * double(shape.n);
+  c.always_live_bytes = int64_t(held * bytes / on.tiles) + 1;
+  return c;
+}
+
+/// The plan of the fewest cycles whose temporaries fit `available_memory_proportion` of a tile. Throws
+/// option_error if there is none.
+inline dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
+                             dense_options const& options = {}) {
+  using method = dense_plan::method;
+  dense_plan best;
+  std::int64_t best_cycles = -1, least_bytes = -1;
+  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
+  for (std::int64_t serial = 1; serial <= 64 && best_cycles < 0; serial *= 2)
+    for (method by : {method::weights_stationary, method::activations_stationary, method::dot_products}) {
+      const int grain_m = by == method::weights_stationary ? 16 : 1;
+      const int grain_n = by == method::activations_stationary ? 16 : 1;
+      const int grain_k = by == method::dot_products ? 4 : of == precision::half ? 16 : 8;
+      for (std::int64_t pk : part_counts(shape.k, on.tiles, grain_k))
+        for (std::int64_t pn : part_counts(shape.n, on.tiles / pk, grain_n))
+          for (std::int64_t pm : part_counts(ceil_div(shape.m, serial), on.tiles / (pk * pn), grain_m)) {
+            dense_plan plan{pm, pk, pn, serial, by, {}};
+            plan.cost = cost_of(on, shape, of, plan, options);
+            const std::int64_t bytes = plan.cost.temporary_bytes;
+            if (least_bytes < 0 || bytes < least_bytes) least_bytes = bytes;
+            if (double(bytes) > bound || (best_cycles >= 0 && plan.cost.cycles() >= best_cycles)) continue;
+            best_cycles = plan.cost.cycles();
+            best = plan;
+          }
+    }
+  if (best_cycles < 0)
+    throw option_error(message("[ipu::plan_dense] ", shape.m, " x ", shape.k, " x ", shape.n, " needs ",
+                               least_bytes, " bytes of a tile for temporaries, and ", std::int64_t(bound),
+                               " are available: availableMemoryProportion would have to be ",
+                               double(least_bytes) / double(on.bytes_per_tile)));
+  return best;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/dynamic_codelets.hpp
+#ifndef TESSERA_SINGLE_IPU_DYNAMIC_CODELETS
+#define TESSERA_SINGLE_IPU_DYNAMIC_CODELETS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// What a tile computes with buckets: products, their gradients, and rows of an embedding.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// sums (rows of the part x columns) += the part's blocks in all of `buckets` times x.
+template <element T>
+std::int64_t multiply_buckets(target const& on, ports const& f, dynamic_plan const& p, int px, int py,
+                              std::int64_t columns, bool transposed, bool clears) {
+  const auto tables = f.in<std::uint16_t>(0);
+  const auto values = f.in<T>(1), x = f.in<T>(2);
+  const auto sums = f.out<float>(3);
+  if (clears) std::fill(sums.begin(), sums.end(), 0.0f);
+  const auto b = std::size_t(p.block), n = std::size_t(columns), area = b * b;
+  const auto words = std::size_t(p.bucket_words), numbers = std::size_t(p.bucket_blocks) * area;
+  const int kernel = codelets::dynamic_block(p.block, p.of);
+  const std::int64_t split = p.block / kernel;
+  std::int64_t cycles = clears ? codelets::zeroing(on, std::int64_t(sums.size_bytes())) : 0;
+  for (std::size_t bucket = 0; bucket * words < tables.size(); ++bucket) {
+    const auto table = tables.subspan(bucket * words, words);
+    std::int64_t rows = 0, blocks = 0;
+    int last_row = -1;
+    for_each_block(table, [&](int of_x, int of_y, int row, int column, std::size_t block) {
+      if (of_x != px || of_y != py) return;
+      ++blocks, rows += row != last_row, last_row = row;
+      T const* const w = &values[bucket * numbers + block * area];
+      const std::size_t to = std::size_t(transposed ? column : row) * b,
+                        from = std::size_t(transposed ? row : column) * b;
+      for (std::size_t i = 0; i < b; ++i)
+        for (std::size_t j = 0; j < b; ++j) {
+          const auto v = float(w[i * b + j]);
+          float* const sum = &sums[(to + (transposed ? j : i)) * n];
+          T const* const row_of_x = &x[(from + (transposed ? i : j)) * n];
+          for (std::size_t k = 0; k < n; ++k) sum[k] += v * float(row_of_x[k]);
+        }
+    });
+    cycles += 33 * table[0] + codelets::dynamic_multiply(on, rows * split, blocks * split * split, columns,
+                                                         kernel, p.of, p.options.partials, 1, transposed);
+  }
+  return cycles;
+}
+
+template <element T>
+std::int64_t gradients_of_bucket(target const& on, ports const& f, dynamic_plan const& p, int px, int py,
+                                 std::int64_t columns) {
+  const auto table = f.in<std::uint16_t>(0);
+  const auto dy = f.in<T>(1), x = f.in<T>(2);
+  const auto out = f.out<float>(3);
+  const auto b = std::size_t(p.block), n = std::size_t(columns);
+  std::int64_t rows = 0, blocks = 0;
+  int last_row = -1;
+  for_each_block(table, [&](int of_x, int of_y, int row, int column, std::size_t block) {
+    if (of_x != px || of_y != py) return;
+    ++blocks, rows += row != last_row, last_row = row;
+    for (std::size_t i = 0; i < b; ++i)
+      for (std::size_t j = 0; j < b; ++j) {
+        float sum = 0;
+        T const *const d = &dy[(std::size_t(row) * b + i) * n], *const a =
+                                                                    &x[(std::size_t(column) * b + j) * n];
+        for (std::size_t k = 0; k < n; ++k) sum += float(d[k]) * float(a[k]);
+        out[block * b * b + i * b + j] += sum;
+      }
+  });
+  const int kernel = codelets::dynamic_block(p.block, p.of);
+  const std::int64_t split = p.block / kernel;
+  return 33 * table[0] + codelets::dynamic_weight_gradient(on, rows * split, blocks * split * split, columns,
+                                                           kernel, p.of, p.options.partials);
+}
+
+template <element T>
+std::int64_t rows_of_bucket(target const& on, ports const& f, dynamic_plan const& p, int py) {
+  const auto table = f.in<std::uint16_t>(0);
+  const auto values = f.in<T>(1);
+  const auto ids = f.in<std::int32_t>(2);
+  const auto out = f.out<T>(3);
+  std::fill(out.begin(), out.end(), T(0));
+  const auto b = std::size_t(p.block), width = out.size() / std::max<std::size_t>(ids.size(), 1);
+  std::int64_t copied = 0;
+  for_each_block(table, [&](int of_x, int of_y, int row, int column, std::size_t block) {
+    if (of_y != py) return;
+    const std::int64_t first = (of_x * p.rows_each() + row) * p.block;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int64_t line = ids[i] - first;
+      if (line < 0 || line >= p.block) continue;
+      std::copy_n(&values[block * b * b + std::size_t(line) * b], b,
+                  &out[i * width + std::size_t(column) * b]);
+      ++copied;
+    }
+  });
+  return codelets::zeroing(on, std::int64_t(out.size_bytes())) +
+         codelets::gather(on, copied, p.block * bytes_of(p.of));
+}
+template <element T>
+std::int64_t add_to_bucket(target const& on, ports const& f, dynamic_plan const& p, float scale) {
+  const auto table = f.in<std::uint16_t>(0);
+  const auto values = f.out<T>(1);
+  const auto ids = f.in<std::int32_t>(2);
+  const auto rows = f.in<T>(3);
+  const auto b = std::size_t(p.block);
+  std::int64_t updated = 0;
+  for_each_block(table, [&](int of_x, int of_y, int row, int column, std::size_t block) {
+    const std::int64_t first = (of_x * p.rows_each() + row) * p.block;
+    const auto from = std::size_t((of_y * p.columns_each() + column) * p.block);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int64_t line = ids[i] - first;
+      if (line < 0 || line >= p.block) continue;
+      for (std::size_t j = 0; j < b; ++j) {
+        T& v = values[block * b * b + std::size_t(line) * b + j];
+        v = T(float(v) + scale * float(rows[i * std::size_t(p.shape.k) + from + j]));
+      }
+      ++updated;
+    }
+  });
+  return 2 * codelets::gather(on, updated, p.block * bytes_of(p.of));
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/exchange.hpp
+#ifndef TESSERA_SINGLE_IPU_EXCHANGE
+#define TESSERA_SINGLE_IPU_EXCHANGE
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Bytes that one tile sends to another. Offsets are in the tiles' memories.
+struct transfer {
+  int to, from;
+  std::int64_t from_offset, to_offset, bytes;
+
+  /// The bytes as their sender knows them, whoever receives them.
+  std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
+};
+
+/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
+struct exchange_schedule {
+  std::vector<transfer> transfers;             // by receiver
+  std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
+  std::vector<std::uint32_t> cycles_by_tile;   // to receive, or to send if that takes longer
+  std::vector<std::int64_t> messages_by_tile;  // sent and received: instructions of exchange code
+  std::int64_t cycles = 0, bytes = 0;
+
+  bool empty() const { return transfers.empty(); }
+  bool waits() const { return bytes > 0; }  // for other tiles
+};
+
+/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
+/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
+/// workers.
+inline exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
+  exchange_schedule e;
+  const auto tiles = std::size_t(on.tiles);
+  std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
+    return std::tie(a.to, a.to_offset, a.from, a.from_offset) <
+           std::tie(b.to, b.to_offset, b.from, b.from_offset);
+  });
+  // Neighbouring pieces are one message.
+  for (transfer const& t : all) {
+    if (t.bytes == 0) continue;
+    if (!e.transfers.empty()) {
+      transfer& last = e.transfers.back();
+      if (last.to == t.to && last.from == t.from && last.from_offset + last.bytes == t.from_offset &&
+          last.to_offset + last.bytes == t.to_offset) {
+        last.bytes += t.bytes;
+        continue;
+      }
+    }
+    e.transfers.push_back(t);
+  }
+  e.first_of_tile.assign(tiles + 1, 0);
+  for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
+  for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
+  e.cycles_by_tile.assign(tiles, 0);
+  e.messages_by_tile.assign(tiles, 0);
+
+  using sent = std::tuple<int, std::int64_t, std::int64_t>;
+  std::vector<std::vector<sent>> wanted(tiles);
+  std::vector<sent> out;
+  std::vector<std::int64_t> copied(tiles);
+  for (transfer const& t : e.transfers) {
+    if (t.from == t.to) {
+      copied[std::size_t(t.to)] += t.bytes;
+      continue;
+    }
+    wanted[std::size_t(t.to)].push_back(t.sent());
+    out.push_back(t.sent());
+    ++e.messages_by_tile[std::size_t(t.to)];
+    e.bytes += t.bytes;
+  }
+  for (auto& w : wanted) std::sort(w.begin(), w.end());
+  const auto bytes_of_all = [](std::vector<sent> const& w) {
+    std::int64_t sum = 0;
+    for (sent const& s : w) sum += std::get<2>(s);
+    return sum;
+  };
+  for (std::size_t t = 0; t < tiles; t += 2) {
+    std::int64_t both = 0;
+    if (on.pairs_share_exchange && t + 1 < tiles) {
+      std::vector<sent> common;
+      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                            std::back_inserter(common));
+      both = bytes_of_all(common);
+    }
+    for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
+      e.cycles_by_tile[k] = std::uint32_t(on.exchange_cycles(double(both), true) +
+                                          on.exchange_cycles(double(bytes_of_all(wanted[k]) - both)));
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  std::vector<std::int64_t> sends(tiles);
+  for (sent const& s : out) {
+    sends[std::size_t(std::get<0>(s))] += std::get<2>(s);
+    ++e.messages_by_tile[std::size_t(std::get<0>(s))];
+  }
+  for (std::size_t t = 0; t < tiles; ++t) {
+    e.cycles_by_tile[t] = std::max(e.cycles_by_tile[t], std::uint32_t(on.exchange_cycles(double(sends[t]))));
+    if (copied[t] > 0) e.cycles_by_tile[t] += std::uint32_t(codelets::copy(on, copied[t]));
+    e.cycles = std::max<std::int64_t>(e.cycles, e.cycles_by_tile[t]);
+  }
+  return e;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/profile.hpp
+#ifndef TESSERA_SINGLE_IPU_PROFILE
+#define TESSERA_SINGLE_IPU_PROFILE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// What the memory of a tile holds.
+enum class storage : std::uint8_t {
+  variables,         // always
+  vertex_state,      // always: codelets' fields and tables
+  exchange_code,     // always: an instruction for each message
+  exchange_buffers,  // copies of other tiles' data, during a step
+  temporaries,       // partial sums and other values between steps
+};
+inline constexpr std::size_t storage_kinds = 5;
+constexpr char const* name_of(storage s) {
+  constexpr std::array names{"variables", "vertex state", "exchange code", "exchange buffers", "temporaries"};
+  return names[std::size_t(s)];
+}
+constexpr bool is_always_live(storage s) { return s <= storage::exchange_code; }
+
+/// One part of a superstep, as it ran: all tiles compute, or exchange, or wait.
+struct step_record {
+  std::string name;
+  activity kind;
+  std::int64_t cycles = 0;               // of the slowest tile
+  std::vector<std::uint32_t> by_tile{};  // empty for a sync
+  double multiplies = 0;                 // multiply-adds of all tiles
+  std::int64_t bytes = 0;                // received by all tiles
+  bool estimated = false;                // charged by counted instructions, without a published formula
+};
+
+struct live_bytes {
+  std::int64_t all_tiles, fullest_tile;
+};
+
+/// Where the cycles and the memory of a run went.
+struct profile {
+  target on;
+  std::string name;
+  std::vector<step_record> steps;
+  std::vector<std::array<std::int64_t, storage_kinds>> memory;  // peak of each kind, by tile
+  std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
+  std::vector<live_bytes> liveness;                             // at each step
+  std::vector<std::string> remarks;                             // of limits that were passed over
+  bool measured = false;                                        // on the host: a cycle is a nanosecond
+
+  std::int64_t cycles(activity of) const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.kind == of ? s.cycles : 0;
+    return sum;
+  }
+  std::int64_t cycles() const {
+    return cycles(activity::compute) + cycles(activity::exchange) + cycles(activity::sync);
+  }
+  std::int64_t estimated_cycles() const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.estimated ? s.cycles : 0;
+    return sum;
+  }
+  double multiplies() const {
+    double sum = 0;
+    for (auto const& s : steps) sum += s.multiplies;
+    return sum;
+  }
+  std::int64_t exchanged_bytes() const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.bytes;
+    return sum;
+  }
+  double seconds() const { return on.seconds(double(cycles())); }
+  double flops_per_second() const { return cycles() > 0 ? 2 * multiplies() / seconds() : 0; }
+  double flops_per_cycle() const { return cycles() > 0 ? 2 * multiplies() / double(cycles()) : 0; }
+
+  /// Cycles in which each tile computed.
+  std::vector<std::int64_t> active_cycles() const {
+    std::vector<std::int64_t> sum(std::size_t(on.tiles));
+    for (auto const& s : steps)
+      if (s.kind == activity::compute)
+        for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
+    return sum;
+  }
+  /// Mean over greatest of the tiles' active cycles.
+  double tile_balance() const {
+    const auto active = active_cycles();
+    const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
+    if (most == 0) return 1;
+    return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
+           (double(most) * double(active.size()));
+  }
+  int active_tiles() const {
+    const auto active = active_cycles();
+    return int(std::count_if(active.begin(), active.end(), [](std::int64_t c) { return c > 0; }));
+  }
+
+  std::int64_t always_live(std::size_t tile) const {
+    std::int64_t sum = 0;
+    for (std::size_t s = 0; s < storage_kinds; ++s)
+      if (is_always_live(storage(s))) sum += memory[tile][s];
+    return sum;
+  }
+  std::int64_t peak(std::size_t tile) const { return peaks[tile]; }
+  std::size_t fullest_tile() const {
+    std::size_t fullest = 0;
+    for (std::size_t t = 1; t < memory.size(); ++t)
+      if (peak(t) > peak(fullest)) fullest = t;
+    return fullest;
+  }
+  std::int64_t memory_of(storage kind) const {
+    std::int64_t sum = 0;
+    for (auto const& tile : memory) sum += tile[std::size_t(kind)];
+    return sum;
+  }
+
+  /// Steps of one name and kind together, those of the most cycles first.
+  struct named_step {
+    std::string name;
+    activity kind;
+    std::int64_t cycles = 0, times = 0, bytes = 0;
+    double multiplies = 0;
+    bool estimated = false;
+  };
+  std::vector<named_step> by_name() const {
+    std::vector<named_step> all;
+    for (auto const& s : steps) {
+      auto known = std::find_if(all.begin(), all.end(),
+                                [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
+      if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
+      known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
+      known->estimated |= s.estimated;
+    }
+    std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
+      return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
+    });
+    return all;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/memory_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_MEMORY_PLAN
+#define TESSERA_SINGLE_IPU_MEMORY_PLAN
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// A program that a tile's memory is too small for.
+class memory_error : public error {
+ public:
+  using error::error;
+};
+
+/// What happens to a program that does not fit: it ends before anything is computed, or runs all the same,
+/// with a remark in its profile.
+enum class overflow : std::uint8_t { refused, charged };
+
+namespace detail {
+
+/// Where everything is in the memories of the tiles.
+struct memory_layout {
+  struct item {
+    int tile;
+    std::int64_t bytes, first, last;  // times
+    storage kind;
+    std::int64_t offset = 0;
+  };
+  std::vector<item> items;
+  std::vector<std::vector<int>> item_of_interval;                // by variable
+  std::vector<std::int64_t> bytes;                               // that each tile's memory needs
+  std::vector<std::array<std::int64_t, storage_kinds>> by_kind;  // peaks of each kind
+  std::vector<std::int64_t> peaks;                               // of all kinds together
+  std::vector<live_bytes> live;                                  // by time
+  std::vector<std::string> remarks;
+
+  std::int64_t offset_of_item(int i) const { return items[std::size_t(i)].offset; }
+  std::int64_t offset_of_interval(int variable, std::size_t interval) const {
+    return offset_of_item(item_of_interval[std::size_t(variable)][interval]);
+  }
+  live_bytes live_at(std::int64_t time) const {
+    return live.empty() ? live_bytes{} : live[std::size_t(time)];
+  }
+
+  /// Throws memory_error, or remarks, if the fullest tile has less memory than it needs.
+  ///   step_at   the name of the step at a time
+  template <class StepAt> void require_fit(target const& on, overflow too_much, StepAt&& step_at) {
+    std::size_t fullest = 0;
+    const auto needs = [&](std::size_t t) {
+      return bytes[t] + by_kind[t][std::size_t(storage::exchange_code)] +
+             by_kind[t][std::size_t(storage::vertex_state)];
+    };
+    for (std::size_t t = 1; t < bytes.size(); ++t)
+      if (needs(t) > needs(fullest)) fullest = t;
+    if (needs(fullest) <= on.bytes_per_tile) return;
+    std::int64_t most = -1, when = 0;
+    for (std::int64_t time = 0; time < std::int64_t(live.size()); ++time) {
+      std::int64_t sum = 0;
+      for (item const& i : items)
+        if (i.tile == int(fullest) && i.first <= time && time <= i.last) sum += i.bytes;
+      if (sum > most) most = sum, when = time;
+    }
+    std::string parts;
+    for (std::size_t k = 0; k < storage_kinds; ++k)
+      parts += message(k > 0 ? ", " : "", name_of(storage(k)), " ", by_kind[fullest][k]);
+    const std::string text = message("tile ", fullest, " needs ", needs(fullest), " bytes at step \"",
+                                     step_at(when), "\" and has ", on.bytes_per_tile, " (", parts, ")");
+    if (too_much == overflow::refused) throw memory_error(message("[ipu::engine] ", text));
+    remarks.push_back("does not fit: " + text);
+  }
+};
+
+/// Collects what must be in memory and when, and places it.
+class memory_planner {
+ public:
+  explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
+    layout_.by_kind.resize(std::size_t(of.on().tiles));
+  }
+
+  std::int64_t next_time() { return time_++; }
+  void touch(slice s, std::int64_t now, bool writes) {
+    auto& t = touched_[std::size_t(s.variable)];
+    const bool all = writes && s.size() == graph_.at(s).size;
+    if (t.first < 0) t.first = now, t.begins_whole = all;
+    t.last = std::max(t.last, now), t.first = std::min(t.first, now);
+  }
+  /// What a loop touches and does not make anew lives as long as the loop.
+  void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
+
+  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times) {
+    const auto [first, last] = std::minmax_element(times.begin(), times.end());
+    layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
+    return int(layout_.items.size()) - 1;
+  }
+  void add_state(int tile, std::int64_t bytes) {
+    layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
+  }
+
+  memory_layout place(overflow) {
+    auto const& variables = graph_.variables();
+    layout_.item_of_interval.resize(variables.size());
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      auto t = touched_[v];
+      const bool kept = variables[v].lives == lifetime::kept;
+      if (kept || t.first < 0) t.first = 0, t.last = time_;
+      for (auto const& [begin, end] : loops_) {
+        const bool inside = t.first <= end && begin <= t.last,
+                   only_inside = begin <= t.first && t.last <= end;
+        if (inside && !(only_inside && t.begins_whole))
+          t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
+      }
+      for (auto const& i : variables[v].mapping) {
+        const storage kind = !kept                   ? storage::temporaries
+                             : variables[v].is_table ? storage::vertex_state
+                                                     : storage::variables;
+        layout_.item_of_interval[v].push_back(int(layout_.items.size()));
+        layout_.items.push_back(
+            {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
+      }
+    }
+    place_items();
+    measure();
+    return std::move(layout_);
+  }
+
+ private:
+  struct touches {
+    std::int64_t first = -1, last = -1;
+    bool begins_whole = false;  // the first touch writes all of it
+  };
+
+  /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
+  /// lives.
+  void place_items() {
+    const auto tiles = std::size_t(graph_.on().tiles);
+    layout_.bytes.assign(tiles, 0);
+    std::vector<std::vector<int>> of_tile(tiles);
+    for (std::size_t i = 0; i < layout_.items.size(); ++i)
+      of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
+    const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
+    for (std::size_t t = 0; t < tiles; ++t) {
+      auto& all = of_tile[t];
+      std::sort(all.begin(), all.end(), [&](int a, int b) {
+        const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
+        if (first != second) return first;
+        return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
+      });
+      std::int64_t always = 0;
+      std::vector<int> placed;  // ascending offsets
+      for (int i : all) {
+        const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
+        if (is_always_live(item(i).kind)) {
+          item(i).offset = always;
+          always += bytes;
+          layout_.bytes[t] = always;
+          continue;
+        }
+        std::int64_t at = always;
+        for (int other : placed) {
+          if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
+          if (item(other).offset >= at + bytes) break;
+          at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
+        }
+        item(i).offset = at;
+        placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                       [&](int a, int b) { return item(a).offset < item(b).offset; }),
+                      i);
+        layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
+      }
+    }
+  }
+
+  void measure() {
+    const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+    std::vector<std::int64_t> all(times + 1);
+    std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
+    for (auto const& i : layout_.items) {
+      all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
+      of_tile[std::size_t(i.tile)].push_back(&i);
+    }
+    layout_.live.assign(times, {0, 0});
+    layout_.peaks.assign(tiles, 0);
+    std::int64_t sum = 0;
+    for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
+    std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
+      for (auto const* i : of_tile[tile]) {
+        change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
+        change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
+      }
+      std::array<std::int64_t, storage_kinds> now{}, most{};
+      for (std::size_t t = 0; t < times; ++t) {
+        std::int64_t whole = 0;
+        for (std::size_t k = 0; k < storage_kinds; ++k) {
+          now[k] += change[t][k], whole += now[k];
+          most[k] = std::max(most[k], now[k]);
+        }
+        layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
+        layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
+      }
+      for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
+    }
+  }
+
+  graph const& graph_;
+  std::vector<touches> touched_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> loops_;
+  std::int64_t time_ = 0;
+  memory_layout layout_;
+};
+
+}  // namespace detail
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/races.hpp
+#ifndef TESSERA_SINGLE_IPU_RACES
+#define TESSERA_SINGLE_IPU_RACES
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+  struct use {
+    slice of;
+    std::size_t vertex;
+    bool writes;
+  };
+  std::vector<use> all;
+  for (std::size_t n = 0; n < set.vertices.size(); ++n)
+    for (field const& f : set.vertices[n].fields)
+      for (slice const& s : f.parts)
+        if (s.size() > 0) all.push_back({s, n, f.is_output});
+  std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
+    return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
+  });
+  // Of the uses so far, the write and the read that reach the farthest.
+  use const *write = nullptr, *read = nullptr;
+  for (use const& u : all) {
+    for (use const* before : {write, u.writes ? read : nullptr})
+      if (before && before->of.variable == u.of.variable && before->of.last > u.of.first &&
+          before->vertex != u.vertex)
+        throw option_error(message("[ipu::engine] vertices ", before->vertex, " and ", u.vertex, " of \"",
+                                   set.name, "\" race: both touch elements ", u.of.first, " to ",
+                                   std::min(u.of.last, before->of.last), " of ", of.at(u.of).name,
+                                   ", and at least one writes them"));
+    use const*& farthest = u.writes ? write : read;
+    if (!farthest || farthest->of.variable != u.of.variable || farthest->of.last < u.of.last) farthest = &u;
+  }
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/engine.hpp
+#ifndef TESSERA_SINGLE_IPU_ENGINE
+#define TESSERA_SINGLE_IPU_ENGINE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// A graph and a program, compiled for the graph's target: exchange and memory are fixed; run() executes the
+/// instructions of every tile on the host's threads. A tile touches only its own memory, and data moves
+/// between tiles in exchanges only.
+class engine {
+ public:
+  /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
+  /// memory is too small; with overflow::charged it is only remarked.
+  engine(graph of, program runs, int threads = exec::available_threads(),
+         overflow too_much = overflow::refused)
+      : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
+    detail::memory_planner planner(graph_);
+    walk(program_, planner);
+    for (auto& [node, s] : steps_) resolve(node, s, planner);
+    plan_ = planner.place(too_much);
+    for (auto& [node, s] : steps_) fix(s);
+    charge_exchange_code(too_much);
+    memory_.reserve(std::size_t(graph_.on().tiles));
+    for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
+    for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
+    profile_.on = graph_.on();
+  }
+
+  /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
+  template <class T> void write(slice to, std::span<T const> from) {
+    host_access(to, const_cast<T*>(from.data()), from.size(), sizeof(T), true);
+  }
+  template <class T> void write(slice to, std::vector<T> const& from) { write(to, std::span<T const>(from)); }
+  /// Reads elements of a kept variable.
+  template <class T> void read(slice from, std::span<T> to) {
+    host_access(from, to.data(), to.size(), sizeof(T), false);
+  }
+  template <class T> std::vector<T> read(slice from) {
+    std::vector<T> all(std::size_t(from.size()));
+    read(from, std::span<T>(all));
+    return all;
+  }
+
+  /// Runs the program, and forgets the profile of the run before.
+  void run() {
+    profile_.steps.clear(), profile_.liveness.clear();
+    profile_.memory = plan_.by_kind;
+    profile_.peaks = plan_.peaks;
+    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
+      profile_.peaks[t] += plan_.by_kind[t][std::size_t(storage::exchange_code)] +
+                           plan_.by_kind[t][std::size_t(storage::vertex_state)];
+    profile_.remarks = plan_.remarks;
+    run(program_);
+  }
+  /// Of the last run.
+  ipu::profile const& profile() const { return profile_; }
+
+ private:
+  static constexpr std::size_t most_fields = 16;
+
+  // In place, or in a buffer that exchange fills or empties.
+  struct resolved_field {
+    int buffer = -1;    // item of the memory plan, or
+    int variable = -1;  // a variable's interval,
+    std::size_t interval = 0;
+    std::int64_t skipped = 0, bytes = 0;  // bytes of it before the field, and of the field
+    std::int64_t offset = 0;              // in the tile's memory, once it is placed
+  };
+  struct piece {
+    int tile;
+    int variable;
+    std::size_t interval;
+    std::int64_t skipped, bytes;
+  };
+  struct moved {  // before offsets are known
+    piece place;
+    int tile, buffer;
+    std::int64_t buffer_offset;
+    bool gathers;   // into the buffer
+    piece other{};  // of a copy, instead of a buffer
+  };
+  struct step {
+    std::vector<std::int64_t> times;
+    std::vector<moved> moves;
+    std::vector<std::vector<std::size_t>> vertices_of_tile;
+    std::vector<std::array<resolved_field, most_fields>> fields;
+    exchange_schedule before, after;
+    std::string name;
+    bool estimated = false;
+    double multiplies = 0;
+  };
+
+  /// Gives every execution its time, and tells the planner who touches what and when.
+  void walk(program const& p, detail::memory_planner& planner) {
+    using kind = program::kind;
+    switch (p->is) {
+      case kind::sequence:
+        for (program const& part : p->parts) walk(part, planner);
+        return;
+      case kind::execute: {
+        auto const& set = graph_.sets()[std::size_t(p->set.number)];
+        const std::int64_t now = planner.next_time();
+        steps_[p.get()].times.push_back(now);
+        for (vertex const& v : set.vertices)
+          for (field const& f : v.fields)
+            for (slice const& s : f.parts) planner.touch(s, now, f.is_output);
+        return;
+      }
+      case kind::copy: {
+        const std::int64_t now = planner.next_time();
+        steps_[p.get()].times.push_back(now);
+        for (slice const& s : p->from) planner.touch(s, now, false);
+        for (slice const& s : p->to) planner.touch(s, now, true);
+        return;
+      }
+      case kind::repeat:
+      case kind::repeat_while: {
+        const std::int64_t begin = planner.next_time();
+        for (program const& part : p->parts) walk(part, planner);
+        if (p->is == kind::repeat_while) planner.touch(p->flag, planner.next_time(), false);
+        planner.loop(begin, planner.next_time());
+        return;
+      }
+      case kind::if_nonzero:
+        planner.touch(p->flag, planner.next_time(), false);
+        for (program const& part : p->parts) walk(part, planner);
+        return;
+    }
+  }
+
+  /// Calls visit(piece) for the parts of a slice that are on one tile each.
+  template <class Visit> void for_each_piece(slice s, std::string const& step_name, Visit&& visit) const {
+    auto const& v = graph_.at(s);
+    const auto bytes = std::int64_t(v.element_bytes);
+    const std::int64_t unmapped =
+        graph_.for_each_interval(s, [&](std::size_t i, std::int64_t first, std::int64_t last) {
+          visit(piece{v.mapping[i].tile, s.variable, i, (first - v.mapping[i].first) * bytes,
+                      (last - first) * bytes});
+        });
+    if (unmapped < s.last)
+      throw option_error(message("[ipu::engine] ", v.name, ": element ", unmapped, " of ", v.size,
+                                 " is mapped to no tile, and step \"", step_name,
+                                 "\" uses it: map or map_linearly"));
+  }
+
+  void resolve(program::node const* node, step& s, detail::memory_planner& planner) {
+    if (node->is == program::kind::copy) return resolve_copy(node, s);
+    auto const& set = graph_.sets()[std::size_t(node->set.number)];
+    s.name = set.name, s.estimated = set.estimated;
+    detail::refuse_races(graph_, set);
+    s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
+    s.fields.resize(set.vertices.size());
+    for (std::size_t n = 0; n < set.vertices.size(); ++n) {
+      vertex const& v = set.vertices[n];
+      s.vertices_of_tile[std::size_t(v.tile)].push_back(n);
+      s.multiplies += v.multiplies;
+      if (v.fields.size() > most_fields)
+        throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
+                                   " fields: ", most_fields, " are possible"));
+      planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
+      for (std::size_t k = 0; k < v.fields.size(); ++k) {
+        field const& f = v.fields[k];
+        std::vector<piece> pieces;
+        std::int64_t bytes = 0;
+        for (slice const& part : f.parts)
+          for_each_piece(part, set.name, [&](piece const& p) { pieces.push_back(p), bytes += p.bytes; });
+        resolved_field& r = s.fields[n][k];
+        r.bytes = bytes;
+        if (pieces.empty()) continue;
+        if (pieces.size() == 1 && pieces[0].tile == v.tile) {
+          r.variable = pieces[0].variable, r.interval = pieces[0].interval, r.skipped = pieces[0].skipped;
+          continue;
+        }
+        r.buffer = planner.add_buffer(v.tile, bytes, s.times);
+        std::int64_t at = 0;
+        for (piece const& p : pieces) {
+          s.moves.push_back({p, v.tile, r.buffer, at, true});
+          if (f.is_output) s.moves.push_back({p, v.tile, r.buffer, at, false});
+          at += p.bytes;
+        }
+      }
+    }
+  }
+
+  void resolve_copy(program::node const* node, step& s) {
+    s.name = node->name;
+    std::vector<piece> from, to;
+    for (slice const& part : node->from)
+      for_each_piece(part, s.name, [&](piece const& p) { from.push_back(p); });
+    for (slice const& part : node->to) for_each_piece(part, s.name, [&](piece const& p) { to.push_back(p); });
+    const auto total = [](std::vector<piece> const& all) {
+      std::int64_t sum = 0;
+      for (piece const& p : all) sum += p.bytes;
+      return sum;
+    };
+    if (total(from) != total(to))
+      throw shape_error(
+          message("[ipu::engine] \"", s.name, "\" copies ", total(from), " bytes to ", total(to)));
+    std::size_t i = 0, j = 0;
+    while (i < from.size() && j < to.size()) {
+      const std::int64_t bytes = std::min(from[i].bytes, to[j].bytes);
+      piece a = from[i], b = to[j];
+      a.bytes = b.bytes = bytes;
+      s.moves.push_back({a, b.tile, -1, 0, true, b});
+      const auto advance = [&](std::vector<piece>& all, std::size_t& k) {
+        all[k].skipped += bytes, all[k].bytes -= bytes;
+        if (all[k].bytes == 0) ++k;
+      };
+      advance(from, i), advance(to, j);
+    }
+  }
+
+  std::int64_t place_of(piece const& p) const {
+    return plan_.offset_of_interval(p.variable, p.interval) + p.skipped;
+  }
+
+  /// Turns places into addresses, when memory is planned.
+  void fix(step& s) {
+    for (auto& fields : s.fields)
+      for (resolved_field& f : fields)
+        if (f.buffer >= 0)
+          f.offset = plan_.offset_of_item(f.buffer);
+        else if (f.variable >= 0)
+          f.offset = plan_.offset_of_interval(f.variable, f.interval) + f.skipped;
+    std::vector<transfer> before, after;
+    for (moved const& m : s.moves) {
+      const std::int64_t here =
+          m.buffer >= 0 ? plan_.offset_of_item(m.buffer) + m.buffer_offset : place_of(m.other);
+      if (m.gathers)
+        before.push_back({m.tile, m.place.tile, place_of(m.place), here, m.place.bytes});
+      else
+        after.push_back({m.place.tile, m.tile, here, place_of(m.place), m.place.bytes});
+    }
+    s.moves = {};
+    s.before = schedule_exchange(graph_.on(), std::move(before));
+    s.after = schedule_exchange(graph_.on(), std::move(after));
+  }
+
+  void charge_exchange_code(overflow too_much) {
+    for (auto const& [node, s] : steps_)
+      for (exchange_schedule const* e : {&s.before, &s.after})
+        for (std::size_t t = 0; t < e->messages_by_tile.size(); ++t)
+          plan_.by_kind[t][std::size_t(storage::exchange_code)] +=
+              e->messages_by_tile[t] * graph_.on().exchange_message_bytes;
+    plan_.require_fit(graph_.on(), too_much, [&](std::int64_t time) {
+      for (auto const& [node, s] : steps_)
+        for (std::int64_t t : s.times)
+          if (t == time) return s.name;
+      return std::string("start");
+    });
+  }
+
+  void run(program const& p) {
+    using kind = program::kind;
+    switch (p->is) {
+      case kind::sequence:
+        for (program const& part : p->parts) run(part);
+        return;
+      case kind::execute:
+        return run_vertices(p);
+      case kind::copy: {
+        step const& s = steps_.at(p.get());
+        move(s.before, s, "");
+        note_liveness(s);
+        return;
+      }
+      case kind::repeat:
+        for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
+        return;
+      case kind::repeat_while:
+        for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
+        return;
+      case kind::if_nonzero:
+        return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
+    }
+  }
+
+  /// The tile of the flag tells all others.
+  std::int32_t flag(slice s) {
+    std::int32_t value = 0;
+    host_access(s, &value, 1, sizeof value, false);
+    profile_.steps.push_back({"read a flag", activity::sync, graph_.on().sync_cycles});
+    return value;
+  }
+
+  void run_vertices(program const& p) {
+    step const& s = steps_.at(p.get());
+    auto const& set = graph_.sets()[std::size_t(p->set.number)];
+    move(s.before, s, "exchange for ");
+    step_record now{s.name, activity::compute};
+    now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
+    now.multiplies = s.multiplies, now.estimated = s.estimated;
+    const auto body = [&](int tile) {
+      if (!s.vertices_of_tile[std::size_t(tile)].empty())
+        now.by_tile[std::size_t(tile)] = std::uint32_t(run_tile(set, s, tile));
+    };
+    pool_.run(graph_.on().tiles, body);
+    for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
+    profile_.steps.push_back(std::move(now));
+    note_liveness(s);
+    move(s.after, s, "exchange behind ");
+  }
+
+  std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
+    target const& on = graph_.on();
+    std::byte* const memory = memory_[std::size_t(tile)].data();
+    std::int64_t cycles = on.launch_cycles;
+    std::vector<std::int64_t> workers(std::size_t(on.workers), 0);
+    for (std::size_t n : s.vertices_of_tile[std::size_t(tile)]) {
+      vertex const& v = set.vertices[n];
+      std::array<std::span<std::byte>, most_fields> fields;
+      for (std::size_t k = 0; k < v.fields.size(); ++k)
+        fields[k] = {memory + s.fields[n][k].offset, std::size_t(s.fields[n][k].bytes)};
+      const std::int64_t spent = (*v.code)(on, ports({fields.data(), v.fields.size()}));
+      if (v.by == runs_on::tile)
+        cycles += spent;
+      else
+        *std::min_element(workers.begin(), workers.end()) += spent;
+    }
+    return cycles + *std::max_element(workers.begin(), workers.end()) * on.workers;
+  }
+
+  void move(exchange_schedule const& e, step const& s, char const* prefix) {
+    if (e.empty()) return;
+    const auto body = [&](int tile) {
+      for (std::size_t i = e.first_of_tile[std::size_t(tile)]; i < e.first_of_tile[std::size_t(tile) + 1];
+           ++i) {
+        transfer const& t = e.transfers[i];
+        std::memcpy(memory_[std::size_t(t.to)].data() + t.to_offset,
+                    memory_[std::size_t(t.from)].data() + t.from_offset, std::size_t(t.bytes));
+      }
+    };
+    pool_.run(graph_.on().tiles, body);
+    if (e.waits()) profile_.steps.push_back({"sync", activity::sync, graph_.on().sync_cycles});
+    profile_.steps.push_back({prefix + s.name, activity::exchange, e.cycles, e.cycles_by_tile, 0, e.bytes});
+    while (profile_.liveness.size() + 2 < profile_.steps.size())
+      profile_.liveness.push_back(profile_.liveness.empty() ? live_bytes{} : profile_.liveness.back());
+  }
+  void note_liveness(step const& s) {
+    while (profile_.liveness.size() < profile_.steps.size())
+      profile_.liveness.push_back(plan_.live_at(s.times[0]));
+  }
+
+  void host_access(slice s, void* host, std::size_t count, std::size_t element_bytes, bool writes) {
+    auto const& v = graph_.at(s);
+    char const* const operation = writes ? "write" : "read";
+    if (std::int64_t(count) != s.size() || element_bytes != v.element_bytes)
+      throw shape_error(message("[ipu::engine::", operation, "] ", v.name, ": ", s.size(), " elements of ",
+                                v.element_bytes, " bytes, but ", count, " of ", element_bytes, " are given"));
+    if (v.lives == lifetime::temporary)
+      throw option_error(message("[ipu::engine::", operation, "] ", v.name,
+                                 " is temporary: the host sees kept variables only"));
+    touch(s, static_cast<std::byte*>(host), writes);
+  }
+  void touch(slice s, std::byte* at, bool writes) {
+    for_each_piece(s, writes ? "write" : "read", [&](piece const& p) {
+      std::byte* const there = memory_[std::size_t(p.tile)].data() + place_of(p);
+      if (writes)
+        std::memcpy(there, at, std::size_t(p.bytes));
+      else
+        std::memcpy(at, there, std::size_t(p.bytes));
+      at += p.bytes;
+    });
+  }
+
+  graph graph_;
+  program program_;
+  exec::thread_pool pool_;
+  std::map<program::node const*, step> steps_;
+  detail::memory_layout plan_;
+  std::vector<aligned_array<std::byte>> memory_;
+  ipu::profile profile_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/dynamic_product.hpp
+#ifndef TESSERA_SINGLE_IPU_DYNAMIC_PRODUCT
+#define TESSERA_SINGLE_IPU_DYNAMIC_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The dynamic product on a graph: Y = W X, and both of its gradients, for any pattern of at most the planned
+/// blocks, which new buckets replace while the machine runs. Matrices are row-major, those of the groups one
+/// behind the other.
+template <element T> class dynamic_product {
+ public:
+  dynamic_product(graph& g, dynamic_plan plan, std::string name)
+      : plan_(std::move(plan)), name_(std::move(name)) {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    words_ = plan_.bucket_words, numbers_ = plan_.bucket_blocks * area;
+    tables_ = of_tiles<std::uint16_t>(g, "tables", words_, lifetime::kept);
+    g.is_table(tables_);
+    values_ = of_tiles<T>(g, "values", numbers_, lifetime::kept);
+    control_ = int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1));
+    steps_ = g.template add_variable<std::int32_t>(name_ + ": steps of travel", 1);
+    state_ = g.template add_variable<std::int32_t>(name_ + ": travel", 5);
+    g.map(steps_, control_), g.map(state_, control_);
+  }
+
+  dynamic_plan const& plan() const { return plan_; }
+  slice values() const { return values_; }
+
+  /// Sends a pattern and its values to the machine.
+  void write(engine& to, buckets<T> const& b) const {
+    to.write(tables_, b.tables), to.write(values_, b.values);
+    to.write(steps_, std::vector<std::int32_t>{b.steps});
+  }
+  void write(engine& to, pattern const& stored, std::vector<T> const& by_slot) const {
+    write(to, fill_buckets<T>(plan_, stored, std::span<T const>(by_slot)));
+  }
+  pattern_and_values<T> read(engine& from, std::int64_t group = 0) const {
+    const auto tables = from.read<std::uint16_t>(tables_);
+    const auto values = from.read<T>(values_);
+    return empty_buckets<T, T>(plan_, tables, values, group);
+  }
+  /// Gradients, by slot of the pattern whose buckets the machine has.
+  std::vector<float> read_gradients(engine& from, slice dvalues, std::int64_t group = 0) const {
+    const auto tables = from.read<std::uint16_t>(tables_);
+    const auto all = from.read<float>(dvalues);
+    return empty_buckets<float, float>(plan_, tables, all, group).values;
+  }
+  /// A variable with a gradient in float for each value of the buckets.
+  slice add_gradients(graph& g) const { return of_tiles<float>(g, "gradients", numbers_, lifetime::kept); }
+
+  /// Y = W X. X is (k, n), Y (m, n), for each group.
+  program multiply(graph& g, slice x, slice y) const { return product(g, x, y, false); }
+  /// dX = W-transposed dY, from the same buckets.
+  program gradient_of_activations(graph& g, slice dy, slice dx) const { return product(g, dy, dx, true); }
+
+  /// dvalues = dY X-transposed at the blocks of the buckets.
+  program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
+    require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
+    const slice travelling[2] = {of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary),
+                                 of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary)};
+    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
+                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
+    const auto compute = [&](char const* what, slice table, slice to) {
+      std::vector<program> all;
+      for (std::int64_t z = 0; z < plan_.z; ++z) {
+        const compute_set set = g.add_compute_set(name_ + what);
+        for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+          const int tile = plan_.tile(group, px, py, pz);
+          const std::int64_t width = columns(z).second - columns(z).first;
+          auto const& code = g.add_codelet([p = plan_, px, py, width](target const& on, ports const& f) {
+            return detail::gradients_of_bucket<T>(on, f, p, int(px), int(py), width);
+          });
+          g.add_vertex(set, tile, code,
+                       {in(own(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
+                        in(part_rows(x, group, py, z, true)), out(own(to, tile, numbers_))},
+                       runs_on::tile,
+                       double(plan_.bucket_blocks * plan_.block * plan_.block) * double(width) / 1.3);
+        });
+        all.push_back(execute(set));
+      }
+      return sequence(std::move(all));
+    };
+    const program clear = clear_floats(g, dvalues, numbers_, ": clear gradients");
+    const std::vector<slice> home{tables_, dvalues}, first{tables[0], travelling[0]},
+        second{tables[1], travelling[1]};
+    const program there =
+        travel(g, home, first, second, compute(": gradients of values that travel", tables[0], travelling[0]),
+               compute(": gradients of values that travel", tables[1], travelling[1]));
+    return sequence({clear, compute(": gradient of values", tables_, dvalues), there,
+                     travel_back(g, home, first, second)});
+  }
+
+  /// Rows of W by number, dense: out (ids, k) = the rows `ids` of W (m, k), 32-bit numbers. popsparse's
+  /// embedding, groups 1.
+  program gather_rows(graph& g, slice ids, slice result) const {
+    require_one_group();
+    const std::int64_t count = ids.size(), k = plan_.shape.k, b = plan_.block;
+    if (result.size() != count * k)
+      throw shape_error(message("[ipu::dynamic_product] ", count, " rows of ", k, " columns: the result has ",
+                                result.size()));
+    const std::int64_t width = plan_.columns_each() * b;
+    const compute_set set = g.add_compute_set(name_ + ": gather rows");
+    std::vector<std::vector<slice>> found(std::size_t(plan_.y));
+    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const int tile = plan_.tile(group, px, py, pz);
+      const slice rows = g.template add_variable<T>(
+          name_ + ": rows found", count * std::min(width, k - py * width), lifetime::temporary);
+      g.map(rows, tile);
+      found[std::size_t(py)].push_back(rows);
+      auto const& code = g.add_codelet([p = plan_, py](target const& on, ports const& f) {
+        return detail::rows_of_bucket<T>(on, f, p, int(py));
+      });
+      g.add_vertex(set, tile, code,
+                   {in(own(tables_, tile, words_)), in(own(values_, tile, numbers_)), in(ids), out(rows)});
+    });
+    const compute_set sum = g.add_compute_set(name_ + ": add rows found");
+    for (std::int64_t py = 0; py < plan_.y; ++py)
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t begin = py * width, here = std::min(width, k - begin);
+        std::vector<slice> parts;
+        for (slice const& s : found[std::size_t(py)]) parts.push_back(s.part(i * here, (i + 1) * here));
+        if (here > 0) detail::add_sum<T, T>(g, sum, parts, result.part(i * k + begin, i * k + begin + here));
+      }
+    return sequence({execute(set), execute(sum)});
+  }
+  /// W(ids, stored blocks) += scale * rows (ids, k): the update of an embedding.
+  program add_to_rows(graph& g, slice ids, slice rows, float scale) const {
+    require_one_group();
+    const std::int64_t count = ids.size(), k = plan_.shape.k;
+    if (rows.size() != count * k)
+      throw shape_error(message("[ipu::dynamic_product] ", count, " rows of ", k, " columns: ", rows.size(),
+                                " elements are given"));
+    const compute_set set = g.add_compute_set(name_ + ": add to rows");
+    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const int tile = plan_.tile(group, px, py, pz);
+      auto const& code = g.add_codelet([p = plan_, scale](target const& on, ports const& f) {
+        return detail::add_to_bucket<T>(on, f, p, scale);
+      });
+      g.add_vertex(set, tile, code,
+                   {in(own(tables_, tile, words_)), out(own(values_, tile, numbers_)), in(ids), in(rows)});
+    });
+    return execute(set);
+  }
+
+ private:
+  program product(graph& g, slice x, slice y, bool transposed) const {
+    const std::int64_t b = plan_.block;
+    require_matrix("the operand", x, transposed ? plan_.shape.m : plan_.shape.k);
+    require_matrix("the result", y, transposed ? plan_.shape.k : plan_.shape.m);
+    if (plan_.options.partials != precision::single)
+      throw option_error(
+          "[ipu::dynamic_product] partialsType = half is planned, and sums on the machine are in float");
+    // Each part of X is brought to its tiles once, and stays while buckets travel.
+    std::vector<slice> sums(std::size_t(plan_.tiles())), own_x(sums.size()), x_from;
+    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const int tile = plan_.tile(group, px, py, pz);
+      const auto [first, last] = rows_of_part(transposed ? py : px, transposed);
+      slice& s = sums[std::size_t(tile)];
+      s = g.template add_variable<float>(name_ + ": partial sums", (last - first) * b * width_of(pz),
+                                         lifetime::temporary);
+      g.map(s, tile);
+      const std::vector<slice> part = part_rows(x, group, transposed ? px : py, pz, !transposed);
+      std::int64_t size = 0;
+      for (slice const& row : part) size += row.size();
+      own_x[std::size_t(tile)] = g.template add_variable<T>(name_ + ": part of X", size, lifetime::temporary);
+      g.map(own_x[std::size_t(tile)], tile);
+      x_from.insert(x_from.end(), part.begin(), part.end());
+    });
+    std::vector<slice> x_to;
+    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      x_to.push_back(own_x[std::size_t(plan_.tile(group, px, py, pz))]);
+    });
+    const auto compute = [&](std::string const& what, slice tables, slice values, bool clears) {
+      const compute_set set = g.add_compute_set(name_ + what);
+      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+        const int tile = plan_.tile(group, px, py, pz);
+        const std::int64_t width = width_of(pz);
+        std::vector<slice> all_tables, all_values;  // of the part
+        for (std::int64_t z = 0; z < plan_.z; ++z) {
+          all_tables.push_back(own(tables, plan_.tile(group, px, py, z), words_));
+          all_values.push_back(own(values, plan_.tile(group, px, py, z), numbers_));
+        }
+        auto const& code =
+            g.add_codelet([p = plan_, px, py, width, transposed, clears](target const& on, ports const& f) {
+              return detail::multiply_buckets<T>(on, f, p, int(px), int(py), width, transposed, clears);
+            });
+        const double most =
+            double(plan_.bucket_blocks * plan_.z * b * b) * double(width) / (1 + plan_.options.oversize);
+        g.add_vertex(set, tile, code,
+                     {in(std::move(all_tables)), in(std::move(all_values)), in(own_x[std::size_t(tile)]),
+                      out(sums[std::size_t(tile)])},
+                     runs_on::tile, clears ? most : 0);
+      });
+      return execute(set);
+    };
+    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
+                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
+    const slice values[2] = {of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary),
+                             of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary)};
+    const program at_home =
+        compute(transposed ? ": multiply transposed" : ": multiply", tables_, values_, true);
+    const program there = travel(g, {tables_, values_}, {tables[0], values[0]}, {tables[1], values[1]},
+                                 compute(": multiply travelling buckets", tables[0], values[0], false),
+                                 compute(": multiply travelling buckets", tables[1], values[1], false));
+    const compute_set reduce = g.add_compute_set(name_ + ": reduce");
+    const std::int64_t out_parts = transposed ? plan_.y : plan_.x, in_parts = transposed ? plan_.x : plan_.y;
+    for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
+      for (std::int64_t part = 0; part < out_parts; ++part)
+        for (std::int64_t z = 0; z < plan_.z; ++z) {
+          const std::vector<slice> rows = part_rows(y, group, part, z, transposed);
+          std::int64_t at = 0;
+          for (slice const& row : rows) {
+            std::vector<slice> parts;
+            for (std::int64_t other = 0; other < in_parts; ++other)
+              parts.push_back(sums[std::size_t(transposed ? plan_.tile(group, other, part, z)
+                                                          : plan_.tile(group, part, other, z))]
+                                  .part(at, at + row.size()));
+            detail::add_sum<float, T>(g, reduce, parts, row);
+            at += row.size();
+          }
+        }
+    return sequence(
+        {copy(std::move(x_from), std::move(x_to), name_ + ": exchange X"), at_home, there, execute(reduce)});
+  }
+
+  /// Moves what belongs to the buckets from tile to tile: from home to the first buffer, then between the
+  /// two, computing on what has arrived. State: steps left, position, moves around a corner, parity, whether
+  /// there is a step.
+  program travel(graph& g, std::vector<slice> home, std::vector<slice> first, std::vector<slice> second,
+                 program on_first, program on_second) const {
+    const auto begin =
+        control(g, ": begin travel", {in(steps_), out(state_)}, [](target const&, ports const& f) {
+          const auto s = f.out<std::int32_t>(1);
+          s[0] = f.in<std::int32_t>(0)[0], s[1] = 0, s[2] = 0, s[3] = 0, s[4] = 0;
+          return std::int64_t(12);
+        });
+    const auto next =
+        control(g, ": next step of travel", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
+          const auto s = f.out<std::int32_t>(0);
+          s[4] = s[0] > 0;
+          if (s[4]) --s[0], ++s[1], s[2] = s[1] % ys == 0, s[3] = 1 - s[3];
+          return std::int64_t(20);
+        });
+    const slice is_step = state_.part(4, 5);
+    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
+      return if_nonzero(state_.part(2, 3), shift(from, to, 1, true), shift(from, to, 1, false));
+    };
+    const program second_step = if_nonzero(is_step, sequence({go(first, second), on_second}), {});
+    const program loop =
+        repeat_while(next, is_step, sequence({go(second, first), on_first, next, second_step}));
+    return sequence(
+        {begin, next,
+         if_nonzero(is_step, sequence({go(home, first), on_first, next, second_step, loop}), {})});
+  }
+
+  /// The way back, and home: parity says in which buffer the last step ended.
+  program travel_back(graph& g, std::vector<slice> home, std::vector<slice> first,
+                      std::vector<slice> second) const {
+    const auto begin =
+        control(g, ": begin the way back", {in(steps_), out(state_)}, [](target const&, ports const& f) {
+          const auto s = f.out<std::int32_t>(1);
+          s[4] = f.in<std::int32_t>(0)[0] > 0;
+          s[0] = s[1];
+          return std::int64_t(12);
+        });
+    const auto next =
+        control(g, ": next step back", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
+          const auto s = f.out<std::int32_t>(0);
+          s[4] = s[1] > 0;
+          if (s[4]) s[2] = s[1] % ys == 0, --s[1], s[3] = 1 - s[3];
+          return std::int64_t(20);
+        });
+    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
+      return if_nonzero(state_.part(2, 3), shift(from, to, -1, true), shift(from, to, -1, false));
+    };
+    // Parity 1: what travels is in the first buffer. It has changed for the step that begins.
+    const program back = if_nonzero(state_.part(3, 4), go(second, first), go(first, second));
+    const std::vector<slice> result{home[1]};
+    const program arrive = if_nonzero(state_.part(3, 4), copy({first[1]}, result, name_ + ": arrive"),
+                                      copy({second[1]}, result, name_ + ": arrive"));
+    return sequence({begin, if_nonzero(state_.part(4, 5),
+                                       sequence({repeat_while(next, state_.part(4, 5), back), arrive}), {})});
+  }
+
+  program control(graph& g, char const* what, std::vector<field> fields, codelet code) const {
+    const compute_set set = g.add_compute_set(name_ + what);
+    g.add_vertex(set, control_, g.add_codelet(std::move(code)), std::move(fields), runs_on::worker);
+    return execute(set);
+  }
+
+  /// Every tile's share of `from` to the next tile's of `to`, around the grid.
+  program shift(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by,
+                bool around_corner) const {
+    std::vector<slice> source, destination;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::int64_t each = from[i].size() / plan_.tiles();
+      std::vector<slice> of_tile(std::size_t(plan_.tiles()));
+      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+        const std::int64_t x = around_corner ? (px + plan_.x - by) % plan_.x : px,
+                           y = (py + plan_.y - by) % plan_.y;
+        of_tile[std::size_t(plan_.tile(group, px, py, pz))] = own(from[i], plan_.tile(group, x, y, pz), each);
+      });
+      source.insert(source.end(), of_tile.begin(), of_tile.end());
+      destination.push_back(to[i]);
+    }
+    return copy(std::move(source), std::move(destination), name_ + ": travel");
+  }
+
+  program clear_floats(graph& g, slice all, std::int64_t each, char const* what) const {
+    const compute_set set = g.add_compute_set(name_ + what);
+    auto const& code = g.add_codelet([](target const& on, ports const& f) {
+      const auto to = f.out<float>(0);
+      std::fill(to.begin(), to.end(), 0.0f);
+      return codelets::zeroing(on, std::int64_t(to.size_bytes()));
+    });
+    for (std::int64_t t = 0; t < plan_.tiles(); ++t)
+      g.add_vertex(set, int(t), code, {out(own(all, int(t), each))});
+    return execute(set);
+  }
+
+  template <class E> slice of_tiles(graph& g, char const* what, std::int64_t each, lifetime lives) const {
+    const slice all = g.template add_variable<E>(name_ + ": " + what, plan_.tiles() * each, lives);
+    for (std::int64_t t = 0; t < plan_.tiles(); ++t) g.map(own(all, int(t), each), int(t));
+    return all;
+  }
+  static slice own(slice all, int tile, std::int64_t each) {
+    return all.part(tile * each, (tile + 1) * each);
+  }
+
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
+      for (std::int64_t py = 0; py < plan_.y; ++py)
+        for (std::int64_t pz = 0; pz < plan_.z; ++pz)
+          for (std::int64_t px = 0; px < plan_.x; ++px) visit(group, px, py, pz);
+  }
+  std::pair<std::int64_t, std::int64_t> columns(std::int64_t z) const {
+    const std::int64_t n = plan_.shape.n;
+    return {std::min(n, z * plan_.n_each()), std::min(n, (z + 1) * plan_.n_each())};
+  }
+  std::int64_t width_of(std::int64_t z) const { return columns(z).second - columns(z).first; }
+  /// Rows, or columns, of blocks of a part.
+  std::pair<std::int64_t, std::int64_t> rows_of_part(std::int64_t part, bool of_columns) const {
+    const std::int64_t all = (of_columns ? plan_.shape.k : plan_.shape.m) / plan_.block,
+                       each = of_columns ? plan_.columns_each() : plan_.rows_each();
+    return {std::min(all, part * each), std::min(all, (part + 1) * each)};
+  }
+  std::vector<slice> part_rows(slice matrix, std::int64_t group, std::int64_t part, std::int64_t z,
+                               bool of_columns) const {
+    const auto [first, last] = rows_of_part(part, of_columns);
+    const std::int64_t size = matrix.size() / plan_.shape.groups;
+    std::vector<slice> all;
+    if (first < last && width_of(z) > 0)
+      detail::add_rows(all, matrix.part(group * size, (group + 1) * size), plan_.shape.n, first * plan_.block,
+                       last * plan_.block, columns(z).first, columns(z).second);
+    return all;
+  }
+
+  void require_matrix(char const* what, slice s, std::int64_t rows) const {
+    if (s.size() != rows * plan_.shape.n * plan_.shape.groups)
+      throw shape_error(message("[ipu::dynamic_product] ", what, " has ", s.size(), " elements: ",
+                                plan_.shape.groups, " x ", rows, " x ", plan_.shape.n, " are planned"));
+  }
+  void require_one_group() const {
+    if (plan_.shape.groups != 1)
+      throw option_error(
+          message("[ipu::dynamic_product] rows of ", plan_.shape.groups, " groups: the embedding has one"));
+  }
+
+  dynamic_plan plan_;
+  std::string name_;
+  std::int64_t words_ = 0, numbers_ = 0;  // of a bucket
+  slice tables_, values_, steps_, state_;
+  int control_ = 0;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/homes.hpp
+#ifndef TESSERA_SINGLE_IPU_HOMES
+#define TESSERA_SINGLE_IPU_HOMES
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives.
+class homes {
+ public:
+  static constexpr std::int64_t page_bytes = 256;
+  static constexpr std::uint16_t none = 0xffff;
+  struct page {
+    std::uint16_t home = none;
+    bool holds_tokens = false;
+    std::uint16_t readers = 0;         // of this phase, until it has a home
+    std::uint32_t seen = 0, sent = 0;  // marks of a tile, and of a phase
+  };
+
+  explicit homes(int tiles) : held_(std::size_t(tiles), 0), of_tokens_(std::size_t(tiles), 0) {}
+
+  /// Calls visit(page, key, bytes) for the pages that a task touches, with the bytes it touches of each.
+  /// Memory of a worker has no home.
+  template <class Visit> void for_each_page(exec::touched_bytes const& t, Visit&& visit) {
+    if (t.owner == exec::memory::worker || t.bytes <= 0) return;
+    const std::uint64_t base = (t.owner == exec::memory::run ? run_space : 0) + std::uint64_t(t.at);
+    std::uint64_t last_key = ~std::uint64_t(0);
+    std::int64_t sum = 0;
+    page* last = nullptr;
+    const auto flush = [&] {
+      if (last) visit(*last, last_key, sum);
+    };
+    for (std::int64_t i = 0; i < t.count; ++i) {
+      std::uint64_t at = base + std::uint64_t(i * t.stride);
+      for (std::int64_t left = t.bytes; left > 0;) {
+        const std::uint64_t key = at / page_bytes;
+        const auto here = std::min<std::int64_t>(left, page_bytes - std::int64_t(at % page_bytes));
+        if (key != last_key) {
+          flush();
+          last = &at_key(key), last_key = key, sum = 0;
+        }
+        sum += here, at += std::uint64_t(here), left -= here;
+      }
+    }
+    flush();
+  }
+
+  page& at_key(std::uint64_t key) {
+    auto& c = chunks_[key / pages_a_chunk];
+    if (!c) c = std::make_unique<chunk>();
+    return (*c)[key % pages_a_chunk];
+  }
+
+  void give(page& p, std::uint64_t key, int tile, bool tokens) {
+    p.home = std::uint16_t(tile), p.holds_tokens = tokens, p.readers = 0;
+    held_[std::size_t(tile)] += page_bytes;
+    if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
+    given_.push_back(key);
+  }
+  /// Forgets what was given since the last keep(), or what belongs to the memory of a run that has ended.
+  void take_back(bool of_runs_only) {
+    for (std::uint64_t key : given_) {
+      if (of_runs_only && key < run_space / page_bytes) continue;
+      page& p = at_key(key);
+      if (p.home == none) continue;
+      held_[p.home] -= page_bytes;
+      if (p.holds_tokens) of_tokens_[p.home] -= page_bytes;
+      p = page{};
+    }
+    given_.clear();
+  }
+
+  std::int64_t held(std::size_t tile) const { return held_[tile]; }
+  std::int64_t of_tokens(std::size_t tile) const { return of_tokens_[tile]; }
+  /// A tile that holds no more than the others do on average.
+  int emptier_tile() {
+    const std::int64_t average =
+        std::accumulate(held_.begin(), held_.end(), std::int64_t(0)) / std::int64_t(held_.size());
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      cursor_ = (cursor_ + 1) % held_.size();
+      if (held_[cursor_] <= average) break;
+    }
+    return int(cursor_);
+  }
+
+ private:
+  static constexpr std::uint64_t run_space = std::uint64_t(1) << 62, pages_a_chunk = 4096;
+  using chunk = std::array<page, pages_a_chunk>;
+  std::unordered_map<std::uint64_t, std::unique_ptr<chunk>> chunks_;
+  std::vector<std::int64_t> held_, of_tokens_;
+  std::vector<std::uint64_t> given_;
+  std::size_t cursor_ = 0;
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/task_cost.hpp
+#ifndef TESSERA_SINGLE_IPU_TASK_COST
+#define TESSERA_SINGLE_IPU_TASK_COST
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+inline std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
+  std::int64_t sum = 0;
+  for (auto const& t : all) sum += t.all();
+  return sum;
+}
+
+/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
+inline std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
+  using namespace codelets;
+  std::int64_t cycles = on.launch_cycles, in_blocks = 0;
+  precision widest = precision::half;
+  for (auto const& p : d.products) {
+    const precision of = p.element_bytes <= 2 ? precision::half : precision::single;
+    if (of == precision::single) widest = of;
+    // Blocks of another size are multiplied as the largest square ones that fit in them.
+    const int side = std::min(p.block_rows, p.block_cols);
+    const int block = side >= 16 ? 16 : side >= 8 ? 8 : side >= 4 ? 4 : 1;
+    const std::int64_t split = std::int64_t(p.block_rows) * p.block_cols / (block * block);
+    cycles += static_multiply(on, std::max<std::int64_t>(1, p.rows * p.block_rows / block), p.blocks * split,
+                              p.columns, block, of);
+    in_blocks += p.blocks * p.block_rows * p.block_cols * p.columns;
+  }
+  if (d.products.empty()) widest = precision::single;
+  if (const std::int64_t others = d.multiplies - in_blocks; others > 0) {
+    // Attention, products of matrices: the multiplier at half of its speed.
+    cycles += std::int64_t(double(others) * 4 / on.flops_per_cycle(widest)) + 30 * on.workers;
+    estimated = true;
+  }
+  if (d.products.empty() || d.operations > 0) {
+    const bool fused = !d.products.empty() || d.multiplies > 0;
+    cycles += elementwise(on, d.operations, fused ? 0 : bytes_of_all(d.reads),
+                          fused ? 0 : bytes_of_all(d.writes), widest);
+    estimated = true;
+  }
+  return cycles;
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/placement.hpp
+#ifndef TESSERA_SINGLE_IPU_PLACEMENT
+#define TESSERA_SINGLE_IPU_PLACEMENT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// A superstep of a run of this library, as it is charged.
+struct charged {
+  std::string name;
+  std::vector<std::uint32_t> compute, exchange;  // cycles by tile
+  std::int64_t pieces = 1;                       // in which a tile receives what it streams
+  std::vector<std::int64_t> buffers, scratch;    // bytes by tile
+  double multiplies = 0;
+  std::int64_t bytes = 0;
+  bool estimated = false;
+  std::int64_t panels = 0;
+};
+
+/// Decides which tile does what, and where memory lives; and what has to be exchanged for that.
+class placement {
+ public:
+  explicit placement(target const& on) : memory(on.tiles), on_(on) {}
+
+  homes memory;
+
+  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
+    std::int64_t sum = 0;
+    for (auto const* list : {&d.reads, &d.writes})
+      for (auto const& touched : *list)
+        memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+          if (p.home != tile) sum += bytes;
+        });
+    return sum;
+  }
+
+  /// A tile for each task, the most expensive first: where its result lives, or its largest operand, unless
+  /// another tile would be done so much earlier that moving the data pays.
+  std::vector<int> place(std::vector<exec::task_description> const& described,
+                         std::vector<std::int64_t> const& cost) {
+    std::vector<int> order(described.size()), tile_of(described.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const std::int64_t first = cost[std::size_t(a)], second = cost[std::size_t(b)];
+      return first != second ? first > second : a < b;
+    });
+    // Tiles by load, the least first; equal ones in order.
+    std::vector<std::pair<std::int64_t, int>> heap;
+    for (int t = 0; t < on_.tiles; ++t) heap.push_back({0, t});
+    std::vector<std::int64_t> load(heap.size(), 0);
+    const auto later = std::greater<>();
+    for (int i : order) {
+      auto const& d = described[std::size_t(i)];
+      std::uint16_t wanted = home_of_largest(d.writes);
+      if (wanted == homes::none) wanted = home_of_largest(d.reads);
+      while (heap.front().first != load[std::size_t(heap.front().second)]) {  // its load has grown since
+        const int stale = heap.front().second;
+        std::pop_heap(heap.begin(), heap.end(), later);
+        heap.back() = {load[std::size_t(stale)], stale};
+        std::push_heap(heap.begin(), heap.end(), later);
+      }
+      int tile = heap.front().second;
+      if (wanted != homes::none &&
+          load[wanted] <= load[std::size_t(tile)] + on_.exchange_cycles(double(bytes_of_all(d.writes))))
+        tile = wanted;
+      tile_of[std::size_t(i)] = tile;
+      load[std::size_t(tile)] += cost[std::size_t(i)];
+    }
+    return tile_of;
+  }
+
+  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all) {
+    exec::touched_bytes const* largest = nullptr;
+    for (auto const& t : all)
+      if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
+    if (!largest) return homes::none;
+    std::uint16_t home = homes::none;
+    exec::touched_bytes first = *largest;
+    first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
+    memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
+    return home;
+  }
+
+  /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
+  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of) {
+    // A third of a tile is for what it is given; beyond, an emptier one takes it.
+    const auto room = [&](int tile) {
+      return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
+                 ? tile
+                 : memory.emptier_tile();
+    };
+    for (std::size_t t = 0; t < described.size(); ++t)
+      for (auto const& w : described[t].writes)
+        memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+          if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
+        });
+    for (auto const& d : described)
+      for (auto const& r : d.reads)
+        memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
+          if (p.home == homes::none) ++p.readers;
+        });
+    for (std::size_t t = 0; t < described.size(); ++t)
+      for (auto const& r : described[t].reads)
+        memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+          if (p.home != homes::none) return;
+          // The reader whose turn it is: pages go around among those who want them.
+          if (p.readers <= 1 || key % p.readers == 0)
+            memory.give(p, key, room(tile_of[t]), is_tokens(r));
+          else
+            --p.readers;
+        });
+  }
+
+  /// What each tile receives before it computes, and sends home afterwards, each page once.
+  void exchange(std::vector<exec::task_description> const& described,
+                std::vector<std::vector<int>> const& tasks_of, charged& c) {
+    const auto tiles = tasks_of.size();
+    std::vector<std::vector<std::pair<std::uint64_t, std::int64_t>>> wanted(tiles);
+    std::vector<std::int64_t> sends(tiles);
+    ++phase_mark_;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      if (tasks_of[tile].empty()) continue;
+      ++tile_mark_;
+      std::int64_t received = 0, streamed = 0;
+      for (int t : tasks_of[tile]) {
+        auto const& d = described[std::size_t(t)];
+        std::int64_t scratch = 0;
+        for (auto const* list : {&d.reads, &d.writes})
+          for (auto const& touched : *list)
+            if (touched.owner == exec::memory::worker)
+              scratch = std::max(
+                  scratch, std::int64_t(touched.at) + (touched.count - 1) * touched.stride + touched.bytes);
+        c.scratch[tile] = std::max(c.scratch[tile], scratch);
+        for (auto const& r : d.reads)
+          memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t bytes) {
+            if (p.home == tile || p.seen == tile_mark_) return;
+            p.seen = tile_mark_;
+            wanted[tile].push_back({key, bytes});
+            received += bytes;
+            if (d.streams) streamed += bytes;
+            if (p.sent != phase_mark_) p.sent = phase_mark_, sends[p.home] += bytes;
+          });
+        for (auto const& w : d.writes)
+          memory.for_each_page(w, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+            if (p.home == tile) return;
+            sends[tile] += bytes, c.buffers[tile] += bytes, c.bytes += bytes;
+            c.exchange[p.home] += std::uint32_t(on_.exchange_cycles(double(bytes)));
+          });
+      }
+      // What is streamed need not be there at once: it arrives in pieces that fit.
+      const std::int64_t excess =
+          c.buffers[tile] + received - (on_.bytes_per_tile - memory.held(tile) - c.scratch[tile]);
+      if (excess > 0 && streamed > homes::page_bytes * 4) {
+        const std::int64_t kept = std::max(streamed - excess, homes::page_bytes * 4);
+        c.buffers[tile] -= streamed - kept;
+        c.pieces = std::max(c.pieces, ceil_div(streamed, kept));
+      }
+      std::sort(wanted[tile].begin(), wanted[tile].end());
+      for (auto const& [key, bytes] : wanted[tile]) c.buffers[tile] += bytes, c.bytes += bytes;
+    }
+    const auto sum = [](auto const& all) {
+      std::int64_t bytes = 0;
+      for (auto const& [key, b] : all) bytes += b;
+      return bytes;
+    };
+    for (std::size_t t = 0; t < tiles; t += 2) {
+      std::int64_t both = 0;
+      if (on_.pairs_share_exchange && t + 1 < tiles) {
+        std::vector<std::pair<std::uint64_t, std::int64_t>> common;
+        std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                              std::back_inserter(common));
+        both = sum(common);
+      }
+      for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
+        c.exchange[k] += std::uint32_t(on_.exchange_cycles(double(both), true) +
+                                       on_.exchange_cycles(double(sum(wanted[k]) - both)));
+    }
+    for (std::size_t t = 0; t < tiles; ++t)
+      c.exchange[t] = std::max(c.exchange[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
+  }
+
+ private:
+  static bool is_tokens(exec::touched_bytes const& t) { return t.count > 1 && t.stride > 0; }
+
+  target on_;
+  std::uint32_t phase_mark_ = 0, tile_mark_ = 0;
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/machine.hpp
+#ifndef TESSERA_SINGLE_IPU_MACHINE
+#define TESSERA_SINGLE_IPU_MACHINE
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The host as a target: its threads are the tiles, and a cycle is a nanosecond. Runs on it are measured, not
+/// charged.
+inline target host(int threads = exec::available_threads()) {
+  target t;
+  t.name = "the host";
+  t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
+  t.bytes_per_tile = std::int64_t(1) << 50;
+  t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
+  return t;
+}
+
+/// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
+/// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
+/// context, and charged: what a tile reads of another tile's memory is exchange, and what it holds must fit.
+///
+/// Memory gets its home where it is first written, or among those who first read it; work goes where its
+/// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
+/// starts anew.
+class machine {
+ public:
+  /// Throws option_error for a target that cannot be.
+  ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
+  ///   remark
+  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused)
+      : on_(std::move(on)),
+        too_much_(too_much),
+        measures_(on_.clock_hz == 1e9 && on_.workers == 1),
+        pool_(threads),
+        ranges_(threads),
+        placed_(on_) {
+    on_.check();
+    forget();
+  }
+
+  // ---- what a context asks of an executor ----
+
+  int concurrency() const { return pool_.concurrency(); }
+  tessera::machine stands_for() const {
+    tessera::machine m = this_machine();
+    m.workers = on_.tiles;
+    if (!measures_) m.worker_bytes = on_.bytes_per_tile;
+    return m;
+  }
+  /// Work that is no run of statements is done and not charged.
+  void run(int count, exec::body_ref body) { pool_.run(count, body); }
+  void run(exec::phase const& one) { run(std::span<exec::phase const>(&one, 1)); }
+  void run(std::span<exec::phase const> phases) {
+    if (measures_) return measure(phases);
+    std::vector<charged> all;
+    for (exec::phase const& p : phases) charge(p, all);
+    require_fit(all);
+    for (exec::phase const& p : phases) compute(p);
+    for (charged& c : all) record(std::move(c));
+    placed_.memory.take_back(true);
+  }
+
+  // ---- the account ----
+
+  /// Of all runs since the machine was made, or since forget().
+  ipu::profile report(std::string name = "runs") const {
+    ipu::profile p = profile_;
+    p.name = std::move(name);
+    for (std::size_t t = 0; t < p.memory.size(); ++t)
+      p.memory[t][std::size_t(storage::variables)] = placed_.memory.held(t);
+    return p;
+  }
+  /// Forgets cycles, and keeps where memory lives.
+  void clear_report() {
+    profile_ = {};
+    profile_.on = on_;
+    profile_.measured = measures_;
+    if (measures_) return;
+    profile_.memory.assign(std::size_t(on_.tiles), {});
+    profile_.peaks.assign(std::size_t(on_.tiles), 0);
+  }
+  /// Forgets everything.
+  void forget() {
+    placed_ = detail::placement(on_);
+    clear_report();
+  }
+  target const& on() const { return on_; }
+
+ private:
+  using charged = detail::charged;
+
+  /// Charges a phase: a superstep, or several if a tile has not the memory to receive for all of its tasks at
+  /// once.
+  void charge(exec::phase const& phase, std::vector<charged>& all) {
+    const int tasks = phase.tasks();
+    const auto tiles = std::size_t(on_.tiles);
+    std::vector<exec::task_description> described(std::size_t(tasks), exec::task_description{});
+    std::vector<std::int64_t> cost(described.size());
+    std::vector<char> guessed(described.size());
+    const auto describe = [&](int t) {
+      described[std::size_t(t)] = phase.describe(t);
+      bool estimated = false;
+      cost[std::size_t(t)] = detail::cycles_of(on_, described[std::size_t(t)], estimated);
+      guessed[std::size_t(t)] = estimated;
+    };
+    pool_.run(tasks, describe);
+
+    const std::vector<int> tile_of = placed_.place(described, cost);
+    placed_.give_homes(described, tile_of);
+    std::vector<std::size_t> round(tiles, 0);
+    std::vector<std::int64_t> filled(tiles, 0);
+    std::vector<std::vector<std::vector<int>>> tasks_of;  // by superstep and tile
+    for (std::size_t t = 0; t < described.size(); ++t) {
+      const auto tile = std::size_t(tile_of[t]);
+      const std::int64_t room = std::max<std::int64_t>(on_.bytes_per_tile - placed_.memory.held(tile), 0);
+      std::int64_t bytes = placed_.bytes_from_elsewhere(described[t], tile);
+      if (described[t].streams) bytes = std::min(bytes, room);
+      if (filled[tile] > 0 && filled[tile] + bytes > room) ++round[tile], filled[tile] = 0;
+      filled[tile] += bytes;
+      if (round[tile] == tasks_of.size()) tasks_of.emplace_back(tiles);
+      tasks_of[round[tile]][tile].push_back(int(t));
+    }
+    for (auto const& now : tasks_of) {
+      charged& c = all.emplace_back();
+      c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
+      c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
+      std::vector<char const*> kinds;
+      for (std::size_t tile = 0; tile < tiles; ++tile)
+        for (int t : now[tile]) {
+          auto const& d = described[std::size_t(t)];
+          c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
+          c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
+          c.panels = std::max(c.panels, d.panel + 1);
+          for (char const* kind : d.kinds)
+            if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+        }
+      for (char const* kind : kinds) c.name += (c.name.empty() ? "" : ", ") + std::string(kind);
+      placed_.exchange(described, now, c);
+    }
+  }
+
+  void require_fit(std::vector<charged> const& all) {
+    std::int64_t most = 0, panels = 0;
+    std::size_t tile = 0;
+    charged const* where = nullptr;
+    for (charged const& c : all) {
+      panels = std::max(panels, c.panels);
+      for (std::size_t t = 0; t < c.buffers.size(); ++t)
+        if (const std::int64_t needs = placed_.memory.held(t) + c.buffers[t] + c.scratch[t]; needs > most)
+          most = needs, tile = t, where = &c;
+    }
+    if (most <= on_.bytes_per_tile) return;
+    // Of the tile's memory, homes of tokens and scratch shrink with the tokens.
+    const double moving =
+        double(placed_.memory.of_tokens(tile) + where->scratch[tile]) + double(where->buffers[tile]) / 2;
+    const double fixed = double(most) - moving;
+    const auto fits = std::int64_t(
+        std::max(0.0, (double(on_.bytes_per_tile) - fixed) / std::max(moving, 1.0)) * double(panels));
+    const std::string text = message(
+        "tile ", tile, " needs ", most, " bytes for \"", where->name, "\" and has ", on_.bytes_per_tile, " (",
+        placed_.memory.held(tile), " live there, ", where->buffers[tile], " are brought from other tiles, ",
+        where->scratch[tile], " are scratch); ",
+        panels == 0 || fits == 0
+            ? std::string("no number of tokens would fit: use a smaller model")
+            : message("about ", fits * panel_tokens, " of the ", panels * panel_tokens, " tokens would fit"));
+    if (too_much_ == overflow::refused) {
+      placed_.memory.take_back(false);
+      throw memory_error(message("[ipu::machine] ", text));
+    }
+    if (std::find(profile_.remarks.begin(), profile_.remarks.end(), "does not fit: " + text) ==
+            profile_.remarks.end() &&
+        profile_.remarks.size() < 8)
+      profile_.remarks.push_back("does not fit: " + text);
+  }
+
+  void compute(exec::phase const& phase) {
+    const auto drain = [&](int part) { ranges_.drain(part, [&](int task) { phase.compute(task, part); }); };
+    pool_.run(ranges_.deal(phase.tasks()), drain);
+    ranges_.rethrow_failure();
+  }
+
+  void record(charged c) {
+    const auto most = [](std::vector<std::uint32_t> const& of) {
+      return std::int64_t(*std::max_element(of.begin(), of.end()));
+    };
+    const bool keeps_tiles = profile_.steps.size() < most_detailed_steps;
+    if (const std::int64_t cycles = most(c.exchange); cycles > 0) {
+      profile_.steps.push_back({"sync", activity::sync, on_.sync_cycles * c.pieces});
+      profile_.steps.push_back({"exchange for " + c.name, activity::exchange, cycles, {}, 0, c.bytes});
+      if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.exchange);
+    }
+    profile_.steps.push_back({c.name, activity::compute, most(c.compute), {}, c.multiplies, 0, c.estimated});
+    if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.compute);
+    std::int64_t live = 0, fullest = 0;
+    for (std::size_t t = 0; t < c.buffers.size(); ++t) {
+      auto& m = profile_.memory[t];
+      auto& buffers = m[std::size_t(storage::exchange_buffers)];
+      auto& scratch = m[std::size_t(storage::temporaries)];
+      buffers = std::max(buffers, c.buffers[t]), scratch = std::max(scratch, c.scratch[t]);
+      const std::int64_t here = placed_.memory.held(t) + c.buffers[t] + c.scratch[t];
+      live += here, fullest = std::max(fullest, here);
+      profile_.peaks[t] = std::max(profile_.peaks[t], here);
+    }
+    while (profile_.liveness.size() < profile_.steps.size()) profile_.liveness.push_back({live, fullest});
+  }
+
+  /// On the host itself: the time of every thread in every phase.
+  void measure(std::span<exec::phase const> phases) {
+    using clock = std::chrono::steady_clock;
+    const auto since = [](clock::time_point begin) {
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+    };
+    for (exec::phase const& phase : phases) {
+      step_record now{"", activity::compute};
+      now.by_tile.assign(std::size_t(on_.tiles), 0);
+      const auto begin = clock::now();
+      const auto drain = [&](int part) {
+        const auto mine = clock::now();
+        ranges_.drain(part, [&](int task) { phase.compute(task, part); });
+        now.by_tile[std::size_t(part)] = std::uint32_t(since(mine));
+      };
+      pool_.run(ranges_.deal(phase.tasks()), drain);
+      ranges_.rethrow_failure();
+      now.cycles = since(begin);
+      add_account(phase, now);
+      profile_.steps.push_back(std::move(now));
+    }
+  }
+  /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
+  void add_account(exec::phase const& phase, step_record& to) const {
+    const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
+    double bytes = 0, multiplies = 0;
+    for (int i = 0; i < looked_at; ++i) {
+      const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
+      bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
+          multiplies += double(d.multiplies);
+      for (char const* kind : d.kinds)
+        if (to.name.find(kind) == std::string::npos)
+          to.name += (to.name.empty() ? "" : ", ") + std::string(kind);
+    }
+    to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
+    to.multiplies = multiplies * tasks / std::max(looked_at, 1);
+  }
+
+  static constexpr std::size_t most_detailed_steps = 8192;
+
+  target on_;
+  overflow too_much_;
+  bool measures_;
+  exec::thread_pool pool_;
+  exec::index_ranges ranges_;
+  detail::placement placed_;
+  ipu::profile profile_;
+};
+
+static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::run_executor<machine> &&
+              exec::stand_in<machine>);
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/plan_cache.hpp
+#ifndef TESSERA_SINGLE_IPU_PLAN_CACHE
+#define TESSERA_SINGLE_IPU_PLAN_CACHE
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Remembers plans: one for each combination of a product, its options and, if it is static, its pattern. A
+/// reference to a plan stays good as long as the cache.
+class plan_cache {
+ public:
+  explicit plan_cache(target on) : on_(std::move(on)) { on_.check(); }
+
+  dense_plan const& dense(product_shape const& s, precision of, dense_options const& o = {}) {
+    return find(dense_, message(text(s, 0, of), " ", int(o.partials), " ", o.available_memory_proportion),
+                [&] { return plan_dense(on_, s, of, o); });
+  }
+  static_plan const& fixed(product_shape const& s, pattern const& stored, int block, precision of,
+                           static_options const& o = {}) {
+    return find(static_,
+                message(text(s, block, of), " ", stored.serial(), " ", o.available_memory_proportion, " ",
+                        o.bands, " ", o.n_split, " ", int(o.enable_preprocessing)),
+                [&] { return plan_static(on_, s, stored, block, of, o); });
+  }
+  dynamic_plan const& dynamic(product_shape const& s, std::int64_t most_blocks, int block, precision of,
+                              dynamic_options const& o = {}) {
+    return find(
+        dynamic_,
+        message(text(s, block, of), " ", most_blocks, " ", o.available_memory_proportion, " ", o.oversize,
+                " ", int(o.partials), " ", int(o.gradient_of_activations), int(o.gradient_of_weights),
+                int(o.optimise_for_speed), int(o.force_bucket_spills), " ", o.x, " ", o.y, " ", o.z),
+        [&] { return plan_dynamic(on_, s, most_blocks, block, of, o); });
+  }
+  std::size_t size() const { return dense_.size() + static_.size() + dynamic_.size(); }
+
+ private:
+  static std::string text(product_shape const& s, int block, precision of) {
+    return message(s.m, " ", s.k, " ", s.n, " ", s.groups, " ", block, " ", int(of));
+  }
+  template <class Plan, class Make>
+  static Plan const& find(std::map<std::string, Plan>& all, std::string const& key, Make&& make) {
+    const auto known = all.find(key);
+    return known != all.end() ? known->second : all.emplace(key, make()).first->second;
+  }
+
+  target on_;
+  std::map<std::string, dense_plan> dense_;
+  std::map<std::string, static_plan> static_;
+  std::map<std::string, dynamic_plan> dynamic_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/report.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT
+#define TESSERA_SINGLE_IPU_REPORT
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+namespace detail {
+
+/// A number with three digits and the prefix of its unit: "1.23 M".
+inline std::string short_number(double n, char const* unit = "") {
+  constexpr std::array prefixes{"", "k", "M", "G", "T", "P"};
+  std::size_t p = 0;
+  double scaled = n;
+  while (scaled >= 999.5 && p + 1 < prefixes.size()) scaled /= 1000, ++p;
+  char text[64];
+  const int digits = scaled >= 99.95 || (p == 0 && scaled == double(std::int64_t(scaled))) ? 0
+                     : scaled >= 9.995                                                     ? 1
+                                                                                           : 2;
+  const bool spaced = p > 0 || *unit;
+  std::snprintf(text, sizeof text, "%.*f%s%s%s", digits, scaled, spaced ? " " : "", prefixes[p], unit);
+  return text;
+}
+/// Bytes in KiB, MiB or GiB.
+inline std::string short_bytes(double n) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB"};
+  std::size_t u = 0;
+  while (n >= 1023.5 && u + 1 < units.size()) n /= 1024, ++u;
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f %s", u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n, units[u]);
+  return text;
+}
+inline std::string percent(double part, double whole) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
+  return text;
+}
+inline std::string padded(std::string text, std::size_t width, bool right = false) {
+  if (text.size() >= width) return text;
+  return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
+}
+/// Time, of cycles of the emulated clock.
+inline std::string short_time(double seconds) {
+  if (seconds >= 1) return short_number(seconds, "s");
+  if (seconds >= 1e-3) return short_number(seconds * 1e3, "ms");
+  return short_number(seconds * 1e6, "µs");
+}
+
+}  // namespace detail
+
+/// The report as text of at most 100 columns: cycles by activity and by step, balance, memory.
+///   most_steps   of the longest that are listed
+inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
+  using namespace detail;
+  const double all = double(p.cycles());
+  std::string out;
+  const auto line = [&](std::string const& text) { out += text + '\n'; };
+  line(message(p.name.empty() ? "A run" : p.name, " on ", p.on.name, ": ", p.on.tiles,
+               p.measured ? " threads" : " tiles"));
+  for (auto const& remark : p.remarks) line("  ! " + remark);
+  line("");
+  line("  time        " + short_time(p.seconds()) + (p.measured ? "" : ", " + short_number(all) + " cycles"));
+  for (activity a : {activity::compute, activity::exchange, activity::sync})
+    if (p.cycles(a) > 0) line("  " + padded(name_of(a), 12) + padded(percent(double(p.cycles(a)), all), 10));
+  if (p.multiplies() > 0) {
+    const double peak = p.on.peak_flops(precision::half);
+    line("  speed       " + short_number(p.flops_per_second(), "FLOP/s") +
+         (p.measured ? ""
+                     : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
+                           short_number(p.flops_per_cycle()) + " FLOP a cycle"));
+  }
+  if (p.exchanged_bytes() > 0)
+    line(std::string(p.measured ? "  touched     " : "  exchanged   ") +
+         short_bytes(double(p.exchanged_bytes())));
+  line("  balance     " + percent(p.tile_balance(), 1) + " (mean over greatest of the " +
+       (p.measured ? "threads'" : "tiles'") + " active cycles), " + std::to_string(p.active_tiles()) +
+       " active");
+  if (p.estimated_cycles() > 0)
+    line("  estimated   " + percent(double(p.estimated_cycles()), all) +
+         " of the cycles, by counted instructions (marked *)");
+  line("");
+  line("  " + padded("step", 46) + padded("cycles", 12, true) + padded("share", 9, true) +
+       padded("times", 7, true) + padded("FLOP/cycle", 12, true));
+  std::size_t listed = 0;
+  const auto steps = p.by_name();
+  for (auto const& s : steps) {
+    if (listed++ == most_steps) {
+      line(message("  … and ", steps.size() - most_steps, " more"));
+      break;
+    }
+    std::string name = s.name;
+    if (s.kind == activity::compute && s.estimated) name += " *";
+    line("  " + padded(name.substr(0, 45), 46) + padded(short_number(double(s.cycles)), 12, true) +
+         padded(percent(double(s.cycles), all), 9, true) + padded(std::to_string(s.times), 7, true) +
+         padded(s.multiplies > 0
+                    ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
+                    : "",
+                12, true));
+  }
+  if (!p.memory.empty()) {
+    const std::size_t fullest = p.fullest_tile();
+    line("");
+    line("  memory      tile " + std::to_string(fullest) + " is the fullest: " +
+         short_bytes(double(p.peak(fullest))) + " of " + short_bytes(double(p.on.bytes_per_tile)) + ", " +
+         short_bytes(double(p.always_live(fullest))) + " always live");
+    for (std::size_t k = 0; k < storage_kinds; ++k)
+      if (p.memory_of(storage(k)) > 0)
+        line("  " + padded(name_of(storage(k)), 20) +
+             padded(short_bytes(double(p.memory_of(storage(k)))), 12, true) + " on all tiles" +
+             padded(short_bytes(double(p.memory[fullest][k])), 12, true) + " on the fullest");
+    std::vector<std::size_t> by_peak(p.memory.size());
+    for (std::size_t t = 0; t < by_peak.size(); ++t) by_peak[t] = t;
+    std::sort(by_peak.begin(), by_peak.end(), [&](std::size_t a, std::size_t b) {
+      return p.peak(a) != p.peak(b) ? p.peak(a) > p.peak(b) : a < b;
+    });
+    std::string fullest_tiles;
+    for (std::size_t i = 0; i < std::min<std::size_t>(by_peak.size(), 5); ++i)
+      fullest_tiles +=
+          message(i > 0 ? ", " : "", by_peak[i], " (", short_bytes(double(p.peak(by_peak[i]))), ")");
+    line("  fullest tiles       " + fullest_tiles);
+    std::int64_t most = 0;
+    for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
+    if (most > 0)
+      line("  peak of liveness    " + padded(short_bytes(double(most)), 12, true) + " on all tiles");
+  }
+  return out;
+}
+
+/// Everything in the report as JSON.
+inline io::json to_json(profile const& p) {
+  io::json all;
+  all["name"] = p.name;
+  io::json machine;
+  machine["name"] = p.on.name, machine["tiles"] = p.on.tiles, machine["clock_hz"] = p.on.clock_hz,
+  machine["bytes_per_tile"] = p.on.bytes_per_tile;
+  all["machine"] = machine;
+  all["cycles"] = p.cycles();
+  for (activity a : {activity::compute, activity::exchange, activity::sync})
+    all[std::string(name_of(a)) + "_cycles"] = p.cycles(a);
+  all["estimated_cycles"] = p.estimated_cycles();
+  all["seconds"] = p.seconds();
+  all["flops"] = 2 * p.multiplies();
+  all["flops_per_cycle"] = p.flops_per_cycle();
+  all["share_of_half_peak"] = p.flops_per_second() / p.on.peak_flops(precision::half);
+  all["exchanged_bytes"] = p.exchanged_bytes();
+  all["tile_balance"] = p.tile_balance();
+  all["active_tiles"] = p.active_tiles();
+  io::json::array remarks, steps, active, memory, liveness;
+  for (auto const& r : p.remarks) remarks.push_back(r);
+  all["remarks"] = std::move(remarks);
+  for (auto const& s : p.steps) {
+    io::json one;
+    one["name"] = s.name, one["kind"] = name_of(s.kind), one["cycles"] = s.cycles, one["bytes"] = s.bytes,
+    one["multiplies"] = s.multiplies;
+    one["estimated"] = s.estimated;
+    steps.push_back(std::move(one));
+  }
+  all["steps"] = std::move(steps);
+  for (std::int64_t c : p.active_cycles()) active.push_back(c);
+  all["active_cycles_by_tile"] = std::move(active);
+  for (auto const& tile : p.memory) {
+    io::json one;
+    for (std::size_t k = 0; k < storage_kinds; ++k) one[name_of(storage(k))] = tile[k];
+    memory.push_back(std::move(one));
+  }
+  all["memory_by_tile"] = std::move(memory);
+  for (auto const& l : p.liveness) liveness.push_back(l.all_tiles);
+  all["live_bytes_by_step"] = std::move(liveness);
+  return all;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/report_page.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT_PAGE
+#define TESSERA_SINGLE_IPU_REPORT_PAGE
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// The report as one HTML page without anything from elsewhere: pictures are SVG, colours follow the reader's
+// light or dark setting.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+namespace detail {
+
+inline std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+/// A coordinate with one digit behind the point.
+inline std::string at(double x) {
+  const auto tenths = std::int64_t(std::lround(x * 10));
+  std::string text = std::to_string(tenths / 10);
+  if (tenths % 10 != 0) text += '.' + std::to_string(std::abs(tenths % 10));
+  return text;
+}
+
+/// A square for each tile, in columns of pairs, darker for more.
+inline std::string heat_map(std::vector<double> const& of_tile, double most, std::string const& title,
+                            std::string (*show)(double)) {
+  if (of_tile.empty() || most <= 0) return {};
+  const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
+  const std::size_t rows = (of_tile.size() + columns - 1) / columns;
+  const double side = 720.0 / double(columns);
+  std::string svg = message("<figure><figcaption>", title, "</figcaption><svg viewBox=\"0 0 720 ",
+                            at(double(rows) * side + 1), "\" role=\"img\">");
+  for (std::size_t t = 0; t < of_tile.size(); ++t) {
+    const double share = std::clamp(of_tile[t] / most, 0.0, 1.0);
+    svg += message("<rect class=\"heat\" x=\"", at(double(t % columns) * side), "\" y=\"",
+                   at(double(t / columns) * side), "\" width=\"", at(side * 0.92), "\" height=\"",
+                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.06 + 0.94 * share).substr(0, 4),
+                   "\"><title>tile ", t, ": ", show(of_tile[t]), "</title></rect>");
+  }
+  return svg + "</svg></figure>\n";
+}
+
+/// Time from left to right, tiles from top to bottom: what each did in each step.
+inline std::string step_trace(profile const& p) {
+  constexpr std::size_t most_rows = 46, most_steps = 160;
+  const double all = double(p.cycles());
+  if (all <= 0 || p.on.tiles < 1) return {};
+  const auto tiles = std::size_t(p.on.tiles);
+  const std::size_t rows = std::min(most_rows, tiles);
+  const double width = 720, height = double(rows) * (rows > 8 ? 5 : 22), row_height = height / double(rows);
+  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height + 22), "\" role=\"img\">");
+  // The longest steps are drawn; the others leave their time empty.
+  std::vector<std::int64_t> lengths;
+  for (auto const& s : p.steps) lengths.push_back(s.cycles);
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  const std::int64_t least = lengths.size() > most_steps ? lengths[most_steps] : 0;
+  double now = 0;
+  for (auto const& s : p.steps) {
+    const double x = now / all * width, w = double(s.cycles) / all * width;
+    now += double(s.cycles);
+    if (s.cycles < least || s.cycles == 0) continue;
+    const std::string title =
+        message("<title>", escaped(s.name), ", ", name_of(s.kind), ": ", short_number(double(s.cycles)),
+                p.measured ? " ns" : " cycles", "</title>");
+    if (s.by_tile.empty()) {
+      svg += message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"0\" width=\"",
+                     at(std::max(w, 0.3)), "\" height=\"", at(height), "\">", title, "</rect>");
+      continue;
+    }
+    svg += "<g>" + title;
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::size_t tile = r * tiles / rows;
+      if (tile >= s.by_tile.size()) continue;
+      const double part = w * double(s.by_tile[tile]) / double(s.cycles);
+      if (part < 0.05) continue;
+      svg +=
+          message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"", at(double(r) * row_height),
+                  "\" width=\"", at(part), "\" height=\"", at(row_height * 0.8), "\"/>");
+    }
+    svg += "</g>";
+  }
+  for (int tick = 0; tick <= 4; ++tick) {
+    const double x = width * tick / 4;
+    svg += message("<text class=\"axis\" x=\"", at(x), "\" y=\"", at(height + 16), "\" text-anchor=\"",
+                   tick == 0   ? "start"
+                   : tick == 4 ? "end"
+                               : "middle",
+                   "\">", short_time(p.on.seconds(all * tick / 4)), "</text>");
+  }
+  return svg + "</svg>";
+}
+
+inline std::string liveness_curve(profile const& p) {
+  std::int64_t most = 0;
+  for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
+  if (most == 0) return {};
+  const double height = 150;
+  std::int64_t always = 0;
+  for (std::size_t t = 0; t < p.memory.size(); ++t) always += p.always_live(t);
+  const double top = double(std::max(most, always)) * 1.08;
+  std::string path = message("M0 ", at(height));
+  const double each = 720.0 / double(p.liveness.size());
+  for (std::size_t i = 0; i < p.liveness.size(); ++i) {
+    const double y = height - double(p.liveness[i].all_tiles) / top * height;
+    path += message("L", at(double(i) * each), " ", at(y), "L", at(double(i + 1) * each), " ", at(y));
+  }
+  path += message("L720 ", at(height), "Z");
+  return message("<figure><figcaption>Memory that is live, of all tiles together, step by step: at most ",
+                 short_bytes(double(most)),
+                 "</figcaption><svg viewBox=\"0 0 720 152\" role=\"img\"><path class=\"live\" d=\"", path,
+                 "\"/></svg></figure>\n");
+}
+
+}  // namespace detail
+
+/// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
+/// blocks.
+inline std::string picture_of_partition(static_plan const& plan, pattern const& stored) {
+  using detail::at;
+  if (stored.blocks() == 0) return {};
+  const double side = 480, across = side / stored.block_cols(), down = side / stored.block_rows();
+  std::vector<int> tile_of(std::size_t(stored.blocks()), 0);
+  for (auto const& s : plan.shares)
+    if (s.n_first == 0)
+      for (std::int64_t i = s.first; i < s.last; ++i)
+        tile_of[std::size_t(plan.order[std::size_t(i)])] = s.tile;
+  // Larger patterns are drawn in cells, of which each shows one of its blocks.
+  const int most = 160, cell_rows = std::min(stored.block_rows(), most),
+            cell_cols = std::min(stored.block_cols(), most);
+  std::vector<int> shown(std::size_t(cell_rows) * std::size_t(cell_cols), -1);
+  stored.for_each([&](int i, int j, std::int64_t slot) {
+    const auto cell =
+        std::size_t(std::int64_t(i) * cell_rows / stored.block_rows()) * std::size_t(cell_cols) +
+        std::size_t(std::int64_t(j) * cell_cols / stored.block_cols());
+    shown[cell] = tile_of[std::size_t(slot)];
+  });
+  std::string svg = message(
+      "<figure><figcaption>The pattern: ", plan.bands(), " bands of columns, a colour for each tile's blocks",
+      plan.n_parts > 1 ? message(" of the first of ", plan.n_parts, " parts of n") : std::string(),
+      "</figcaption><svg class=\"square\" viewBox=\"0 0 480 480\" role=\"img\">");
+  const double w = side / cell_cols, h = side / cell_rows;
+  for (int i = 0; i < cell_rows; ++i)
+    for (int j = 0; j < cell_cols; ++j)
+      if (const int tile = shown[std::size_t(i) * std::size_t(cell_cols) + std::size_t(j)]; tile >= 0)
+        svg += message("<rect x=\"", at(j * w), "\" y=\"", at(i * h), "\" width=\"", at(w * 0.94),
+                       "\" height=\"", at(h * 0.94), "\" fill=\"hsl(", tile * 137 % 360, " 60% 55%)\"/>");
+  for (std::size_t b = 1; b + 1 < plan.band_begin.size(); ++b)
+    svg += message("<path class=\"band\" d=\"M", at(plan.band_begin[b] * across), " 0V",
+                   at(stored.block_rows() * down), "\"/>");
+  return svg + "</svg></figure>\n";
+}
+
+/// The report as an HTML page.
+///   pictures   further figures, such as picture_of_partition
+inline std::string to_page(profile const& p, std::string const& pictures = {}) {
+  using namespace detail;
+  const double all = double(std::max<std::int64_t>(p.cycles(), 1));
+  const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
+  std::string page = message(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>",
+      title, R"(</title><style>
+:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
+@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
+body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
+h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
+.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
+th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
+.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
+.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.axis{fill:var(--soft);font-size:11px}
+.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
+.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
+)");
+  page += "<h1>" + title + "</h1>\n";
+  for (auto const& r : p.remarks) page += "<p class=\"remark\">" + escaped(r) + "</p>\n";
+  const auto card = [&](std::string const& value, std::string const& what) {
+    page += "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
+  };
+  page += "<div class=\"cards\">";
+  card(short_time(p.seconds()), p.measured ? "time" : short_number(all) + " cycles");
+  if (p.multiplies() > 0)
+    card(short_number(p.flops_per_second(), "FLOP/s"),
+         p.measured ? "multiply-adds twice"
+                    : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
+                          " of the half-precision peak");
+  card(percent(p.tile_balance(), 1), p.measured ? "balance of threads" : "balance of tiles");
+  card(std::to_string(p.active_tiles()),
+       message("of ", p.on.tiles, p.measured ? " threads were active" : " tiles were active"));
+  if (p.exchanged_bytes() > 0)
+    card(short_bytes(double(p.exchanged_bytes())), p.measured ? "touched" : "exchanged");
+  if (!p.memory.empty())
+    card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
+         message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
+  page += "</div>\n<h2>Where the time went</h2><div class=\"bars\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync})
+    page += message("<span class=\"bar ", name_of(a),
+                    "\" style=\"width:", std::to_string(100 * double(p.cycles(a)) / all), "%\"></span>");
+  page += "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync})
+    if (p.cycles(a) > 0)
+      page += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                      percent(double(p.cycles(a)), all));
+  page += "</p>\n<figure><figcaption>Time from left to right, ";
+  page += p.measured ? "threads" : "tiles";
+  page += " from top to bottom</figcaption>" + step_trace(p) +
+          "</figure>\n<div "
+          "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
+          "th><th>bytes</th><th>FLOP a cycle</th></tr></thead><tbody>\n";
+  bool any_estimated = false;
+  std::size_t listed = 0;
+  for (auto const& s : p.by_name()) {
+    if (listed++ == 40) break;
+    const bool marked = s.estimated && s.kind == activity::compute;
+    any_estimated |= marked;
+    page += message("<tr><td><i class=\"bar ", name_of(s.kind),
+                    "\" "
+                    "style=\"display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:"
+                    ".4rem\"></i>",
+                    escaped(s.name), marked ? " *" : "", "</td><td>", short_number(double(s.cycles)),
+                    "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times, "</td><td>",
+                    s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
+                    s.multiplies > 0
+                        ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
+                        : std::string(),
+                    "</td></tr>\n");
+  }
+  page += "</tbody></table></div>\n";
+  if (any_estimated)
+    page += "<p class=\"note\">* charged by counted instructions: no formula is published</p>\n";
+  std::vector<double> active, held;
+  for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
+  if (!active.empty() && !p.measured) {
+    page += "<h2>Tiles</h2>\n" + heat_map(active, *std::max_element(active.begin(), active.end()),
+                                          "Cycles in which each tile computed; the darkest is the busiest",
+                                          [](double c) { return short_number(c) + " cycles"; });
+  }
+  if (!p.memory.empty()) {
+    for (std::size_t t = 0; t < p.memory.size(); ++t) held.push_back(double(p.peak(t)));
+    page +=
+        "<h2>Memory</h2>\n" + heat_map(held, double(p.on.bytes_per_tile),
+                                       "Peak of each tile, of " + short_bytes(double(p.on.bytes_per_tile)),
+                                       [](double b) { return short_bytes(b); });
+    page +=
+        "<div class=\"wide\"><table><thead><tr><th>kind</th><th>all tiles</th><th>the "
+        "fullest</th><th>live</th></tr></thead><tbody>";
+    for (std::size_t k = 0; k < storage_kinds; ++k)
+      if (p.memory_of(storage(k)) > 0)
+        page += message("<tr><td>", name_of(storage(k)), "</td><td>",
+                        short_bytes(double(p.memory_of(storage(k)))), "</td><td>",
+                        short_bytes(double(p.memory[p.fullest_tile()][k])), "</td><td>",
+                        is_always_live(storage(k)) ? "always" : "in some steps", "</td></tr>");
+    page += "</tbody></table></div>\n" + liveness_curve(p);
+  }
+  if (!pictures.empty()) page += "<h2>Partition</h2>\n" + pictures;
+  return page + "</main></body></html>\n";
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
 // ---- tessera/nn/alibi.hpp

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
@@ -37,7 +39,23 @@ std::int64_t used_columns(pattern const& p) {
   return used;
 }
 
-TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for each panel", Types, products) {
+/// Features that the blocks of lines [first, last) of a pattern are multiplied by, of `features` in blocks of
+/// `side`.
+std::int64_t features_read(pattern const& p, std::int64_t features, int side, int first, int last) {
+  std::vector<char> used(std::size_t(p.block_cols()), 0);
+  for (int i = first; i < last; ++i)
+    for (const int j : p.row(i)) used[std::size_t(j)] = 1;
+  std::int64_t sum = 0;
+  for (int j = 0; j < p.block_cols(); ++j)
+    if (used[std::size_t(j)]) sum += std::min<std::int64_t>(features, (j + 1) * side) - j * side;
+  return sum;
+}
+std::int64_t features_read(pattern const& p, std::int64_t features, int side) {
+  return features_read(p, features, side, 0, p.block_rows());
+}
+
+TEST_CASE_TEMPLATE_DEFINE("account: products read weights and what they are multiplied by, panel by panel",
+                          Types, products) {
   using T = typename Types::element;
   constexpr std::int64_t size = sizeof(T);
   for (const double density : {0.0, 0.4, 1.0}) {
@@ -46,11 +64,13 @@ TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for eac
     feature_vector<T> b(70);
     token_vector<T> r(tokens);
     context one(1);
+    const std::int64_t of_x = features_read(w.pattern(), 33, Types::block::cols),
+                       of_y = features_read(transposed(w.pattern()), 70, Types::block::rows);
 
     workload all = account(one, y = w * x);
     CHECK(complete(all));
     CHECK(all.tasks.size() == 3);
-    CHECK(all.total == cost{(3 * w.size() + 33 * tokens) * size, 70 * tokens * size, w.size() * tokens});
+    CHECK(all.total == cost{(3 * w.size() + of_x * tokens) * size, 70 * tokens * size, w.size() * tokens});
     CHECK(all.tasks[2].bytes_written == 70 * (tokens - 128) * size);
     CHECK(all.tasks[2].multiplies == w.size() * (tokens - 128));
     CHECK(all.tasks[2].kind == "product");
@@ -59,16 +79,16 @@ TEST_CASE_TEMPLATE_DEFINE("account: products read weights and activation for eac
     CHECK(complete(all));
     // Blocks are copied once into the order of their transpose; of a few panels single elements are not.
     const std::int64_t copied = Types::block::elements == 1 && !w.pattern().is_dense() ? 0 : w.size();
-    CHECK(all.total == cost{(3 * w.size() + copied + 70 * tokens) * size, (copied + 33 * tokens) * size,
+    CHECK(all.total == cost{(3 * w.size() + copied + of_y * tokens) * size, (copied + 33 * tokens) * size,
                             w.size() * tokens});
 
     panel_matrix<T> one_x(33, 1), one_y(70, 1);  // weights are read once, where they stand
     all = account(one, one_x = transposed(w) * one_y);
     CHECK(complete(all));
-    if (Types::block::elements == 64) CHECK(all.total == cost{(w.size() + 70) * size, 33 * size, w.size()});
+    if (Types::block::elements == 64) CHECK(all.total == cost{(w.size() + of_y) * size, 33 * size, w.size()});
 
     all = account(one, y += relu(w * x + b) * r + y);
-    CHECK(all.total == cost{(3 * w.size() + 33 * tokens + 3 * 70 + tokens + 70 * tokens) * size,
+    CHECK(all.total == cost{(3 * w.size() + of_x * tokens + 3 * 70 + tokens + 70 * tokens) * size,
                             70 * tokens * size, w.size() * tokens});
   }
 }
@@ -95,7 +115,12 @@ TEST_CASE("account: tiles of part of a panel share its weights and results") {
   const workload all = account(four, y = w * x);
   CHECK(complete(all));
   CHECK(all.tasks.size() == 8);
-  CHECK(all.total == cost{(w.size() + 8 * 33 * 50) * 4, 70 * 50 * 4, w.size() * 50});
+  std::int64_t of_x = 0;
+  for (int part = 0; part < 8; ++part) {
+    const range lines = eval::index_of(w.pattern()).lines_of_part(part, 8);
+    of_x += features_read(w.pattern(), 33, 8, lines.first, lines.last);
+  }
+  CHECK(all.total == cost{(w.size() + of_x * 50) * 4, 70 * 50 * 4, w.size() * 50});
 }
 
 TEST_CASE_TEMPLATE_DEFINE("account: a sampled product reads both activations and writes the stored blocks",

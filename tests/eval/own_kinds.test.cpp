@@ -73,7 +73,7 @@ struct prefix_sum_body {
     float* const y = t.address<float>(to);
     for (std::int64_t i = 0; i < features * panel_tokens; ++i)
       y[i] = x[i] + (i >= panel_tokens ? y[i - panel_tokens] : 0);
-    eval::clear_padding(to, features, y);
+    eval::clear_padding(to, features, y, t);
   }
   void describe(eval::tile const& t, exec::task_description& d) const {
     const int live = eval::tokens_of(t.index, tokens);

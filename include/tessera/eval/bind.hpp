@@ -199,13 +199,16 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   } else if constexpr (expr::is_converted<Node>) {
     return compute_before<E>(p, tokens, node.value);
   } else if constexpr (Node::laid_over == domain::tokens) {
-    const tokens_to<E> to{p.worker_memory(panel_tokens * sizeof(E)), tokens};
+    const tokens_to<E> to{
+        p.local_memory(panel_tokens * sizeof(E), ceil_div<std::int64_t>(tokens, panel_tokens)), tokens};
     lower_to(p, to, node);
     return to.at;
   } else {
     const std::int64_t features = expr::extent_of(node).features;
     if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const panels_to<E> to{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    const panels_to<E> to{
+        p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
+        tokens};
     lower_to(p, to, node);
     return to.at;
   }

@@ -101,7 +101,7 @@ template <class E> struct end_padding_body {
   operand to;
   std::int64_t features;
 
-  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to)); }
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
   void describe(tile const&, task_description&) const {}
 };
 

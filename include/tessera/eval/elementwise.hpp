@@ -36,7 +36,7 @@ template <class E, class Tree> struct panels_body {
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
     compute_at(t, y);
-    clear_padding(to, features, y);
+    clear_padding(to, features, y, t);
   }
   /// With the panel of the result at y.
   void compute_at(tile const& t, E* y) const noexcept {

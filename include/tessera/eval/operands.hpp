@@ -100,10 +100,10 @@ template <class E> std::size_t panel_bytes(std::int64_t features) {
   return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
 }
 
-/// Zeroes the padding features of a panel in the worker's memory: padding of tensors is always zero. Padding
-/// in the lane of the last feature was written with it.
-template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel) {
-  if (to.owner != memory::worker) return;
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero. Padding in
+/// the lane of the last feature was written with it.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
+  if (to.owner == memory::user || t.part + 1 < t.parts) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
   std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
             T(0));

@@ -47,6 +47,13 @@ class plan {
   operand worker_memory(std::size_t bytes) {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
+  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
+  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels) {
+    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+    const auto stride = round_up<std::size_t>(bytes, 64);
+    return run_memory(stride * std::size_t(panels), stride);
+  }
   /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
   /// its own `stride` bytes.
   operand run_memory(std::size_t bytes, std::size_t stride = 0) {
@@ -92,10 +99,7 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    for (int p = 0; p < phases_; ++p) {
-      running_phase now(*this, phase_[p]);
-      ctx.run(now);
-    }
+    ctx.run_phases(phases_, [&](int p) { return running_phase(*this, phase_[p]); });
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -107,11 +111,18 @@ class plan {
   }
   task_description describe(int step, tile const& t) const {
     task_description d;
-    step_[step].describe(step_[step].body, t, d);
+    describe_step(step, t, d);
     return d;
   }
 
  private:
+  void describe_step(int step, tile const& t, task_description& d) const {
+    step_[step].describe(step_[step].body, t, d);
+    if (std::find(d.kinds.begin(), d.kinds.end(), step_[step].kind) == d.kinds.end())
+      d.kinds.push_back(step_[step].kind);
+    if (step_[step].by == cut::panels) d.panel = t.index;
+  }
+
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
@@ -157,8 +168,7 @@ class plan {
     }
     task_description describe(int task) const {
       task_description d;
-      of.for_each_step_of(now, task,
-                          [&](int i, tile const& t) { of.step_[i].describe(of.step_[i].body, t, d); });
+      of.for_each_step_of(now, task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
       return d;
     }
   };
@@ -227,10 +237,15 @@ class plan {
   /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
-    for (int a = 0; a < accesses_; ++a)
-      if (access_[a].owner == memory::worker) return;
+    const auto in_worker_memory = [](access_list const& all) {
+      for (access const& a : all)
+        if (a.owner == memory::worker) return true;
+      return false;
+    };
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, accesses_})) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
+      if (in_worker_memory(accesses_of(s))) continue;
       if (s.by != cut::panels || s.divides == division::never) continue;
       int most = 2 * machine_.workers;
       const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;

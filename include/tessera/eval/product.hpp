@@ -81,6 +81,21 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
+  /// Describes the features of x that the blocks of some lines are multiplied by.
+  template <class Block>
+  void describe_columns(range lines, tile const& t, int live, task_description& d) const {
+    std::vector<char> used(std::size_t(index.width()), 0);
+    for (int line = lines.first; line < lines.last; ++line)
+      for (const int column : index.line(line).all_columns()) used[std::size_t(column)] = 1;
+    for (std::size_t first = 0, last; first < used.size(); first = last) {
+      for (last = first; last < used.size() && used[last] == used[first];) ++last;
+      if (used[first])
+        read_once(d, part_of_panel<typename Types::activation>(
+                         x.owner, place_of(x, t), std::int64_t(first) * Block::cols,
+                         std::min<std::int64_t>(inner, std::int64_t(last) * Block::cols), live));
+    }
+  }
+
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   void describe(tile const& t, operand const& weights, task_description& d) const {
@@ -88,10 +103,12 @@ template <class Types, class Tree> struct product_operands {
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const int live = tokens_of(t.index, tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    read_once(d, part_of_panel<typename Types::activation>(x.owner, place_of(x, t), 0, inner, live));
+    describe_columns<Block>(lines, t, live, d);
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiplies += index.blocks(lines.first, lines.last) * Block::elements * live;
+    const std::int64_t blocks = index.blocks(lines.first, lines.last);
+    d.multiplies += blocks * Block::elements * live;
+    d.products.push_back({lines.last - lines.first, blocks, live, Block::rows, Block::cols, int(sizeof(W))});
   }
 };
 
@@ -107,7 +124,7 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -137,7 +154,7 @@ template <class Types, class Tree> struct ordered_product_body {
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
@@ -164,7 +181,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   void compute(tile const& t) const noexcept {
     Y* const y = t.address<Y>(of.to);
     compute_at(t, y);
-    clear_padding(of.to, of.features, y);
+    clear_padding(of.to, of.features, y, t);
   }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -106,6 +107,7 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
     constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
+    std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
@@ -114,9 +116,12 @@ template <class Types, class Block> struct sampled_body {
         const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
         d.write(block);
         if (accumulates) d.read(block);
-        d.multiplies += Block::elements * tokens;
+        ++multiplied;
       }
     }
+    d.streams = true;
+    d.multiplies += multiplied * Block::elements * tokens;
+    d.products.push_back({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
   }
 };
 
@@ -215,6 +220,13 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
+  if (p.on().worker_bytes > 0) {
+    // Where a worker has little memory, tiles are about square: they need the least of a and b.
+    const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
+    const int possible = kernel::right::regroups ? column_groups : most;
+    of.column_ranges = std::clamp(square, std::min(possible, kernel::fewest_column_ranges(cols)), possible);
+    of.line_ranges = std::clamp(ceil_div(p.workers(), of.column_ranges), 1, index.lines());
+  }
   s.tiles = of.line_ranges * of.column_ranges;
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;

@@ -86,7 +86,7 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);
@@ -124,7 +124,7 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y);
+    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
     const range f = this->features_of(t);

@@ -80,6 +80,9 @@ struct describe_parts {
   task_description& d;
 
   void operator()(auto const&) const {}
+  template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
+    d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     constexpr auto bytes = std::int64_t(sizeof(E));

@@ -59,7 +59,7 @@ template <class E> struct from_rows_body {
     E* const panel = t.address<E>(to);
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
                                                           features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel);
+    clear_padding(to, features, panel, t);
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);

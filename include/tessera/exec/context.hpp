@@ -9,6 +9,7 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/cpu.hpp>
@@ -79,9 +80,15 @@ class context {
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
-        machine_{.workers = checked_concurrency(executor.concurrency()), .family = this_cpu_family()},
-        ranges_(machine_.workers) {
+        concurrency_(checked_concurrency(executor.concurrency())),
+        machine_{.workers = concurrency_, .family = this_cpu_family()},
+        ranges_(concurrency_) {
     require_compiled_instruction_set();
+    if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
+    if constexpr (exec::run_executor<Executor>)
+      run_phases_ = [](void* object, std::span<exec::phase const> phases) {
+        static_cast<Executor*>(object)->run(phases);
+      };
     if constexpr (exec::phase_executor<Executor>)
       run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
   }
@@ -90,7 +97,7 @@ class context {
   context& operator=(context const&) = delete;
 
   /// The most bodies of a run that may run at the same time.
-  int concurrency() const { return machine_.workers; }
+  int concurrency() const { return concurrency_; }
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
@@ -131,6 +138,26 @@ class context {
       if (const exec::sole_entry entry(running_); entry)
         return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
     run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
+  }
+
+  /// Runs phases one behind the other: all of them at once by an executor that takes these.
+  ///   of(i)   phase i of `count`, as run takes it; it stays where it is
+  template <class Of> void run_phases(int count, Of&& of) {
+    using tasks_type = std::remove_cvref_t<decltype(of(0))>;
+    if (run_phases_)
+      if (const exec::sole_entry entry(running_); entry) {
+        std::vector<tasks_type> all;
+        std::vector<tasks_of_workers<tasks_type>> wrapped;
+        std::vector<exec::phase> phases;
+        all.reserve(std::size_t(count)), wrapped.reserve(std::size_t(count));
+        for (int i = 0; i < count; ++i) {
+          all.push_back(of(i));
+          wrapped.push_back({all.back(), *this});
+          phases.push_back(exec::phase(wrapped.back()));
+        }
+        return run_phases_(executor_, phases);
+      }
+    for (int i = 0; i < count; ++i) run(of(i));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -196,7 +223,9 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
-  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;  // if it takes phases
+  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;              // if it takes phases
+  void (*run_phases_)(void* executor, std::span<exec::phase const> phases) = nullptr;  // if it takes runs
+  int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
   std::atomic<bool> running_{false};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+
 #include <tessera/core/config.hpp>
 #include <tessera/core/cpu.hpp>
 #include <tessera/core/engine.hpp>
@@ -12,6 +14,7 @@ struct machine {
   int workers = 1;  // tasks that it computes at the same time
   engine_set engines = all_engines;
   cpu_family family = cpu_family::other;  // by which it chooses among its engines
+  std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };
 
 /// A worker on this CPU, with all of its engines.
