@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/ipu/codelets.hpp>
+#include <tessera/ipu/target.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Bytes that one tile sends to another. Offsets are in the tiles' memories.
+struct transfer {
+  int to, from;
+  std::int64_t from_offset, to_offset, bytes;
+
+  /// The bytes as their sender knows them, whoever receives them.
+  std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
+};
+
+/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
+struct exchange_schedule {
+  std::vector<transfer> transfers;             // by receiver
+  std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
+  std::vector<std::uint32_t> cycles_by_tile;   // to receive, or to send if that takes longer
+  std::vector<std::int64_t> messages_by_tile;  // sent and received: instructions of exchange code
+  std::int64_t cycles = 0, bytes = 0;
+
+  bool empty() const { return transfers.empty(); }
+  bool waits() const { return bytes > 0; }  // for other tiles
+};
+
+/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
+/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
+/// workers.
+inline exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
+  exchange_schedule e;
+  const auto tiles = std::size_t(on.tiles);
+  std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
+    return std::tie(a.to, a.to_offset, a.from, a.from_offset) <
+           std::tie(b.to, b.to_offset, b.from, b.from_offset);
+  });
+  // Neighbouring pieces are one message.
+  for (transfer const& t : all) {
+    if (t.bytes == 0) continue;
+    if (!e.transfers.empty()) {
+      transfer& last = e.transfers.back();
+      if (last.to == t.to && last.from == t.from && last.from_offset + last.bytes == t.from_offset &&
+          last.to_offset + last.bytes == t.to_offset) {
+        last.bytes += t.bytes;
+        continue;
+      }
+    }
+    e.transfers.push_back(t);
+  }
+  e.first_of_tile.assign(tiles + 1, 0);
+  for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
+  for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
+  e.cycles_by_tile.assign(tiles, 0);
+  e.messages_by_tile.assign(tiles, 0);
+
+  using sent = std::tuple<int, std::int64_t, std::int64_t>;
+  std::vector<std::vector<sent>> wanted(tiles);
+  std::vector<sent> out;
+  std::vector<std::int64_t> copied(tiles);
+  for (transfer const& t : e.transfers) {
+    if (t.from == t.to) {
+      copied[std::size_t(t.to)] += t.bytes;
+      continue;
+    }
+    wanted[std::size_t(t.to)].push_back(t.sent());
+    out.push_back(t.sent());
+    ++e.messages_by_tile[std::size_t(t.to)];
+    e.bytes += t.bytes;
+  }
+  for (auto& w : wanted) std::sort(w.begin(), w.end());
+  const auto bytes_of_all = [](std::vector<sent> const& w) {
+    std::int64_t sum = 0;
+    for (sent const& s : w) sum += std::get<2>(s);
+    return sum;
+  };
+  for (std::size_t t = 0; t < tiles; t += 2) {
+    std::int64_t both = 0;
+    if (on.pairs_share_exchange && t + 1 < tiles) {
+      std::vector<sent> common;
+      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                            std::back_inserter(common));
+      both = bytes_of_all(common);
+    }
+    for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
+      e.cycles_by_tile[k] = std::uint32_t(on.exchange_cycles(double(both), true) +
+                                          on.exchange_cycles(double(bytes_of_all(wanted[k]) - both)));
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  std::vector<std::int64_t> sends(tiles);
+  for (sent const& s : out) {
+    sends[std::size_t(std::get<0>(s))] += std::get<2>(s);
+    ++e.messages_by_tile[std::size_t(std::get<0>(s))];
+  }
+  for (std::size_t t = 0; t < tiles; ++t) {
+    e.cycles_by_tile[t] = std::max(e.cycles_by_tile[t], std::uint32_t(on.exchange_cycles(double(sends[t]))));
+    if (copied[t] > 0) e.cycles_by_tile[t] += std::uint32_t(codelets::copy(on, copied[t]));
+    e.cycles = std::max<std::int64_t>(e.cycles, e.cycles_by_tile[t]);
+  }
+  return e;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
