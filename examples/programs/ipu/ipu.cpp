@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The emulated machine at the command line: what a sparse product, or a training step, costs on 1472 tiles.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "../pretrain/guarded_main.hpp"
+#include "../pretrain/options_help.hpp"
+#include "commands.hpp"
+#include "settings.hpp"
+
+namespace ipu_program { namespace {
+
+struct command_row {
+  char const *name, *what;
+  int (*run)(settings const&);
+};
+constexpr command_row commands[] = {
+    {"plan", "what the planner makes of a product, beside the dense one", plan_product},
+    {"emulate", "run a product tile by tile, check it, and report", emulate_product},
+    {"sweep", "speed-up over dense for many sizes, as CSV", sweep_products},
+    {"map", "the speed-up map of the PopSparse paper, as text or a page", map_products},
+    {"train", "a training step of this library on the machine, forward and backward", train_step},
+    {"host", "the same report of the product on this computer, measured", measure_host},
+};
+
+int print_help() {
+  std::printf(
+      "ipu: sparse products and training steps on an emulated machine of 1472 tiles\n\nusage: ipu COMMAND "
+      "[--option value …]\n\n");
+  for (auto const& c : commands) std::printf("  %-9s %s\n", c.name, c.what);
+  std::printf("%s", pretrain::help_text(table()).c_str());
+  return 0;
+}
+
+int main_of(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") return print_help();
+  std::string const name = arguments[0];
+  arguments.erase(arguments.begin());
+  settings s;
+  pretrain::assign(table(), s, pretrain::read_arguments(table(), arguments));
+  if (s.help) return print_help();
+  for (auto const& c : commands)
+    if (name == c.name) return c.run(s);
+  std::string known;
+  for (auto const& c : commands) known += (known.empty() ? "" : ", ") + std::string(c.name);
+  throw tessera::option_error("[" + name + "] there is no such command: " + known + " are");
+}
+
+}}  // namespace ipu_program
+
+int main(int argc, char** argv) { return pretrain::guarded_main("ipu", argc, argv, ipu_program::main_of); }

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "products.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/float16.hpp>
+#include <tessera/exec/available_threads.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/matrix_market.hpp>
+#include <tessera/io/smtx.hpp>
+#include <tessera/ipu/dense_plan.hpp>
+#include <tessera/ipu/dynamic_product.hpp>
+#include <tessera/ipu/engine.hpp>
+#include <tessera/ipu/report_page.hpp>
+#include <tessera/ipu/static_product.hpp>
+#include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+#include "commands.hpp"
+
+namespace ipu_program {
+
+using namespace tessera;
+namespace fs = std::filesystem;
+
+ipu::target asked_target(settings const& s) {
+  ipu::target on = ipu::target_named(s.target);
+  if (s.tiles > 0) on.tiles = s.tiles;
+  if (s.clock > 0) on.clock_hz = s.clock * 1e9;
+  if (s.memory > 0) on.bytes_per_tile = std::int64_t(s.memory * 1024);
+  if (s.exchange > 0) on.exchange_bytes_per_cycle = s.exchange;
+  on.check();
+  return on;
+}
+
+int asked_threads(settings const& s) { return s.threads > 0 ? s.threads : exec::available_threads(); }
+
+void write_text(std::string const& path, std::string const& text) { io::write_atomically(path, text); }
+
+void deliver(settings const& s, ipu::profile const& report, std::string const& pictures) {
+  std::printf("%s", ipu::to_text(report).c_str());
+  if (!s.json.empty()) write_text(s.json, io::to_text(ipu::to_json(report), 1) + "\n");
+  if (!s.html.empty()) write_text(s.html, ipu::to_page(report, pictures));
+  for (auto const* path : {&s.json, &s.html})
+    if (!path->empty()) std::printf("\nwritten: %s\n", path->c_str());
+}
+
+ipu::precision asked_type(settings const& s) {
+  return s.type == "half" ? ipu::precision::half : ipu::precision::single;
+}
+
+ipu::option_flags asked_options(settings const& s) {
+  ipu::option_flags flags;
+  for (std::string const& one : s.option) {
+    const std::size_t equals = one.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw option_error("[--option] " + one + ": NAME=VALUE is meant");
+    flags[one.substr(0, equals)] = one.substr(equals + 1);
+  }
+  return flags;
+}
+
+sparse_product asked_product(settings const& s) {
+  sparse_product p{{s.m, s.k, s.n, s.groups}, {}, s.block};
+  if (s.block != 1 && s.block != 4 && s.block != 8 && s.block != 16)
+    throw option_error(message("[--block] ", s.block, ": 1, 4, 8 and 16 are possible"));
+  if (!s.pattern.empty()) {
+    const pattern elements = fs::path(s.pattern).extension() == ".smtx"
+                                 ? io::read_smtx(s.pattern)
+                                 : io::read_matrix_market<float, block_shape<1>>(s.pattern).pattern();
+    const int m = elements.block_rows(), k = elements.block_cols();
+    if (m % s.block != 0 || k % s.block != 0)
+      throw option_error(message("[--pattern] ", s.pattern, " is ", m, " x ", k,
+                                 ": both must be multiples of --block ", s.block));
+    p.stored = reblocked(elements, m, k, {1, 1}, {s.block, s.block});
+    p.shape.m = m, p.shape.k = k;
+  } else {
+    if (s.m % s.block != 0 || s.k % s.block != 0)
+      throw option_error(
+          message("[--m, --k] ", s.m, " x ", s.k, ": both must be multiples of --block ", s.block));
+    p.stored = random_pattern(s.m / s.block, s.k / s.block, s.density, s.seed);
+  }
+  return p;
+}
+
+namespace {
+
+void print_phases(ipu::cost_estimate const& c) {
+  for (auto const& p : c.phases)
+    std::printf("    %-32s %-9s %12s cycles  %6s\n", p.name, ipu::name_of(p.kind),
+                ipu::detail::short_number(double(p.cycles)).c_str(),
+                ipu::detail::percent(double(p.cycles), double(c.with_sync())).c_str());
+  std::printf("    %-32s %-9s %12s cycles\n    temporaries %s of a tile, always live %s\n", "all", "",
+              ipu::detail::short_number(double(c.with_sync())).c_str(),
+              ipu::detail::short_bytes(double(c.temporary_bytes)).c_str(),
+              ipu::detail::short_bytes(double(c.always_live_bytes)).c_str());
+}
+
+}  // namespace
+
+int plan_product(settings const& s) {
+  const ipu::target on = asked_target(s);
+  const sparse_product p = asked_product(s);
+  const ipu::precision of = asked_type(s);
+  const double flops =
+      2 * double(p.stored.blocks()) * s.block * s.block * double(p.shape.n) * double(p.shape.groups);
+  std::printf(
+      "W %ld x %ld, %ld blocks of %d (density %.4g), X %ld x %ld, %s, on %s\n", long(p.shape.m),
+      long(p.shape.k), long(p.stored.blocks()), s.block,
+      double(p.stored.blocks()) / std::max(1.0, double(p.stored.block_rows()) * p.stored.block_cols()),
+      long(p.shape.k), long(p.shape.n), ipu::name_of(of), on.name.c_str());
+  double dense = 0;
+  const auto show = [&](char const* what, auto&& make) {
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      const auto [explained, cost] = make();
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      const double cycles = double(cost.with_sync());
+      std::printf("\n%s: %s\n", what, explained.c_str());
+      std::printf("  %s cycles, %s of non-zeros", ipu::detail::short_number(cycles).c_str(),
+                  ipu::detail::short_number(flops / on.seconds(cycles), "FLOP/s").c_str());
+      if (dense > 0) std::printf(", %.2f times dense", dense / cycles);
+      std::printf("  (planned in %.3f s)\n", seconds);
+      print_phases(cost);
+      if (dense == 0) dense = cycles;
+    } catch (option_error const& none) {
+      std::printf("\n%s: %s\n", what, none.what());
+    }
+  };
+  show("dense", [&] {
+    const auto plan = ipu::plan_dense(on, p.shape, of, {of});
+    return std::pair(plan.explain(), plan.cost);
+  });
+  // Options are of the mode that is asked for; the other one is planned as it is by default.
+  const ipu::option_flags flags = asked_options(s);
+  const auto fixed = s.mode == "static" ? ipu::static_options::from(flags) : ipu::static_options{};
+  const auto moving = s.mode == "dynamic" ? ipu::dynamic_options::from(flags) : ipu::dynamic_options{};
+  if (p.shape.groups == 1)
+    show("static", [&] {
+      const auto plan = ipu::plan_static(on, p.shape, p.stored, s.block, of, fixed);
+      return std::pair(plan.explain(), plan.cost);
+    });
+  show("dynamic", [&] {
+    const auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), s.block, of, moving);
+    return std::pair(plan.explain(), ipu::cost_of(on, plan, p.stored));
+  });
+  return 0;
+}
+
+namespace {
+
+template <element T> std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
+  std::vector<T> all(static_cast<std::size_t>(count));
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
+  for (T& v : all) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    v = T(float(state >> 40) / float(1 << 23) - 1.0f);
+  }
+  return all;
+}
+
+/// The greatest difference from the same sums in double, in units of the expected rounding.
+template <element T>
+double worst_error(sparse_product const& p, std::vector<T> const& w, std::vector<T> const& x,
+                   std::vector<T> const& y, int rows_checked) {
+  const auto b = std::size_t(p.block), n = std::size_t(p.shape.n);
+  double worst = 0;
+  const int rows = p.stored.block_rows(), step = std::max(1, rows / rows_checked);
+  std::vector<double> sums(b * n), bound(b * n);
+  for (int i = 0; i < rows; i += step) {
+    std::fill(sums.begin(), sums.end(), 0.0), std::fill(bound.begin(), bound.end(), 0.0);
+    for (std::int64_t slot = p.stored.first_slot(i); int j : p.stored.row(i)) {
+      for (std::size_t a = 0; a < b; ++a)
+        for (std::size_t c = 0; c < b; ++c) {
+          const double v = double(float(w[std::size_t(slot) * b * b + a * b + c]));
+          for (std::size_t q = 0; q < n; ++q) {
+            const double product = v * double(float(x[(std::size_t(j) * b + c) * n + q]));
+            sums[a * n + q] += product, bound[a * n + q] += std::abs(product);
+          }
+        }
+      ++slot;
+    }
+    const double unit = sizeof(T) == 2 ? 0x1p-11 : 0x1p-24,
+                 terms = double(p.stored.row_count(i)) * double(b) + 2;
+    for (std::size_t q = 0; q < b * n; ++q) {
+      const double allowed = terms * 0x1p-24 * bound[q] + 8 * unit * bound[q] + 1e-30;
+      worst = std::max(worst, std::abs(double(float(y[std::size_t(i) * b * n + q])) - sums[q]) / allowed);
+    }
+  }
+  return worst;
+}
+
+template <element T> int emulate(settings const& s, ipu::target const& on, sparse_product const& p) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ipu::precision of = ipu::precision_of<T>;
+  const ipu::option_flags flags = asked_options(s);
+  ipu::graph g(on);
+  const auto matrix = [&](char const* name, std::int64_t rows) {
+    const ipu::slice all = g.template add_variable<T>(name, rows * p.shape.n * p.shape.groups);
+    g.map_linearly(all, on.vector_width(of));
+    return all;
+  };
+  const ipu::slice x = matrix("X", p.shape.k), y = matrix("Y", p.shape.m);
+  const bool all_passes = s.pass == "all";
+  const ipu::slice dx = all_passes ? matrix("dX", p.shape.k) : ipu::slice{};
+  const std::vector<T> values =
+                           random_values<T>(p.stored.blocks() * p.block * p.block * p.shape.groups, s.seed),
+                       xs = random_values<T>(x.size(), s.seed + 1);
+  std::string explained, pictures;
+  std::vector<ipu::program> steps;
+  std::vector<T> ys;
+  ipu::profile report;
+  const auto go = [&](auto&& write) {
+    ipu::engine machine(std::move(g), ipu::sequence(std::move(steps)), asked_threads(s),
+                        s.charge ? ipu::overflow::charged : ipu::overflow::refused);
+    write(machine);
+    machine.write(x, xs);
+    machine.run();
+    ys = machine.template read<T>(y);
+    report = machine.profile();
+  };
+  if (s.mode == "static") {
+    auto plan = ipu::plan_static(on, p.shape, p.stored, p.block, of, ipu::static_options::from(flags));
+    explained = plan.explain(), pictures = ipu::picture_of_partition(plan, p.stored);
+    const ipu::static_product<T> w(g, std::move(plan), p.stored, "W");
+    steps.push_back(w.multiply(g, x, y));
+    if (all_passes) {
+      const pattern turned = transposed(p.stored);
+      const auto wt =
+          w.transposed(g, ipu::plan_static(on, {p.shape.k, p.shape.m, p.shape.n}, turned, p.block, of, {}),
+                       turned, "W transposed");
+      const ipu::slice dw = g.template add_variable<float>("dW", w.values().size());
+      g.map_linearly(dw, p.block * p.block);
+      steps.push_back(wt.multiply(g, y, dx)), steps.push_back(w.gradient_of_values(g, y, x, dw));
+    }
+    go([&](ipu::engine& machine) {
+      machine.write(w.values(), w.in_order_of_plan(std::span<T const>(values)));
+    });
+  } else {
+    auto options = ipu::dynamic_options::from(flags);
+    options.gradient_of_activations = options.gradient_of_weights = all_passes;
+    auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), p.block, of, options);
+    explained = plan.explain();
+    const ipu::dynamic_product<T> w(g, std::move(plan), "W");
+    steps.push_back(w.multiply(g, x, y));
+    if (all_passes)
+      steps.push_back(w.gradient_of_activations(g, y, dx)),
+          steps.push_back(w.gradient_of_values(g, y, x, w.add_gradients(g)));
+    const auto each = std::size_t(p.stored.blocks()) * std::size_t(p.block) * std::size_t(p.block);
+    go([&](ipu::engine& machine) {
+      std::vector<pattern> patterns(std::size_t(p.shape.groups), p.stored);
+      std::vector<std::span<T const>> parts;
+      for (std::size_t i = 0; i < patterns.size(); ++i)
+        parts.push_back(std::span<T const>(values).subspan(i * each, each));
+      w.write(machine, ipu::fill_buckets<T>(w.plan(), patterns, parts));
+    });
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.name =
+      message(s.mode, " product, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n, " in blocks of ", p.block);
+  std::printf("%s\n", explained.c_str());
+  deliver(s, report, pictures);
+  double error = 0;
+  const auto w_each = values.size() / std::size_t(p.shape.groups),
+             x_each = xs.size() / std::size_t(p.shape.groups),
+             y_each = ys.size() / std::size_t(p.shape.groups);
+  for (std::size_t i = 0; i < std::size_t(p.shape.groups); ++i)
+    error = std::max(
+        error,
+        worst_error<T>(
+            p,
+            {values.begin() + std::ptrdiff_t(i * w_each), values.begin() + std::ptrdiff_t((i + 1) * w_each)},
+            {xs.begin() + std::ptrdiff_t(i * x_each), xs.begin() + std::ptrdiff_t((i + 1) * x_each)},
+            {ys.begin() + std::ptrdiff_t(i * y_each), ys.begin() + std::ptrdiff_t((i + 1) * y_each)}, 16));
+  std::printf("\nchecked against sums in double: the worst error is %.2f of the bound; emulated in %.1f s\n",
+              error, seconds);
+  return error <= 1 ? 0 : 1;
+}
+
+}  // namespace
+
+int emulate_product(settings const& s) {
+  const ipu::target on = asked_target(s);
+  const sparse_product p = asked_product(s);
+  if (s.mode == "dense")
+    throw option_error("[--mode] dense: the dense product is planned (ipu plan), and not emulated");
+  return s.type == "half" ? emulate<float16>(s, on, p) : emulate<float>(s, on, p);
+}
+
+}  // namespace ipu_program

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/ipu/dense_plan.hpp>
+#include <tessera/ipu/dynamic_plan.hpp>
+#include <tessera/ipu/report.hpp>
+#include <tessera/ipu/static_plan.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+#include "../pretrain/progress.hpp"
+#include "commands.hpp"
+#include "products.hpp"
+
+namespace ipu_program {
+
+using namespace tessera;
+
+namespace {
+
+double read_number(std::string const& option, std::string const& text) {
+  double number = 0, divisor = 1;
+  const char *begin = text.data(), *end = begin + text.size();
+  auto [at, wrong] = std::from_chars(begin, end, number);
+  if (wrong == std::errc() && at != end && *at == '/') at = std::from_chars(at + 1, end, divisor).ptr;
+  if (wrong != std::errc() || at != end || !(number > 0) || !(divisor > 0))
+    throw option_error("[--" + option + "] '" + text +
+                       "' is not a positive number, nor a fraction such as 1/16");
+  return number / divisor;
+}
+std::vector<double> read_numbers(std::string const& option, string_list const& all) {
+  std::vector<double> numbers;
+  for (std::string const& one : all) numbers.push_back(read_number(option, one));
+  return numbers;
+}
+
+struct cell {
+  int block;
+  double density;
+  std::int64_t size, n;
+  double dense, sparse;  // cycles; 0: it does not fit
+  std::string why;
+  double speed_up() const { return sparse > 0 && dense > 0 ? dense / sparse : 0; }
+};
+
+/// Calls visit(cell) for every product that is asked for.
+template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
+  const ipu::target on = asked_target(s);
+  const ipu::precision of = asked_type(s);
+  const auto sizes = read_numbers("sizes", s.sizes), columns = read_numbers("columns", s.columns),
+             blocks = read_numbers("blocks", s.blocks), densities = read_numbers("densities", s.densities);
+  const bool dynamic = s.mode == "dynamic";
+  const auto flags = asked_options(s);
+  const auto static_flags = dynamic ? ipu::static_options{} : ipu::static_options::from(flags);
+  const auto dynamic_flags = dynamic ? ipu::dynamic_options::from(flags) : ipu::dynamic_options{};
+  for (double block_number : blocks)
+    for (double density : densities)
+      for (double size_number : sizes) {
+        const auto block = int(block_number);
+        const auto size = std::int64_t(size_number);
+        if (density > 1) throw option_error(message("[--densities] ", density, " is more than 1"));
+        if (size % block != 0)
+          throw option_error(message("[--sizes] ", size, " is no multiple of a block of ", block));
+        const pattern stored = random_pattern(int(size / block), int(size / block), density, s.seed);
+        for (double n_number : columns) {
+          cell c{block, density, size, std::int64_t(n_number), 0, 0, ""};
+          const ipu::product_shape shape{size, size, c.n};
+          try {
+            c.dense = double(ipu::plan_dense(on, shape, of, {of}).cost.with_sync());
+            if (dynamic)
+              c.sparse = double(
+                  ipu::cost_of(on, ipu::plan_dynamic(on, shape, stored.blocks(), block, of, dynamic_flags),
+                               stored)
+                      .with_sync());
+            else
+              c.sparse =
+                  double(ipu::plan_static(on, shape, stored, block, of, static_flags).cost.with_sync());
+          } catch (option_error const& none) {
+            c.why = none.what();
+          }
+          visit(c);
+        }
+      }
+}
+
+void show_progress(settings const& s, std::size_t done) {
+  if (pretrain::style_of(stderr) != pretrain::progress_style::terminal) return;
+  const std::size_t all = s.blocks.size() * s.densities.size() * s.sizes.size() * s.columns.size();
+  std::fprintf(stderr, done < all ? "\r%zu of %zu products" : "\r%zu of %zu products\n", done, all);
+}
+
+}  // namespace
+
+int sweep_products(settings const& s) {
+  std::string csv = "mode,type,block,density,m,k,n,dense_cycles,sparse_cycles,speed_up,note\n";
+  std::size_t done = 0;
+  for_each_cell(s, [&](cell const& c) {
+    std::string why = c.why;
+    std::replace(why.begin(), why.end(), ',', ';');
+    csv += message(s.mode, ",", s.type, ",", c.block, ",", c.density, ",", c.size, ",", c.size, ",", c.n, ",",
+                   std::int64_t(c.dense), ",", std::int64_t(c.sparse), ",", c.speed_up(), ",", why, "\n");
+    show_progress(s, ++done);
+  });
+  if (s.csv.empty())
+    std::printf("%s", csv.c_str());
+  else
+    write_text(s.csv, csv), std::printf("written: %s\n", s.csv.c_str());
+  return 0;
+}
+
+int map_products(settings const& s) {
+  std::vector<cell> cells;
+  for_each_cell(s, [&](cell const& c) { cells.push_back(c), show_progress(s, cells.size()); });
+  std::printf("speed-up of the %s product over dense, %s, on %s (-: does not fit)\n", s.mode.c_str(),
+              s.type.c_str(), asked_target(s).name.c_str());
+  std::size_t i = 0;
+  const std::size_t across = s.columns.size(), down = s.sizes.size();
+  std::string svg;
+  const double side = 30, gap = 46;
+  const auto panel_x = [&](std::size_t d) { return 60 + double(d) * (double(across) * side + gap); };
+  const auto panel_y = [&](std::size_t b) { return 30 + double(b) * (double(down) * side + gap); };
+  for (std::size_t b = 0; b < s.blocks.size(); ++b)
+    for (std::size_t d = 0; d < s.densities.size(); ++d) {
+      std::printf("\nblocks of %s, density %s\n  m = k \\ n", s.blocks[b].c_str(), s.densities[d].c_str());
+      for (auto const& n : s.columns) std::printf("%8s", n.c_str());
+      svg += message("<text class=\"axis\" x=\"", panel_x(d), "\" y=\"", panel_y(b) - 6,
+                     "\">b = ", s.blocks[b], ", d = ", s.densities[d], "</text>");
+      for (std::size_t r = 0; r < down; ++r) {
+        std::printf("\n%11s", s.sizes[r].c_str());
+        if (d == 0)
+          svg += message("<text class=\"axis\" text-anchor=\"end\" x=\"", panel_x(0) - 6, "\" y=\"",
+                         panel_y(b) + (double(r) + 0.65) * side, "\">", s.sizes[r], "</text>");
+        for (std::size_t q = 0; q < across; ++q, ++i) {
+          const double up = cells[i].speed_up();
+          std::printf(up > 0 ? "%8.2f" : "       -", up);
+          const double strength = up > 0 ? std::clamp(std::log10(up), -1.0, 1.0) : 0;
+          svg +=
+              message("<rect class=\"",
+                      up <= 0        ? "none"
+                      : strength > 0 ? "faster"
+                                     : "slower",
+                      "\" x=\"", panel_x(d) + double(q) * side, "\" y=\"", panel_y(b) + double(r) * side,
+                      "\" width=\"", side - 1, "\" height=\"", side - 1,
+                      "\" style=\"opacity:", up > 0 ? 0.08 + 0.92 * std::abs(strength) : 0.5, "\"><title>",
+                      cells[i].size, " x ", cells[i].size, " x ", cells[i].n, ": ",
+                      up > 0 ? message(up, " times dense") : std::string("does not fit"), "</title></rect>");
+          if (r + 1 == down)
+            svg += message("<text class=\"axis\" text-anchor=\"middle\" x=\"",
+                           panel_x(d) + (double(q) + 0.5) * side, "\" y=\"",
+                           panel_y(b) + double(down) * side + 13, "\">", s.columns[q], "</text>");
+        }
+      }
+      std::printf("\n");
+    }
+  if (s.html.empty()) return 0;
+  write_text(
+      s.html,
+      message("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+              "content=\"width=device-width,initial-scale=1\"><title>Speed-up over "
+              "dense</title><style>:root{--back:#fcfcfb;--ink:#1c1f24;--faster:#2f6fb2;--slower:#c8552c}"
+              "@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--faster:#6ea8e0;--"
+              "slower:#ee8a5e}}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 "
+              "system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem}"
+              "svg{width:100%;height:auto}.faster{fill:var(--faster)}.slower{fill:var(--slower)}.none{fill:"
+              "none;stroke:var(--ink);stroke-dasharray:2 "
+              "3}.axis{fill:var(--ink);font-size:12px}</style></head><body><main><h1>Speed-up of the ",
+              s.mode, " product over dense</h1><p>", s.type, " on ", asked_target(s).name,
+              ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
+              "does not fit.</p><svg viewBox=\"0 0 ",
+              panel_x(s.densities.size()), " ", panel_y(s.blocks.size()), "\" role=\"img\">", svg,
+              "</svg></main></body></html>\n"));
+  std::printf("\nwritten: %s\n", s.html.c_str());
+  return 0;
+}
+
+}  // namespace ipu_program
