@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws docs/pictures/: what a pattern, a panel, a tile and the three products are."""
+"""Draws docs/pictures/: what a pattern, a panel, a tile, the three products and a superstep are."""
 import pathlib
 import random
 
@@ -161,4 +161,24 @@ for n, line in enumerate(["SpMM: a block times a register of tokens,", "SpMM wit
     p.text(20 + n * 247 + 115, 225, line, 12)
 for n, line in enumerate(["sums stay in registers", "of the transpose", "stored blocks and nowhere else"]):
     p.text(20 + n * 247 + 115, 245, line, 12)
+p.write()
+
+p = Picture("supersteps", 780, 250, "Supersteps of the emulated machine: tiles exchange data, wait for each other, and compute")
+draw = random.Random(7)
+left, top, height = 90, 46, 20
+for n, what in enumerate(["tile 0", "tile 1", "tile 2", "…", "tile 1471"]):
+    p.text(left - 12, top + n * 34 + 15, what, 13, "end")
+at = left
+for kind, length, colour in [("exchange X", 110, orange), ("multiply", 190, blue), ("exchange partial sums", 140, orange),
+                             ("reduce", 110, blue)]:
+    if colour == orange:
+        p.box(at, top - 6, 16, 5 * 34 + 4, faint, "none", opacity=0.6)
+        at += 20
+    for n in range(5):
+        if n != 3:
+            p.box(at, top + n * 34, length * (1 if n == draw.choice([0, 1, 2, 4]) else draw.uniform(0.6, 0.97)), height, colour, "none", opacity=0.85)
+    p.text(at + length / 2, top - 14, kind, 13, colour=colour)
+    at += length + 6
+p.text(left + 8, top + 5 * 34 + 18, "sync", 12, colour=ink)
+p.text(390, 244, "The slowest tile decides how long a step takes; data moves between tiles in exchanges only.", 13)
 p.write()
