@@ -587,6 +587,34 @@ constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/array_ref.hpp
+#ifndef TESSERA_SINGLE_CORE_ARRAY_REF
+#define TESSERA_SINGLE_CORE_ARRAY_REF
+#include <cstddef>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A reference to elements in memory, one behind the other. Not a std::span, which takes longer to compile in
+/// every file that runs a statement.
+template <class T> class array_ref {
+ public:
+  constexpr array_ref() = default;
+  constexpr array_ref(T const* first, std::size_t count) : first_(first), count_(count) {}
+  template <std::size_t Count> constexpr array_ref(T const (&array)[Count]) : array_ref(array, Count) {}
+
+  constexpr T const* begin() const { return first_; }
+  constexpr T const* end() const { return first_ + count_; }
+  constexpr std::size_t size() const { return count_; }
+  constexpr T const& operator[](std::size_t i) const { return first_[i]; }
+
+ private:
+  T const* first_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/error.hpp
 #ifndef TESSERA_SINGLE_CORE_ERROR
 #define TESSERA_SINGLE_CORE_ERROR
@@ -723,7 +751,6 @@ class flush_denormals {
 #ifndef TESSERA_SINGLE_EXEC_PART_HOOK
 #define TESSERA_SINGLE_EXEC_PART_HOOK
 #include <cstddef>
-#include <span>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
@@ -738,7 +765,7 @@ struct part_hook {
 /// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
 class part_scope {
  public:
-  explicit part_scope(std::span<part_hook const> hooks) : hooks_(hooks) {
+  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
     for (part_hook const& hook : hooks_) hook.enter();
   }
   part_scope(part_scope const&) = delete;
@@ -749,7 +776,7 @@ class part_scope {
 
  private:
   flush_denormals flushed_;
-  std::span<part_hook const> hooks_;
+  array_ref<part_hook> hooks_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::exec
@@ -904,7 +931,6 @@ inline machine this_machine() { return {.family = this_cpu_family()}; }
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -936,57 +962,70 @@ struct block_product {
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
 ///   products        those of them that have blocks
 ///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
-///   kinds           of the steps, each once: "product", "elementwise", …
 ///   panel           of tokens, or -1
 ///   streams         whether the reads may arrive piece by piece, in the order of the panels
 struct task_description {
   std::vector<touched_bytes> reads, writes;
   std::int64_t multiplies = 0, operations = 0;
   std::vector<block_product> products;
-  std::vector<char const*> kinds;
   std::int64_t panel = -1;
   bool streams = false;
 
   TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
   TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
+  TESSERA_COLD void multiply(block_product const& by) {
+    products.push_back(by);
+    multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
+  }
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
 class phase {
  public:
-  /// Of an object with tasks(), describe(task) and compute(task, worker).
+  phase() = default;
+  /// Phase `number` of an object with tasks(number), for_each_kind(number, visit), describe(number, task) and
+  /// compute(number, task, worker).
   template <class Of>
-  explicit phase(Of const& of)
-      : of_(&of), tasks_(of.tasks()), describe_(describe_of<Of>), compute_(compute_of<Of>) {}
+  phase(Of const& of, int number)
+      : of_(&of),
+        number_(number),
+        for_each_kind_(for_each_kind_of<Of>),
+        describe_(describe_of<Of>),
+        compute_(compute_of<Of>) {
+    tasks_ = of.tasks(number);
+  }
 
   int tasks() const { return tasks_; }
-  task_description describe(int task) const { return describe_(of_, task); }
+  /// Calls visit with the kind of each step: "product", "elementwise", …
+  void for_each_kind(function_ref<void(char const*)> visit) const { for_each_kind_(of_, number_, visit); }
+  task_description describe(int task) const { return describe_(of_, number_, task); }
   /// To be called once for each task. Workers are 0 … concurrency() - 1; each has memory for one task at a
   /// time.
-  void compute(int task, int worker) const { compute_(of_, task, worker); }
+  void compute(int task, int worker) const { compute_(of_, number_, task, worker); }
 
  private:
-  template <class Of> static task_description describe_of(void const* object, int task) {
-    return static_cast<Of const*>(object)->describe(task);
+  template <class Of>
+  static void for_each_kind_of(void const* object, int number, function_ref<void(char const*)> visit) {
+    static_cast<Of const*>(object)->for_each_kind(number, visit);
   }
-  template <class Of> static void compute_of(void const* object, int task, int worker) {
-    static_cast<Of const*>(object)->compute(task, worker);
+  template <class Of> static task_description describe_of(void const* object, int number, int task) {
+    return static_cast<Of const*>(object)->describe(number, task);
+  }
+  template <class Of> static void compute_of(void const* object, int number, int task, int worker) {
+    static_cast<Of const*>(object)->compute(number, task, worker);
   }
 
-  void const* of_;
-  int tasks_;
-  task_description (*describe_)(void const*, int);
-  void (*compute_)(void const*, int, int);
+  void const* of_ = nullptr;
+  int number_ = 0, tasks_ = 0;
+  void (*for_each_kind_)(void const*, int, function_ref<void(char const*)>) = nullptr;
+  task_description (*describe_)(void const*, int, int) = nullptr;
+  void (*compute_)(void const*, int, int, int) = nullptr;
 };
 
-/// An executor that looks at the tasks of a phase before it runs them: it gets them all, calls compute for
-/// each, and returns when all are done.
+/// An executor that looks at the tasks of a run before it runs them: it gets all phases in their order, calls
+/// compute for each task once, and begins a phase when those before are done. It may throw before the first.
 template <class E>
-concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
-
-/// An executor that looks at all phases of a run before the first: it may throw before anything is computed.
-template <class E>
-concept run_executor = requires(E& e, std::span<phase const> phases) { e.run(phases); };
+concept phase_executor = requires(E& e, array_ref<phase> phases) { e.run(phases); };
 
 /// An executor that stands for another machine than its threads: runs are cut into tiles for that one.
 template <class E>
@@ -1120,14 +1159,6 @@ struct access : operand {
   bool writes;
 };
 
-/// Some accesses. Not a std::span, which takes longer to compile in every file that runs a statement.
-struct access_list {
-  access const* first;
-  int count;
-  access const* begin() const { return first; }
-  access const* end() const { return first + count; }
-};
-
 /// A step under construction.
 struct step_draft : step_form {
   static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
@@ -1138,7 +1169,7 @@ struct step_draft : step_form {
 
   operand const& reads(operand const& o) { return add(o, false); }
   operand const& writes(operand const& o) { return add(o, true); }
-  access_list all() const { return {accessed, accesses}; }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
 
  private:
   operand const& add(operand const& o, bool is_written) {
@@ -2158,10 +2189,8 @@ static_assert(executor<thread_pool>);
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -2225,12 +2254,10 @@ class context {
         ranges_(concurrency_) {
     require_compiled_instruction_set();
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
-    if constexpr (exec::run_executor<Executor>)
-      run_phases_ = [](void* object, std::span<exec::phase const> phases) {
-        static_cast<Executor*>(object)->run(phases);
-      };
     if constexpr (exec::phase_executor<Executor>)
-      run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
+      run_phases_ = [](void* object, array_ref<exec::phase> all) {
+        static_cast<Executor*>(object)->run(all);
+      };
   }
 
   context(context const&) = delete;
@@ -2250,7 +2277,7 @@ class context {
   ///   hooks     entered and left by each thread around its part, whatever the executor
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
-  template <class Body> void run(int count, Body&& body, std::span<exec::part_hook const> hooks = {}) {
+  template <class Body> void run(int count, Body&& body, array_ref<exec::part_hook> hooks = {}) {
     const exec::sole_entry entry(running_);
     if (!entry) {
       aligned_array<std::byte> scratch(scratch_bytes_);
@@ -2269,35 +2296,13 @@ class context {
     ranges_.rethrow_failure();
   }
 
-  /// Calls tasks.compute(task, scratch) for all tasks of a phase. The executor gets them as an exec::phase,
-  /// if it takes these; they do not throw.
-  template <class Tasks>
-    requires requires(Tasks const& tasks) { tasks.describe(0); }
-  void run(Tasks const& tasks) {
-    if (run_tasks_)
-      if (const exec::sole_entry entry(running_); entry)
-        return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
-    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
-  }
-
-  /// Runs phases one behind the other: all of them at once by an executor that takes these.
-  ///   of(i)   phase i of `count`, as run takes it; it stays where it is
-  template <class Of> void run_phases(int count, Of&& of) {
-    using tasks_type = std::remove_cvref_t<decltype(of(0))>;
-    if (run_phases_)
-      if (const exec::sole_entry entry(running_); entry) {
-        std::vector<tasks_type> all;
-        std::vector<tasks_of_workers<tasks_type>> wrapped;
-        std::vector<exec::phase> phases;
-        all.reserve(std::size_t(count)), wrapped.reserve(std::size_t(count));
-        for (int i = 0; i < count; ++i) {
-          all.push_back(of(i));
-          wrapped.push_back({all.back(), *this});
-          phases.push_back(exec::phase(wrapped.back()));
-        }
-        return run_phases_(executor_, phases);
-      }
-    for (int i = 0; i < count; ++i) run(of(i));
+  /// Calls all.compute(phase, task, scratch) for the tasks of phases 0 … phases-1, one phase behind the
+  /// other. The executor gets them as exec::phase, if it takes these; they do not throw.
+  ///   all   has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task) too
+  template <class All> void run_phases(int phases, All const& all) {
+    if (run_phases_ && run_by_executor(phases, all)) return;
+    for (int p = 0; p < phases; ++p)
+      run(all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); }, all.hooks(p));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -2335,16 +2340,28 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
-  template <class Tasks> struct tasks_of_workers {
-    Tasks const& of;
+  template <class All> struct phases_of_workers {
+    All const& of;
     context const& ctx;
-    int tasks() const { return of.tasks(); }
-    exec::task_description describe(int task) const { return of.describe(task); }
-    void compute(int task, int worker) const {
-      const exec::part_scope around(of.hooks());
-      of.compute(task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
+    int tasks(int p) const { return of.tasks(p); }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const { of.for_each_kind(p, visit); }
+    exec::task_description describe(int p, int task) const { return of.describe(p, task); }
+    void compute(int p, int task, int worker) const {
+      const exec::part_scope around(of.hooks(p));
+      of.compute(p, task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };
+
+  /// Not from inside a body.
+  template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
+    const exec::sole_entry entry(running_);
+    if (!entry) return false;
+    const phases_of_workers<All> of{all, *this};
+    const auto list = std::make_unique<exec::phase[]>(std::size_t(phases));
+    for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
+    run_phases_(executor_, {list.get(), std::size_t(phases)});
+    return true;
+  }
 
   static int checked_concurrency(int concurrency) {
     if (concurrency < 1)
@@ -2363,8 +2380,7 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
-  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;              // if it takes phases
-  void (*run_phases_)(void* executor, std::span<exec::phase const> phases) = nullptr;  // if it takes runs
+  void (*run_phases_)(void* executor, array_ref<exec::phase> all) = nullptr;  // if it takes them
   int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
@@ -2385,7 +2401,6 @@ class context {
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <span>
 #include <type_traits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
@@ -2466,6 +2481,9 @@ class plan {
       last = carried_until(first);
       place(first, last);
     }
+    for (int p = 0; p < phases_; ++p)
+      for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+        if (step_[i].around) phase_[p].enter_by(*step_[i].around);
   }
 
   /// Schedules and computes all steps. Throws before anything is computed, or not at all.
@@ -2473,7 +2491,7 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    ctx.run_phases(phases_, [&](int p) { return running_phase(*this, phase_[p]); });
+    ctx.run_phases(phases_, running_plan{*this});
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -2492,15 +2510,14 @@ class plan {
  private:
   void describe_step(int step, tile const& t, task_description& d) const {
     step_[step].describe(step_[step].body, t, d);
-    if (std::find(d.kinds.begin(), d.kinds.end(), step_[step].kind) == d.kinds.end())
-      d.kinds.push_back(step_[step].kind);
     if (step_[step].by == cut::panels) d.panel = t.index;
   }
 
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
-  template <class Body> static void describe_body(void const* body, tile const& t, task_description& d) {
+  template <class Body>
+  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
     static_cast<Body const*>(body)->describe(t, d);
   }
 
@@ -2509,40 +2526,41 @@ class plan {
     int first_tile;   // within the phase
   };
   struct phase {
+    static constexpr std::size_t most_hooks = 4;
     int first, last;  // chains
     int tiles;
-  };
-
-  /// A task of a phase is one tile index of all steps of a chain.
-  struct running_phase {
-    static constexpr std::size_t most_hooks = 4;
-    plan const& of;
-    phase const& now;
+    std::size_t hooks;
     exec::part_hook hook[most_hooks];  // without duplicates
-    std::size_t hook_count = 0;
 
-    running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
-      for (int i = of.chain_[now.first].first; i < of.chain_[now.last - 1].last; ++i)
-        if (exec::part_hook const* const around = of.step_[i].around) add(*around);
-    }
-    void add(exec::part_hook const& around) {
-      for (std::size_t h = 0; h < hook_count; ++h)
+    void enter_by(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hooks; ++h)
         if (hook[h] == around) return;
-      TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
-      hook[hook_count++] = around;
+      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
+      hook[hooks++] = around;
     }
-    std::span<exec::part_hook const> hooks() const { return {hook, hook_count}; }
-    int tasks() const { return now.tiles; }
-    void compute(int task, std::byte* scratch) const {
-      of.for_each_step_of(now, task, [&](int i, tile t) {
+  };
+  int first_step(phase const& p) const { return chain_[p.first].first; }
+  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+
+  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
+  struct running_plan {
+    plan const& of;
+
+    int tasks(int p) const { return of.phase_[p].tiles; }
+    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
+      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
+    }
+    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
         t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
         t.run_memory = of.run_base_;
         of.step_[i].compute(of.step_[i].body, t);
       });
     }
-    task_description describe(int task) const {
-      task_description d;
-      of.for_each_step_of(now, task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
+    TESSERA_COLD exec::task_description describe(int p, int task) const {
+      exec::task_description d;
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
       return d;
     }
   };
@@ -2571,7 +2589,7 @@ class plan {
   }
 
   /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
-  TESSERA_COLD static void require_in_place(access_list const& all) {
+  TESSERA_COLD static void require_in_place(array_ref<access> all) {
     for (access const& to : all)
       for (access const& from : all)
         if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
@@ -2611,12 +2629,12 @@ class plan {
   /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
-    const auto in_worker_memory = [](access_list const& all) {
+    const auto in_worker_memory = [](array_ref<access> all) {
       for (access const& a : all)
         if (a.owner == memory::worker) return true;
       return false;
     };
-    if (machine_.worker_bytes == 0 && in_worker_memory({access_, accesses_})) return;
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
       if (in_worker_memory(accesses_of(s))) continue;
@@ -2674,7 +2692,9 @@ class plan {
     return all;
   }
 
-  access_list accesses_of(step const& s) const { return {access_ + s.first_access, s.accesses}; }
+  array_ref<access> accesses_of(step const& s) const {
+    return {access_ + s.first_access, std::size_t(s.accesses)};
+  }
 
   /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
   /// and the step that reads it.
@@ -2715,7 +2735,7 @@ class plan {
       else if (worst != relation::none)
         side_by_side = false;
     }
-    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0};
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
     phase& now = phase_[phases_ - 1];
     if (!side_by_side || !carried) {
       chain_[chains_++] = {first, first, now.tiles};
@@ -8370,6 +8390,7 @@ void transpose_blocks_back(block_index const& index, T const* from, T* values, i
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 // Steps before a product that bring weights into the order in which it reads them: the blocks of Wᵀ, and
 // single elements.
@@ -8387,6 +8408,27 @@ TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_ind
     const kernels::block_line line = index.line(i);
     for (int b = 0; b < line.count; ++b)
       d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+/// The lanes of a panel of x that the blocks of some lines are multiplied by.
+///   lane_features   features that share a lane
+TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_index const& index, range lines,
+                                          int block_cols, touched_bytes const& panel, int lane_features) {
+  const auto width = std::size_t(index.width());
+  const auto used = std::make_unique<bool[]>(width);
+  for (int i = lines.first; i < lines.last; ++i)
+    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
+  for (std::size_t first = 0, last; first < width; first = last) {
+    for (last = first; last < width && used[last] == used[first];) ++last;
+    if (!used[first]) continue;
+    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
+    touched_bytes part = panel;
+    part.at += std::uintptr_t(first_lane * panel.stride);
+    part.count =
+        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
+        first_lane;
+    read_once(d, part);
   }
 }
 
@@ -8887,34 +8929,20 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Describes the features of x that the blocks of some lines are multiplied by.
-  template <class Block>
-  void describe_columns(range lines, tile const& t, int live, task_description& d) const {
-    std::vector<char> used(std::size_t(index.width()), 0);
-    for (int line = lines.first; line < lines.last; ++line)
-      for (const int column : index.line(line).all_columns()) used[std::size_t(column)] = 1;
-    for (std::size_t first = 0, last; first < used.size(); first = last) {
-      for (last = first; last < used.size() && used[last] == used[first];) ++last;
-      if (used[first])
-        read_once(d, part_of_panel<typename Types::activation>(
-                         x.owner, place_of(x, t), std::int64_t(first) * Block::cols,
-                         std::min<std::int64_t>(inner, std::int64_t(last) * Block::cols), live));
-    }
-  }
-
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
-  void describe(tile const& t, operand const& weights, task_description& d) const {
+  TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
+    using X = typename Types::activation;
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const int live = tokens_of(t.index, tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns<Block>(lines, t, live, d);
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+                     element_traits<X>::features_a_lane);
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    const std::int64_t blocks = index.blocks(lines.first, lines.last);
-    d.multiplies += blocks * Block::elements * live;
-    d.products.push_back({lines.last - lines.first, blocks, live, Block::rows, Block::cols, int(sizeof(W))});
+    d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
+                Block::cols, int(sizeof(W))});
   }
 };
 
@@ -10523,8 +10551,7 @@ template <class Types, class Block> struct sampled_body {
       }
     }
     d.streams = true;
-    d.multiplies += multiplied * Block::elements * tokens;
-    d.products.push_back({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
+    d.multiply({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
   }
 };
 
@@ -21325,8 +21352,8 @@ class placement {
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21377,8 +21404,7 @@ class machine {
   }
   /// Work that is no run of statements is done and not charged.
   void run(int count, exec::body_ref body) { pool_.run(count, body); }
-  void run(exec::phase const& one) { run(std::span<exec::phase const>(&one, 1)); }
-  void run(std::span<exec::phase const> phases) {
+  void run(array_ref<exec::phase> phases) {
     if (measures_) return measure(phases);
     std::vector<charged> all;
     for (exec::phase const& p : phases) charge(p, all);
@@ -21452,17 +21478,14 @@ class machine {
       charged& c = all.emplace_back();
       c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
       c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
-      std::vector<char const*> kinds;
+      c.name = kinds_of(phase);
       for (std::size_t tile = 0; tile < tiles; ++tile)
         for (int t : now[tile]) {
           auto const& d = described[std::size_t(t)];
           c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
           c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
           c.panels = std::max(c.panels, d.panel + 1);
-          for (char const* kind : d.kinds)
-            if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
         }
-      for (char const* kind : kinds) c.name += (c.name.empty() ? "" : ", ") + std::string(kind);
       placed_.exchange(described, now, c);
     }
   }
@@ -21533,13 +21556,13 @@ class machine {
   }
 
   /// On the host itself: the time of every thread in every phase.
-  void measure(std::span<exec::phase const> phases) {
+  void measure(array_ref<exec::phase> phases) {
     using clock = std::chrono::steady_clock;
     const auto since = [](clock::time_point begin) {
       return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
     };
     for (exec::phase const& phase : phases) {
-      step_record now{"", activity::compute};
+      step_record now{kinds_of(phase), activity::compute};
       now.by_tile.assign(std::size_t(on_.tiles), 0);
       const auto begin = clock::now();
       const auto drain = [&](int part) {
@@ -21554,6 +21577,17 @@ class machine {
       profile_.steps.push_back(std::move(now));
     }
   }
+  /// What a phase computes, each kind of step once: "product, elementwise"
+  static std::string kinds_of(exec::phase const& phase) {
+    std::vector<std::string_view> kinds;
+    std::string all;
+    phase.for_each_kind([&](char const* kind) {
+      if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+      kinds.push_back(kind);
+      all += (all.empty() ? "" : ", ") + std::string(kind);
+    });
+    return all;
+  }
   /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
   void add_account(exec::phase const& phase, step_record& to) const {
     const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
@@ -21562,9 +21596,6 @@ class machine {
       const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
       bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
           multiplies += double(d.multiplies);
-      for (char const* kind : d.kinds)
-        if (to.name.find(kind) == std::string::npos)
-          to.name += (to.name.empty() ? "" : ", ") + std::string(kind);
     }
     to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
     to.multiplies = multiplies * tasks / std::max(looked_at, 1);
@@ -21581,8 +21612,7 @@ class machine {
   ipu::profile profile_;
 };
 
-static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::run_executor<machine> &&
-              exec::stand_in<machine>);
+static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::stand_in<machine>);
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif

@@ -27,7 +27,10 @@ struct dearest_first {
   void run(int count, exec::body_ref body) {
     for (int i = 0; i < count; ++i) body(i);
   }
-  void run(exec::phase const& tasks) {
+  void run(array_ref<exec::phase> phases) {
+    for (exec::phase const& tasks : phases) run_one(tasks);
+  }
+  void run_one(exec::phase const& tasks) {
     auto& costs = multiplies.emplace_back();
     std::vector<int> order;
     std::vector<std::int64_t> all;

@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <span>
 #include <type_traits>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/eval/step.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/machine.hpp>
@@ -92,6 +93,9 @@ class plan {
       last = carried_until(first);
       place(first, last);
     }
+    for (int p = 0; p < phases_; ++p)
+      for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+        if (step_[i].around) phase_[p].enter_by(*step_[i].around);
   }
 
   /// Schedules and computes all steps. Throws before anything is computed, or not at all.
@@ -99,7 +103,7 @@ class plan {
     schedule();
     ctx.reserve_scratch(worker_bytes_);
     run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    ctx.run_phases(phases_, [&](int p) { return running_phase(*this, phase_[p]); });
+    ctx.run_phases(phases_, running_plan{*this});
   }
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
@@ -118,15 +122,14 @@ class plan {
  private:
   void describe_step(int step, tile const& t, task_description& d) const {
     step_[step].describe(step_[step].body, t, d);
-    if (std::find(d.kinds.begin(), d.kinds.end(), step_[step].kind) == d.kinds.end())
-      d.kinds.push_back(step_[step].kind);
     if (step_[step].by == cut::panels) d.panel = t.index;
   }
 
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
     static_cast<Body const*>(body)->compute(t);
   }
-  template <class Body> static void describe_body(void const* body, tile const& t, task_description& d) {
+  template <class Body>
+  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
     static_cast<Body const*>(body)->describe(t, d);
   }
 
@@ -135,40 +138,41 @@ class plan {
     int first_tile;   // within the phase
   };
   struct phase {
+    static constexpr std::size_t most_hooks = 4;
     int first, last;  // chains
     int tiles;
-  };
-
-  /// A task of a phase is one tile index of all steps of a chain.
-  struct running_phase {
-    static constexpr std::size_t most_hooks = 4;
-    plan const& of;
-    phase const& now;
+    std::size_t hooks;
     exec::part_hook hook[most_hooks];  // without duplicates
-    std::size_t hook_count = 0;
 
-    running_phase(plan const& whole, phase const& part) : of(whole), now(part) {
-      for (int i = of.chain_[now.first].first; i < of.chain_[now.last - 1].last; ++i)
-        if (exec::part_hook const* const around = of.step_[i].around) add(*around);
-    }
-    void add(exec::part_hook const& around) {
-      for (std::size_t h = 0; h < hook_count; ++h)
+    void enter_by(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hooks; ++h)
         if (hook[h] == around) return;
-      TESSERA_ASSERT(hook_count < most_hooks, "there are fewer engines");
-      hook[hook_count++] = around;
+      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
+      hook[hooks++] = around;
     }
-    std::span<exec::part_hook const> hooks() const { return {hook, hook_count}; }
-    int tasks() const { return now.tiles; }
-    void compute(int task, std::byte* scratch) const {
-      of.for_each_step_of(now, task, [&](int i, tile t) {
+  };
+  int first_step(phase const& p) const { return chain_[p.first].first; }
+  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+
+  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
+  struct running_plan {
+    plan const& of;
+
+    int tasks(int p) const { return of.phase_[p].tiles; }
+    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
+      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
+    }
+    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
         t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
         t.run_memory = of.run_base_;
         of.step_[i].compute(of.step_[i].body, t);
       });
     }
-    task_description describe(int task) const {
-      task_description d;
-      of.for_each_step_of(now, task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
+    TESSERA_COLD exec::task_description describe(int p, int task) const {
+      exec::task_description d;
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
       return d;
     }
   };
@@ -197,7 +201,7 @@ class plan {
   }
 
   /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
-  TESSERA_COLD static void require_in_place(access_list const& all) {
+  TESSERA_COLD static void require_in_place(array_ref<access> all) {
     for (access const& to : all)
       for (access const& from : all)
         if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
@@ -237,12 +241,12 @@ class plan {
   /// tiles are enough to even out workers of unequal speed.
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
-    const auto in_worker_memory = [](access_list const& all) {
+    const auto in_worker_memory = [](array_ref<access> all) {
       for (access const& a : all)
         if (a.owner == memory::worker) return true;
       return false;
     };
-    if (machine_.worker_bytes == 0 && in_worker_memory({access_, accesses_})) return;
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
     for (int i = 0; i < steps_; ++i) {
       step& s = step_[i];
       if (in_worker_memory(accesses_of(s))) continue;
@@ -300,7 +304,9 @@ class plan {
     return all;
   }
 
-  access_list accesses_of(step const& s) const { return {access_ + s.first_access, s.accesses}; }
+  array_ref<access> accesses_of(step const& s) const {
+    return {access_ + s.first_access, std::size_t(s.accesses)};
+  }
 
   /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
   /// and the step that reads it.
@@ -341,7 +347,7 @@ class plan {
       else if (worst != relation::none)
         side_by_side = false;
     }
-    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0};
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
     phase& now = phase_[phases_ - 1];
     if (!side_by_side || !carried) {
       chain_[chains_++] = {first, first, now.tiles};

@@ -81,34 +81,20 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Describes the features of x that the blocks of some lines are multiplied by.
-  template <class Block>
-  void describe_columns(range lines, tile const& t, int live, task_description& d) const {
-    std::vector<char> used(std::size_t(index.width()), 0);
-    for (int line = lines.first; line < lines.last; ++line)
-      for (const int column : index.line(line).all_columns()) used[std::size_t(column)] = 1;
-    for (std::size_t first = 0, last; first < used.size(); first = last) {
-      for (last = first; last < used.size() && used[last] == used[first];) ++last;
-      if (used[first])
-        read_once(d, part_of_panel<typename Types::activation>(
-                         x.owner, place_of(x, t), std::int64_t(first) * Block::cols,
-                         std::min<std::int64_t>(inner, std::int64_t(last) * Block::cols), live));
-    }
-  }
-
   /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
-  void describe(tile const& t, operand const& weights, task_description& d) const {
+  TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
+    using X = typename Types::activation;
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
     const int live = tokens_of(t.index, tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns<Block>(lines, t, live, d);
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+                     element_traits<X>::features_a_lane);
     describe_reads(tree, t, first, last, live, d);
     d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    const std::int64_t blocks = index.blocks(lines.first, lines.last);
-    d.multiplies += blocks * Block::elements * live;
-    d.products.push_back({lines.last - lines.first, blocks, live, Block::rows, Block::cols, int(sizeof(W))});
+    d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
+                Block::cols, int(sizeof(W))});
   }
 };
 

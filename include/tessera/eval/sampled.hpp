@@ -120,8 +120,7 @@ template <class Types, class Block> struct sampled_body {
       }
     }
     d.streams = true;
-    d.multiplies += multiplied * Block::elements * tokens;
-    d.products.push_back({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
+    d.multiply({l.last - l.first, multiplied, tokens, Block::rows, Block::cols, int(sizeof(A))});
   }
 };
 

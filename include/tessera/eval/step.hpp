@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/part_hook.hpp>
@@ -126,14 +127,6 @@ struct access : operand {
   bool writes;
 };
 
-/// Some accesses. Not a std::span, which takes longer to compile in every file that runs a statement.
-struct access_list {
-  access const* first;
-  int count;
-  access const* begin() const { return first; }
-  access const* end() const { return first + count; }
-};
-
 /// A step under construction.
 struct step_draft : step_form {
   static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
@@ -144,7 +137,7 @@ struct step_draft : step_form {
 
   operand const& reads(operand const& o) { return add(o, false); }
   operand const& writes(operand const& o) { return add(o, true); }
-  access_list all() const { return {accessed, accesses}; }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
 
  private:
   operand const& add(operand const& o, bool is_written) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/range.hpp>
@@ -31,6 +32,27 @@ TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_ind
     const kernels::block_line line = index.line(i);
     for (int b = 0; b < line.count; ++b)
       d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+/// The lanes of a panel of x that the blocks of some lines are multiplied by.
+///   lane_features   features that share a lane
+TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_index const& index, range lines,
+                                          int block_cols, touched_bytes const& panel, int lane_features) {
+  const auto width = std::size_t(index.width());
+  const auto used = std::make_unique<bool[]>(width);
+  for (int i = lines.first; i < lines.last; ++i)
+    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
+  for (std::size_t first = 0, last; first < width; first = last) {
+    for (last = first; last < width && used[last] == used[first];) ++last;
+    if (!used[first]) continue;
+    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
+    touched_bytes part = panel;
+    part.at += std::uintptr_t(first_lane * panel.stride);
+    part.count =
+        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
+        first_lane;
+    read_once(d, part);
   }
 }
 

@@ -6,14 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/cpu.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/executor.hpp>
@@ -85,12 +85,10 @@ class context {
         ranges_(concurrency_) {
     require_compiled_instruction_set();
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
-    if constexpr (exec::run_executor<Executor>)
-      run_phases_ = [](void* object, std::span<exec::phase const> phases) {
-        static_cast<Executor*>(object)->run(phases);
-      };
     if constexpr (exec::phase_executor<Executor>)
-      run_tasks_ = [](void* object, exec::phase const& tasks) { static_cast<Executor*>(object)->run(tasks); };
+      run_phases_ = [](void* object, array_ref<exec::phase> all) {
+        static_cast<Executor*>(object)->run(all);
+      };
   }
 
   context(context const&) = delete;
@@ -110,7 +108,7 @@ class context {
   ///   hooks     entered and left by each thread around its part, whatever the executor
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
-  template <class Body> void run(int count, Body&& body, std::span<exec::part_hook const> hooks = {}) {
+  template <class Body> void run(int count, Body&& body, array_ref<exec::part_hook> hooks = {}) {
     const exec::sole_entry entry(running_);
     if (!entry) {
       aligned_array<std::byte> scratch(scratch_bytes_);
@@ -129,35 +127,13 @@ class context {
     ranges_.rethrow_failure();
   }
 
-  /// Calls tasks.compute(task, scratch) for all tasks of a phase. The executor gets them as an exec::phase,
-  /// if it takes these; they do not throw.
-  template <class Tasks>
-    requires requires(Tasks const& tasks) { tasks.describe(0); }
-  void run(Tasks const& tasks) {
-    if (run_tasks_)
-      if (const exec::sole_entry entry(running_); entry)
-        return run_tasks_(executor_, exec::phase(tasks_of_workers<Tasks>{tasks, *this}));
-    run(tasks.tasks(), [&](int task, std::byte* scratch) { tasks.compute(task, scratch); }, tasks.hooks());
-  }
-
-  /// Runs phases one behind the other: all of them at once by an executor that takes these.
-  ///   of(i)   phase i of `count`, as run takes it; it stays where it is
-  template <class Of> void run_phases(int count, Of&& of) {
-    using tasks_type = std::remove_cvref_t<decltype(of(0))>;
-    if (run_phases_)
-      if (const exec::sole_entry entry(running_); entry) {
-        std::vector<tasks_type> all;
-        std::vector<tasks_of_workers<tasks_type>> wrapped;
-        std::vector<exec::phase> phases;
-        all.reserve(std::size_t(count)), wrapped.reserve(std::size_t(count));
-        for (int i = 0; i < count; ++i) {
-          all.push_back(of(i));
-          wrapped.push_back({all.back(), *this});
-          phases.push_back(exec::phase(wrapped.back()));
-        }
-        return run_phases_(executor_, phases);
-      }
-    for (int i = 0; i < count; ++i) run(of(i));
+  /// Calls all.compute(phase, task, scratch) for the tasks of phases 0 … phases-1, one phase behind the
+  /// other. The executor gets them as exec::phase, if it takes these; they do not throw.
+  ///   all   has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task) too
+  template <class All> void run_phases(int phases, All const& all) {
+    if (run_phases_ && run_by_executor(phases, all)) return;
+    for (int p = 0; p < phases; ++p)
+      run(all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); }, all.hooks(p));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -195,16 +171,28 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
-  template <class Tasks> struct tasks_of_workers {
-    Tasks const& of;
+  template <class All> struct phases_of_workers {
+    All const& of;
     context const& ctx;
-    int tasks() const { return of.tasks(); }
-    exec::task_description describe(int task) const { return of.describe(task); }
-    void compute(int task, int worker) const {
-      const exec::part_scope around(of.hooks());
-      of.compute(task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
+    int tasks(int p) const { return of.tasks(p); }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const { of.for_each_kind(p, visit); }
+    exec::task_description describe(int p, int task) const { return of.describe(p, task); }
+    void compute(int p, int task, int worker) const {
+      const exec::part_scope around(of.hooks(p));
+      of.compute(p, task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };
+
+  /// Not from inside a body.
+  template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
+    const exec::sole_entry entry(running_);
+    if (!entry) return false;
+    const phases_of_workers<All> of{all, *this};
+    const auto list = std::make_unique<exec::phase[]>(std::size_t(phases));
+    for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
+    run_phases_(executor_, {list.get(), std::size_t(phases)});
+    return true;
+  }
 
   static int checked_concurrency(int concurrency) {
     if (concurrency < 1)
@@ -223,8 +211,7 @@ class context {
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
   void (*run_)(void* executor, int count, exec::body_ref body);
-  void (*run_tasks_)(void* executor, exec::phase const& tasks) = nullptr;              // if it takes phases
-  void (*run_phases_)(void* executor, std::span<exec::phase const> phases) = nullptr;  // if it takes runs
+  void (*run_phases_)(void* executor, array_ref<exec::phase> all) = nullptr;  // if it takes them
   int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/exec/denormals.hpp>
 
@@ -20,7 +20,7 @@ struct part_hook {
 /// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
 class part_scope {
  public:
-  explicit part_scope(std::span<part_hook const> hooks) : hooks_(hooks) {
+  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
     for (part_hook const& hook : hooks_) hook.enter();
   }
   part_scope(part_scope const&) = delete;
@@ -31,7 +31,7 @@ class part_scope {
 
  private:
   flush_denormals flushed_;
-  std::span<part_hook const> hooks_;
+  array_ref<part_hook> hooks_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::exec

@@ -4,11 +4,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/exec/machine.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
@@ -39,57 +40,70 @@ struct block_product {
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
 ///   products        those of them that have blocks
 ///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
-///   kinds           of the steps, each once: "product", "elementwise", …
 ///   panel           of tokens, or -1
 ///   streams         whether the reads may arrive piece by piece, in the order of the panels
 struct task_description {
   std::vector<touched_bytes> reads, writes;
   std::int64_t multiplies = 0, operations = 0;
   std::vector<block_product> products;
-  std::vector<char const*> kinds;
   std::int64_t panel = -1;
   bool streams = false;
 
   TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
   TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
+  TESSERA_COLD void multiply(block_product const& by) {
+    products.push_back(by);
+    multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
+  }
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
 class phase {
  public:
-  /// Of an object with tasks(), describe(task) and compute(task, worker).
+  phase() = default;
+  /// Phase `number` of an object with tasks(number), for_each_kind(number, visit), describe(number, task) and
+  /// compute(number, task, worker).
   template <class Of>
-  explicit phase(Of const& of)
-      : of_(&of), tasks_(of.tasks()), describe_(describe_of<Of>), compute_(compute_of<Of>) {}
+  phase(Of const& of, int number)
+      : of_(&of),
+        number_(number),
+        for_each_kind_(for_each_kind_of<Of>),
+        describe_(describe_of<Of>),
+        compute_(compute_of<Of>) {
+    tasks_ = of.tasks(number);
+  }
 
   int tasks() const { return tasks_; }
-  task_description describe(int task) const { return describe_(of_, task); }
+  /// Calls visit with the kind of each step: "product", "elementwise", …
+  void for_each_kind(function_ref<void(char const*)> visit) const { for_each_kind_(of_, number_, visit); }
+  task_description describe(int task) const { return describe_(of_, number_, task); }
   /// To be called once for each task. Workers are 0 … concurrency() - 1; each has memory for one task at a
   /// time.
-  void compute(int task, int worker) const { compute_(of_, task, worker); }
+  void compute(int task, int worker) const { compute_(of_, number_, task, worker); }
 
  private:
-  template <class Of> static task_description describe_of(void const* object, int task) {
-    return static_cast<Of const*>(object)->describe(task);
+  template <class Of>
+  static void for_each_kind_of(void const* object, int number, function_ref<void(char const*)> visit) {
+    static_cast<Of const*>(object)->for_each_kind(number, visit);
   }
-  template <class Of> static void compute_of(void const* object, int task, int worker) {
-    static_cast<Of const*>(object)->compute(task, worker);
+  template <class Of> static task_description describe_of(void const* object, int number, int task) {
+    return static_cast<Of const*>(object)->describe(number, task);
+  }
+  template <class Of> static void compute_of(void const* object, int number, int task, int worker) {
+    static_cast<Of const*>(object)->compute(number, task, worker);
   }
 
-  void const* of_;
-  int tasks_;
-  task_description (*describe_)(void const*, int);
-  void (*compute_)(void const*, int, int);
+  void const* of_ = nullptr;
+  int number_ = 0, tasks_ = 0;
+  void (*for_each_kind_)(void const*, int, function_ref<void(char const*)>) = nullptr;
+  task_description (*describe_)(void const*, int, int) = nullptr;
+  void (*compute_)(void const*, int, int, int) = nullptr;
 };
 
-/// An executor that looks at the tasks of a phase before it runs them: it gets them all, calls compute for
-/// each, and returns when all are done.
+/// An executor that looks at the tasks of a run before it runs them: it gets all phases in their order, calls
+/// compute for each task once, and begins a phase when those before are done. It may throw before the first.
 template <class E>
-concept phase_executor = requires(E& e, phase const& tasks) { e.run(tasks); };
-
-/// An executor that looks at all phases of a run before the first: it may throw before anything is computed.
-template <class E>
-concept run_executor = requires(E& e, std::span<phase const> phases) { e.run(phases); };
+concept phase_executor = requires(E& e, array_ref<phase> phases) { e.run(phases); };
 
 /// An executor that stands for another machine than its threads: runs are cut into tiles for that one.
 template <class E>

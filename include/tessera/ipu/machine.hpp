@@ -7,11 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/available_threads.hpp>
@@ -72,8 +73,7 @@ class machine {
   }
   /// Work that is no run of statements is done and not charged.
   void run(int count, exec::body_ref body) { pool_.run(count, body); }
-  void run(exec::phase const& one) { run(std::span<exec::phase const>(&one, 1)); }
-  void run(std::span<exec::phase const> phases) {
+  void run(array_ref<exec::phase> phases) {
     if (measures_) return measure(phases);
     std::vector<charged> all;
     for (exec::phase const& p : phases) charge(p, all);
@@ -147,17 +147,14 @@ class machine {
       charged& c = all.emplace_back();
       c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
       c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
-      std::vector<char const*> kinds;
+      c.name = kinds_of(phase);
       for (std::size_t tile = 0; tile < tiles; ++tile)
         for (int t : now[tile]) {
           auto const& d = described[std::size_t(t)];
           c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
           c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
           c.panels = std::max(c.panels, d.panel + 1);
-          for (char const* kind : d.kinds)
-            if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
         }
-      for (char const* kind : kinds) c.name += (c.name.empty() ? "" : ", ") + std::string(kind);
       placed_.exchange(described, now, c);
     }
   }
@@ -228,13 +225,13 @@ class machine {
   }
 
   /// On the host itself: the time of every thread in every phase.
-  void measure(std::span<exec::phase const> phases) {
+  void measure(array_ref<exec::phase> phases) {
     using clock = std::chrono::steady_clock;
     const auto since = [](clock::time_point begin) {
       return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
     };
     for (exec::phase const& phase : phases) {
-      step_record now{"", activity::compute};
+      step_record now{kinds_of(phase), activity::compute};
       now.by_tile.assign(std::size_t(on_.tiles), 0);
       const auto begin = clock::now();
       const auto drain = [&](int part) {
@@ -249,6 +246,17 @@ class machine {
       profile_.steps.push_back(std::move(now));
     }
   }
+  /// What a phase computes, each kind of step once: "product, elementwise"
+  static std::string kinds_of(exec::phase const& phase) {
+    std::vector<std::string_view> kinds;
+    std::string all;
+    phase.for_each_kind([&](char const* kind) {
+      if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+      kinds.push_back(kind);
+      all += (all.empty() ? "" : ", ") + std::string(kind);
+    });
+    return all;
+  }
   /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
   void add_account(exec::phase const& phase, step_record& to) const {
     const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
@@ -257,9 +265,6 @@ class machine {
       const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
       bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
           multiplies += double(d.multiplies);
-      for (char const* kind : d.kinds)
-        if (to.name.find(kind) == std::string::npos)
-          to.name += (to.name.empty() ? "" : ", ") + std::string(kind);
     }
     to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
     to.multiplies = multiplies * tasks / std::max(looked_at, 1);
@@ -276,7 +281,6 @@ class machine {
   ipu::profile profile_;
 };
 
-static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::run_executor<machine> &&
-              exec::stand_in<machine>);
+static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::stand_in<machine>);
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
