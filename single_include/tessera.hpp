@@ -989,11 +989,10 @@ class phase {
   phase(Of const& of, int number)
       : of_(&of),
         number_(number),
+        tasks_(of.tasks(number)),
         for_each_kind_(for_each_kind_of<Of>),
         describe_(describe_of<Of>),
-        compute_(compute_of<Of>) {
-    tasks_ = of.tasks(number);
-  }
+        compute_(compute_of<Of>) {}
 
   int tasks() const { return tasks_; }
   /// Calls visit with the kind of each step: "product", "elementwise", …
@@ -2352,7 +2351,7 @@ class context {
     }
   };
 
-  /// Not from inside a body.
+  /// Returns false, and has done nothing, from inside a body.
   template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
     const exec::sole_entry entry(running_);
     if (!entry) return false;

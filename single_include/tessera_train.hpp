@@ -989,11 +989,10 @@ class phase {
   phase(Of const& of, int number)
       : of_(&of),
         number_(number),
+        tasks_(of.tasks(number)),
         for_each_kind_(for_each_kind_of<Of>),
         describe_(describe_of<Of>),
-        compute_(compute_of<Of>) {
-    tasks_ = of.tasks(number);
-  }
+        compute_(compute_of<Of>) {}
 
   int tasks() const { return tasks_; }
   /// Calls visit with the kind of each step: "product", "elementwise", …
@@ -2352,7 +2351,7 @@ class context {
     }
   };
 
-  /// Not from inside a body.
+  /// Returns false, and has done nothing, from inside a body.
   template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
     const exec::sole_entry entry(running_);
     if (!entry) return false;
@@ -17182,6 +17181,8 @@ struct target {
   int exchange_message_bytes = 8;  // of code in the sender's and in the receiver's memory, for each message
   int vertex_bytes = 16;           // of state, besides its fields
 
+  bool measured = false;  // the host itself: its threads are the tiles, a cycle is a nanosecond
+
   double flops_per_cycle(precision p) const {
     return p == precision::half ? 8 * units_half : 2 * units_single;
   }
@@ -17871,6 +17872,27 @@ struct product_shape {
   double multiplies() const { return double(m) * double(k) * double(n) * double(groups); }
 };
 
+namespace detail {
+
+TESSERA_COLD inline void require_block(char const* operation, int block) {
+  if (block != 1 && block != 4 && block != 8 && block != 16)
+    throw option_error(
+        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+}
+
+/// For a product whose temporaries fit in no plan.
+///   what   besides its sizes: " with 9 blocks of 4"
+[[noreturn]] TESSERA_COLD inline void refuse_temporaries(char const* operation, target const& on,
+                                                         product_shape const& shape, std::string const& what,
+                                                         std::int64_t needed, double available) {
+  throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
+                             " bytes of a tile for temporaries, and ", std::int64_t(available),
+                             " are available: availableMemoryProportion would have to be ",
+                             double(needed) / double(on.bytes_per_tile)));
+}
+
+}  // namespace detail
+
 /// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
 inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1) {
   std::vector<std::int64_t> counts;
@@ -18297,7 +18319,6 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
   const auto filled = std::count_if(depth.begin(), depth.end(), [](std::int32_t d) { return d > 0; });
   if (filled > 0) most.depth = ceil_div<std::int64_t>(partial_rows, filled);
   most.reductions = filled * plan.n_parts;
-
   return most;
 }
 
@@ -18312,9 +18333,7 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
 inline static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
                                precision of, static_options const& options = {}) {
   constexpr char const* operation = "[ipu::plan_static] ";
-  if (block != 1 && block != 4 && block != 8 && block != 16)
-    throw option_error(
-        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  detail::require_block(operation, block);
   if (shape.groups != 1)
     throw option_error(
         message(operation, shape.groups, " groups: the static product has one, the dynamic any number"));
@@ -18389,11 +18408,8 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
     }
   }
   if (best < 0)
-    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", all,
-                               " blocks of ", block, " needs ", least_bytes,
-                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+    detail::refuse_temporaries(operation, on, shape, message(" with ", all, " blocks of ", block),
+                               least_bytes, bound);
   plan.n_parts = best_n;
   plan.band_begin = detail::equal_bands(count, all, best_bands).begin;
   plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::deal(on, stored, plan));
@@ -18512,9 +18528,8 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
 }  // namespace detail
 
 /// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
-///   values   blocks in the order of the plan: order[i] is the slot of block i; transposed inside where W is
-///   the
-///            transpose of the matrix whose values they are
+///   values   blocks in the order of the plan: order[i] is the slot of block i. Where W is the transpose of
+///            another matrix, they are that one's, and read transposed
 template <element T> class static_product {
  public:
   /// With values of its own.
@@ -19051,9 +19066,7 @@ inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic
 inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
                                  int block, precision of, dynamic_options const& options = {}) {
   constexpr char const* operation = "[ipu::plan_dynamic] ";
-  if (block != 1 && block != 4 && block != 8 && block != 16)
-    throw option_error(
-        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  detail::require_block(operation, block);
   if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
       shape.groups < 1)
     throw shape_error(message(operation, shape.groups, " products of ", shape.m, " x ", shape.k, " x ",
@@ -19111,11 +19124,8 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
                                options.x + options.y + options.z > 0 ? " of the asked-for partition" : "",
                                " fits ", tiles, " tiles and tables of 16 bits"));
   if (best_cycles < 0)
-    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", most_blocks,
-                               " blocks of ", block, " needs ", least_bytes,
-                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+    detail::refuse_temporaries(operation, on, shape, message(" with ", most_blocks, " blocks of ", block),
+                               least_bytes, bound);
   return best;
 }
 
@@ -19210,7 +19220,6 @@ inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& 
 inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
                             std::vector<bucket_overflow>* moves = nullptr) {
   constexpr char const* operation = "[ipu::load_of] ";
-
   if (stored.blocks() > p.most_blocks)
     throw option_error(
         message(operation, stored.blocks(), " blocks, and the plan is for at most ", p.most_blocks));
@@ -19262,9 +19271,8 @@ inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern co
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// Buckets of all tiles, tile by tile.
-///   tables   bucket_words each: the number of parts; for each its x and y and its number of rows; for each
-///   row its
-///            number within the part, how many blocks it has here, and their columns within the part
+///   tables   bucket_words each: the number of parts; for each its x, its y and its number of rows; for each
+///            row its number within the part, how many blocks it has here, and their columns in the part
 ///   values   bucket_blocks each, in the order of the table
 template <element T> struct buckets {
   std::vector<std::uint16_t> tables;
@@ -19561,11 +19569,7 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
             best = plan;
           }
     }
-  if (best_cycles < 0)
-    throw option_error(message("[ipu::plan_dense] ", shape.m, " x ", shape.k, " x ", shape.n, " needs ",
-                               least_bytes, " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+  if (best_cycles < 0) detail::refuse_temporaries("[ipu::plan_dense] ", on, shape, "", least_bytes, bound);
   return best;
 }
 
@@ -19729,6 +19733,32 @@ struct exchange_schedule {
   bool waits() const { return bytes > 0; }  // for other tiles
 };
 
+/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
+/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
+template <class Piece>
+std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
+  const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
+    std::int64_t sum = 0;
+    for (Piece const& p : pieces) sum += std::get<std::tuple_size_v<Piece> - 1>(p);
+    return sum;
+  };
+  for (auto& w : wanted) std::sort(w.begin(), w.end());
+  std::vector<std::uint32_t> cycles;
+  for (std::size_t t = 0; t < wanted.size(); t += 2) {
+    std::int64_t both = 0;
+    if (on.pairs_share_exchange && t + 1 < wanted.size()) {
+      std::vector<Piece> common;
+      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                            std::back_inserter(common));
+      both = bytes_of_all(common);
+    }
+    for (std::size_t k = t; k < std::min(t + 2, wanted.size()); ++k)
+      cycles.push_back(std::uint32_t(on.exchange_cycles(double(both), true) +
+                                     on.exchange_cycles(double(bytes_of_all(wanted[k]) - both))));
+  }
+  return cycles;
+}
+
 /// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
 /// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
 /// workers.
@@ -19755,7 +19785,6 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
   e.first_of_tile.assign(tiles + 1, 0);
   for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
   for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
-  e.cycles_by_tile.assign(tiles, 0);
   e.messages_by_tile.assign(tiles, 0);
 
   using sent = std::tuple<int, std::int64_t, std::int64_t>;
@@ -19772,24 +19801,7 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
     ++e.messages_by_tile[std::size_t(t.to)];
     e.bytes += t.bytes;
   }
-  for (auto& w : wanted) std::sort(w.begin(), w.end());
-  const auto bytes_of_all = [](std::vector<sent> const& w) {
-    std::int64_t sum = 0;
-    for (sent const& s : w) sum += std::get<2>(s);
-    return sum;
-  };
-  for (std::size_t t = 0; t < tiles; t += 2) {
-    std::int64_t both = 0;
-    if (on.pairs_share_exchange && t + 1 < tiles) {
-      std::vector<sent> common;
-      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
-                            std::back_inserter(common));
-      both = bytes_of_all(common);
-    }
-    for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
-      e.cycles_by_tile[k] = std::uint32_t(on.exchange_cycles(double(both), true) +
-                                          on.exchange_cycles(double(bytes_of_all(wanted[k]) - both)));
-  }
+  e.cycles_by_tile = cycles_to_receive(on, wanted);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   std::vector<std::int64_t> sends(tiles);
@@ -19861,7 +19873,6 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
-  bool measured = false;                                        // on the host: a cycle is a nanosecond
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;
@@ -20059,7 +20070,7 @@ class memory_planner {
     layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
   }
 
-  memory_layout place(overflow) {
+  memory_layout place() {
     auto const& variables = graph_.variables();
     layout_.item_of_interval.resize(variables.size());
     for (std::size_t v = 0; v < variables.size(); ++v) {
@@ -20249,7 +20260,7 @@ class engine {
     detail::memory_planner planner(graph_);
     walk(program_, planner);
     for (auto& [node, s] : steps_) resolve(node, s, planner);
-    plan_ = planner.place(too_much);
+    plan_ = planner.place();
     for (auto& [node, s] : steps_) fix(s);
     charge_exchange_code(too_much);
     memory_.reserve(std::size_t(graph_.on().tiles));
@@ -21058,7 +21069,7 @@ class homes {
     if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
     given_.push_back(key);
   }
-  /// Forgets what was given since the last keep(), or what belongs to the memory of a run that has ended.
+  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
   void take_back(bool of_runs_only) {
     for (std::uint64_t key : given_) {
       if (of_runs_only && key < run_space / page_bytes) continue;
@@ -21152,8 +21163,8 @@ inline std::int64_t cycles_of(target const& on, exec::task_description const& d,
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21309,28 +21320,12 @@ class placement {
         c.buffers[tile] -= streamed - kept;
         c.pieces = std::max(c.pieces, ceil_div(streamed, kept));
       }
-      std::sort(wanted[tile].begin(), wanted[tile].end());
       for (auto const& [key, bytes] : wanted[tile]) c.buffers[tile] += bytes, c.bytes += bytes;
     }
-    const auto sum = [](auto const& all) {
-      std::int64_t bytes = 0;
-      for (auto const& [key, b] : all) bytes += b;
-      return bytes;
-    };
-    for (std::size_t t = 0; t < tiles; t += 2) {
-      std::int64_t both = 0;
-      if (on_.pairs_share_exchange && t + 1 < tiles) {
-        std::vector<std::pair<std::uint64_t, std::int64_t>> common;
-        std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
-                              std::back_inserter(common));
-        both = sum(common);
-      }
-      for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
-        c.exchange[k] += std::uint32_t(on_.exchange_cycles(double(both), true) +
-                                       on_.exchange_cycles(double(sum(wanted[k]) - both)));
-    }
+    const auto to_receive = cycles_to_receive(on_, wanted);
     for (std::size_t t = 0; t < tiles; ++t)
-      c.exchange[t] = std::max(c.exchange[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
+      c.exchange[t] =
+          std::max(c.exchange[t] + to_receive[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
   }
 
  private:
@@ -21347,11 +21342,9 @@ class placement {
 #ifndef TESSERA_SINGLE_IPU_MACHINE
 #define TESSERA_SINGLE_IPU_MACHINE
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21366,6 +21359,7 @@ inline target host(int threads = exec::available_threads()) {
   t.name = "the host";
   t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
   t.bytes_per_tile = std::int64_t(1) << 50;
+  t.measured = true;
   t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
   return t;
 }
@@ -21380,14 +21374,14 @@ inline target host(int threads = exec::available_threads()) {
 class machine {
  public:
   /// Throws option_error for a target that cannot be.
+  ///   threads    of this computer; the host has one for each of its tiles instead
   ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
   ///   remark
   explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused)
       : on_(std::move(on)),
         too_much_(too_much),
-        measures_(on_.clock_hz == 1e9 && on_.workers == 1),
-        pool_(threads),
-        ranges_(threads),
+        pool_(on_.measured ? on_.tiles : threads),
+        ranges_(pool_.concurrency()),
         placed_(on_) {
     on_.check();
     forget();
@@ -21399,13 +21393,13 @@ class machine {
   tessera::machine stands_for() const {
     tessera::machine m = this_machine();
     m.workers = on_.tiles;
-    if (!measures_) m.worker_bytes = on_.bytes_per_tile;
+    if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
     return m;
   }
   /// Work that is no run of statements is done and not charged.
   void run(int count, exec::body_ref body) { pool_.run(count, body); }
   void run(array_ref<exec::phase> phases) {
-    if (measures_) return measure(phases);
+    if (on_.measured) return measure(phases);
     std::vector<charged> all;
     for (exec::phase const& p : phases) charge(p, all);
     require_fit(all);
@@ -21428,8 +21422,7 @@ class machine {
   void clear_report() {
     profile_ = {};
     profile_.on = on_;
-    profile_.measured = measures_;
-    if (measures_) return;
+    if (on_.measured) return;
     profile_.memory.assign(std::size_t(on_.tiles), {});
     profile_.peaks.assign(std::size_t(on_.tiles), 0);
   }
@@ -21568,7 +21561,7 @@ class machine {
       const auto drain = [&](int part) {
         const auto mine = clock::now();
         ranges_.drain(part, [&](int task) { phase.compute(task, part); });
-        now.by_tile[std::size_t(part)] = std::uint32_t(since(mine));
+        now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
       };
       pool_.run(ranges_.deal(phase.tasks()), drain);
       ranges_.rethrow_failure();
@@ -21605,7 +21598,6 @@ class machine {
 
   target on_;
   overflow too_much_;
-  bool measures_;
   exec::thread_pool pool_;
   exec::index_ranges ranges_;
   detail::placement placed_;
@@ -21738,24 +21730,25 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
   std::string out;
   const auto line = [&](std::string const& text) { out += text + '\n'; };
   line(message(p.name.empty() ? "A run" : p.name, " on ", p.on.name, ": ", p.on.tiles,
-               p.measured ? " threads" : " tiles"));
+               p.on.measured ? " threads" : " tiles"));
   for (auto const& remark : p.remarks) line("  ! " + remark);
   line("");
-  line("  time        " + short_time(p.seconds()) + (p.measured ? "" : ", " + short_number(all) + " cycles"));
+  line("  time        " + short_time(p.seconds()) +
+       (p.on.measured ? "" : ", " + short_number(all) + " cycles"));
   for (activity a : {activity::compute, activity::exchange, activity::sync})
     if (p.cycles(a) > 0) line("  " + padded(name_of(a), 12) + padded(percent(double(p.cycles(a)), all), 10));
   if (p.multiplies() > 0) {
     const double peak = p.on.peak_flops(precision::half);
     line("  speed       " + short_number(p.flops_per_second(), "FLOP/s") +
-         (p.measured ? ""
-                     : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
-                           short_number(p.flops_per_cycle()) + " FLOP a cycle"));
+         (p.on.measured ? ""
+                        : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
+                              short_number(p.flops_per_cycle()) + " FLOP a cycle"));
   }
   if (p.exchanged_bytes() > 0)
-    line(std::string(p.measured ? "  touched     " : "  exchanged   ") +
+    line(std::string(p.on.measured ? "  touched     " : "  exchanged   ") +
          short_bytes(double(p.exchanged_bytes())));
   line("  balance     " + percent(p.tile_balance(), 1) + " (mean over greatest of the " +
-       (p.measured ? "threads'" : "tiles'") + " active cycles), " + std::to_string(p.active_tiles()) +
+       (p.on.measured ? "threads'" : "tiles'") + " active cycles), " + std::to_string(p.active_tiles()) +
        " active");
   if (p.estimated_cycles() > 0)
     line("  estimated   " + percent(double(p.estimated_cycles()), all) +
@@ -21937,7 +21930,7 @@ inline std::string step_trace(profile const& p) {
     if (s.cycles < least || s.cycles == 0) continue;
     const std::string title =
         message("<title>", escaped(s.name), ", ", name_of(s.kind), ": ", short_number(double(s.cycles)),
-                p.measured ? " ns" : " cycles", "</title>");
+                p.on.measured ? " ns" : " cycles", "</title>");
     if (s.by_tile.empty()) {
       svg += message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"0\" width=\"",
                      at(std::max(w, 0.3)), "\" height=\"", at(height), "\">", title, "</rect>");
@@ -22054,17 +22047,17 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     page += "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
   };
   page += "<div class=\"cards\">";
-  card(short_time(p.seconds()), p.measured ? "time" : short_number(all) + " cycles");
+  card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
   if (p.multiplies() > 0)
     card(short_number(p.flops_per_second(), "FLOP/s"),
-         p.measured ? "multiply-adds twice"
-                    : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
-                          " of the half-precision peak");
-  card(percent(p.tile_balance(), 1), p.measured ? "balance of threads" : "balance of tiles");
+         p.on.measured ? "multiply-adds twice"
+                       : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
+                             " of the half-precision peak");
+  card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
   card(std::to_string(p.active_tiles()),
-       message("of ", p.on.tiles, p.measured ? " threads were active" : " tiles were active"));
+       message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
   if (p.exchanged_bytes() > 0)
-    card(short_bytes(double(p.exchanged_bytes())), p.measured ? "touched" : "exchanged");
+    card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
   if (!p.memory.empty())
     card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
          message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
@@ -22078,7 +22071,7 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
       page += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
                       percent(double(p.cycles(a)), all));
   page += "</p>\n<figure><figcaption>Time from left to right, ";
-  page += p.measured ? "threads" : "tiles";
+  page += p.on.measured ? "threads" : "tiles";
   page += " from top to bottom</figcaption>" + step_trace(p) +
           "</figure>\n<div "
           "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
@@ -22106,7 +22099,7 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     page += "<p class=\"note\">* charged by counted instructions: no formula is published</p>\n";
   std::vector<double> active, held;
   for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
-  if (!active.empty() && !p.measured) {
+  if (!active.empty() && !p.on.measured) {
     page += "<h2>Tiles</h2>\n" + heat_map(active, *std::max_element(active.begin(), active.end()),
                                           "Cycles in which each tile computed; the darkest is the busiest",
                                           [](double c) { return short_number(c) + " cycles"; });

@@ -100,7 +100,9 @@ TEST_CASE("ipu: commands and options that there are not are refused") {
         std::pair{"plan --block 5", "1, 4, 8 and 16 are possible"},
         std::pair{"emulate --mode dense", "planned (ipu plan), and not emulated"},
         std::pair{"plan --option nSplits=2", "there is no option nSplits"},
-        std::pair{"sweep --densities 1/0", "is not a positive number"}}) {
+        std::pair{"sweep --densities 1/0", "is not a positive number"},
+        std::pair{"sweep --blocks 0.5", "'0.5' is not a whole number"},
+        std::pair{"map --blocks 5", "1, 4, 8 and 16 are possible"}}) {
     const auto [text, code] = run_ipu(arguments);
     CAPTURE(std::string(arguments));
     CHECK(code == 2);

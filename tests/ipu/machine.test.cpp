@@ -137,11 +137,19 @@ TEST_CASE("ipu machine: the host is measured") {
   fill(x, 1);
   run(ctx, y = w * x);
   const auto p = here.report("a product");
-  CHECK(p.measured);
+  CHECK(p.on.measured);
   CHECK(p.multiplies() == 64.0 * 64 * 640);
   CHECK(p.cycles() > 0);
   CHECK(p.on.tiles == 2);
   CHECK(ipu::to_text(p).find("2 threads") != std::string::npos);
+}
+
+TEST_CASE("ipu machine: the host has a thread for each of its tiles; an odd target is still charged") {
+  ipu::machine one(ipu::host(1), 2);
+  CHECK(one.concurrency() == 1);
+  ipu::target slow = ipu::bow();
+  slow.clock_hz = 1e9, slow.workers = 1;
+  CHECK(ipu::machine(slow, 1).stands_for().worker_bytes == slow.bytes_per_tile);
 }
 
 TEST_CASE("ipu report: text, JSON and page say the same, and the page needs nothing from elsewhere") {

@@ -23,6 +23,5 @@ tessera::ipu::target asked_target(settings const& s);
 int asked_threads(settings const& s);
 /// Prints a report, and writes it to the files that are asked for.
 void deliver(settings const& s, tessera::ipu::profile const& report, std::string const& pictures = {});
-void write_text(std::string const& path, std::string const& text);
 
 }  // namespace ipu_program

@@ -44,12 +44,10 @@ ipu::target asked_target(settings const& s) {
 
 int asked_threads(settings const& s) { return s.threads > 0 ? s.threads : exec::available_threads(); }
 
-void write_text(std::string const& path, std::string const& text) { io::write_atomically(path, text); }
-
 void deliver(settings const& s, ipu::profile const& report, std::string const& pictures) {
   std::printf("%s", ipu::to_text(report).c_str());
-  if (!s.json.empty()) write_text(s.json, io::to_text(ipu::to_json(report), 1) + "\n");
-  if (!s.html.empty()) write_text(s.html, ipu::to_page(report, pictures));
+  if (!s.json.empty()) io::write_atomically(s.json, io::to_text(ipu::to_json(report), 1) + "\n");
+  if (!s.html.empty()) io::write_atomically(s.html, ipu::to_page(report, pictures));
   for (auto const* path : {&s.json, &s.html})
     if (!path->empty()) std::printf("\nwritten: %s\n", path->c_str());
 }
@@ -71,8 +69,7 @@ ipu::option_flags asked_options(settings const& s) {
 
 sparse_product asked_product(settings const& s) {
   sparse_product p{{s.m, s.k, s.n, s.groups}, {}, s.block};
-  if (s.block != 1 && s.block != 4 && s.block != 8 && s.block != 16)
-    throw option_error(message("[--block] ", s.block, ": 1, 4, 8 and 16 are possible"));
+  ipu::detail::require_block("[--block] ", s.block);
   if (!s.pattern.empty()) {
     const pattern elements = fs::path(s.pattern).extension() == ".smtx"
                                  ? io::read_smtx(s.pattern)
@@ -160,18 +157,14 @@ namespace {
 
 template <element T> std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
   std::vector<T> all(static_cast<std::size_t>(count));
-  std::uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
-  for (T& v : all) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    v = T(float(state >> 40) / float(1 << 23) - 1.0f);
-  }
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = T(random_value(seed, i));
   return all;
 }
 
 /// The greatest difference from the same sums in double, in units of the expected rounding.
 template <element T>
-double worst_error(sparse_product const& p, std::vector<T> const& w, std::vector<T> const& x,
-                   std::vector<T> const& y, int rows_checked) {
+double worst_error(sparse_product const& p, std::span<T const> w, std::span<T const> x, std::span<T const> y,
+                   int rows_checked) {
   const auto b = std::size_t(p.block), n = std::size_t(p.shape.n);
   double worst = 0;
   const int rows = p.stored.block_rows(), step = std::max(1, rows / rows_checked);
@@ -270,17 +263,12 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
   std::printf("%s\n", explained.c_str());
   deliver(s, report, pictures);
   double error = 0;
-  const auto w_each = values.size() / std::size_t(p.shape.groups),
-             x_each = xs.size() / std::size_t(p.shape.groups),
-             y_each = ys.size() / std::size_t(p.shape.groups);
-  for (std::size_t i = 0; i < std::size_t(p.shape.groups); ++i)
-    error = std::max(
-        error,
-        worst_error<T>(
-            p,
-            {values.begin() + std::ptrdiff_t(i * w_each), values.begin() + std::ptrdiff_t((i + 1) * w_each)},
-            {xs.begin() + std::ptrdiff_t(i * x_each), xs.begin() + std::ptrdiff_t((i + 1) * x_each)},
-            {ys.begin() + std::ptrdiff_t(i * y_each), ys.begin() + std::ptrdiff_t((i + 1) * y_each)}, 16));
+  const auto of_group = [&](std::vector<T> const& all, std::int64_t i) {
+    const auto each = all.size() / std::size_t(p.shape.groups);
+    return std::span<T const>(all).subspan(std::size_t(i) * each, each);
+  };
+  for (std::int64_t i = 0; i < p.shape.groups; ++i)
+    error = std::max(error, worst_error<T>(p, of_group(values, i), of_group(xs, i), of_group(ys, i), 16));
   std::printf("\nchecked against sums in double: the worst error is %.2f of the bound; emulated in %.1f s\n",
               error, seconds);
   return error <= 1 ? 0 : 1;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
 #include <tessera/ipu/dense_plan.hpp>
 #include <tessera/ipu/dynamic_plan.hpp>
 #include <tessera/ipu/report.hpp>
@@ -34,10 +36,15 @@ double read_number(std::string const& option, std::string const& text) {
                        "' is not a positive number, nor a fraction such as 1/16");
   return number / divisor;
 }
-std::vector<double> read_numbers(std::string const& option, string_list const& all) {
-  std::vector<double> numbers;
-  for (std::string const& one : all) numbers.push_back(read_number(option, one));
-  return numbers;
+std::vector<std::int64_t> read_sizes(std::string const& option, string_list const& all) {
+  std::vector<std::int64_t> sizes;
+  for (std::string const& one : all) {
+    const double number = read_number(option, one);
+    if (number != std::floor(number) || number > 65536)
+      throw option_error("[--" + option + "] '" + one + "' is not a whole number of at most 65536");
+    sizes.push_back(std::int64_t(number));
+  }
+  return sizes;
 }
 
 struct cell {
@@ -53,23 +60,25 @@ struct cell {
 template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
   const ipu::target on = asked_target(s);
   const ipu::precision of = asked_type(s);
-  const auto sizes = read_numbers("sizes", s.sizes), columns = read_numbers("columns", s.columns),
-             blocks = read_numbers("blocks", s.blocks), densities = read_numbers("densities", s.densities);
+  const auto sizes = read_sizes("sizes", s.sizes), columns = read_sizes("columns", s.columns),
+             blocks = read_sizes("blocks", s.blocks);
+  std::vector<double> densities;
+  for (std::string const& one : s.densities) densities.push_back(read_number("densities", one));
+  for (std::int64_t block : blocks) ipu::detail::require_block("[--blocks] ", int(block));
   const bool dynamic = s.mode == "dynamic";
   const auto flags = asked_options(s);
   const auto static_flags = dynamic ? ipu::static_options{} : ipu::static_options::from(flags);
   const auto dynamic_flags = dynamic ? ipu::dynamic_options::from(flags) : ipu::dynamic_options{};
-  for (double block_number : blocks)
+  for (std::int64_t side : blocks)
     for (double density : densities)
-      for (double size_number : sizes) {
-        const auto block = int(block_number);
-        const auto size = std::int64_t(size_number);
+      for (std::int64_t size : sizes) {
+        const auto block = int(side);
         if (density > 1) throw option_error(message("[--densities] ", density, " is more than 1"));
         if (size % block != 0)
           throw option_error(message("[--sizes] ", size, " is no multiple of a block of ", block));
         const pattern stored = random_pattern(int(size / block), int(size / block), density, s.seed);
-        for (double n_number : columns) {
-          cell c{block, density, size, std::int64_t(n_number), 0, 0, ""};
+        for (std::int64_t n : columns) {
+          cell c{block, density, size, n, 0, 0, ""};
           const ipu::product_shape shape{size, size, c.n};
           try {
             c.dense = double(ipu::plan_dense(on, shape, of, {of}).cost.with_sync());
@@ -110,7 +119,7 @@ int sweep_products(settings const& s) {
   if (s.csv.empty())
     std::printf("%s", csv.c_str());
   else
-    write_text(s.csv, csv), std::printf("written: %s\n", s.csv.c_str());
+    io::write_atomically(s.csv, csv), std::printf("written: %s\n", s.csv.c_str());
   return 0;
 }
 
@@ -159,7 +168,7 @@ int map_products(settings const& s) {
       std::printf("\n");
     }
   if (s.html.empty()) return 0;
-  write_text(
+  io::write_atomically(
       s.html,
       message("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
               "content=\"width=device-width,initial-scale=1\"><title>Speed-up over "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -34,20 +36,17 @@ void reported(settings const& s, ipu::machine& machine, std::string const& name,
   std::printf("\nemulated in %.1f s\n", seconds);
 }
 
-/// Numbers in [-1, 1) without a pattern.
 template <class T> void fill(panel_matrix<T>& x, std::uint64_t seed) {
-  std::uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
-  for (int f = 0; f < int(x.features()); ++f)
-    for (int t = 0; t < int(x.tokens()); ++t) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      x(f, t) = T(float(state >> 40) / float(1 << 23) - 1.0f);
-    }
+  for (std::int64_t f = 0; f < x.features(); ++f)
+    for (std::int64_t t = 0; t < x.tokens(); ++t)
+      x(f, t) = T(random_value(seed, std::uint64_t(f * x.tokens() + t)));
 }
 
-std::vector<std::int64_t> offsets_of(std::int64_t tokens, std::int64_t each) {
-  std::vector<std::int64_t> all{0};
-  while (all.back() < tokens) all.push_back(std::min(tokens, all.back() + each));
-  return all;
+/// Sequences of `each` tokens, the last of what is left.
+sequences cut(std::int64_t tokens, std::int64_t each) {
+  std::vector<std::int64_t> lengths(std::size_t(tokens / each), each);
+  if (tokens % each != 0) lengths.push_back(tokens % each);
+  return sequences::from_lengths(lengths);
 }
 
 /// A layer of BERT, forward and backward, in bfloat16 with 16 x 16 blocks: 2 bytes an element, as half.
@@ -55,13 +54,13 @@ template <class Block> void train_bert(settings const& s, ipu::machine& machine,
   using T = bfloat16;
   nn::transformer_config config;
   config.hidden = s.hidden > 0 ? s.hidden : 768;
-  config.heads = config.hidden / 64, config.layers = 1, config.density = s.density;
+  config.heads = std::max<std::int64_t>(1, config.hidden / 64), config.layers = 1, config.density = s.density;
   const std::int64_t tokens = s.tokens > 0 ? s.tokens : 8192;
   using layer = nn::transformer_block<T, Block, nn::norm_order::post>;
   layer one = layer::random(config, mask::bidirectional, s.seed, 0);
   typename layer::gradients g = nn::zeros_like(one);
   typename layer::saved saved;
-  const sequences batch(offsets_of(tokens, 128));
+  const sequences batch = cut(tokens, 128);
   panel_matrix<T> x(config.hidden, tokens), y(config.hidden, tokens), dy(config.hidden, tokens),
       dx(config.hidden, tokens);
   fill(x, s.seed), fill(dy, s.seed + 1);
@@ -86,7 +85,7 @@ template <class Block> void train_gpt(settings const& s, ipu::machine& machine, 
   using model_type = nn::gpt<T, Block>;
   model_type model(config, s.seed);
   train::training t(model, train::adamw{});
-  const sequences batch(offsets_of(tokens, config.context));
+  const sequences batch = cut(tokens, config.context);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens)), targets(static_cast<std::size_t>(tokens));
   for (std::size_t i = 0; i < ids.size(); ++i)
     ids[i] = std::int32_t(i * 7919 % 251), targets[i] = std::int32_t((i + 1) * 7919 % 251);

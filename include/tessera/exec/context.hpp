@@ -183,7 +183,7 @@ class context {
     }
   };
 
-  /// Not from inside a body.
+  /// Returns false, and has done nothing, from inside a body.
   template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
     const exec::sole_entry entry(running_);
     if (!entry) return false;

@@ -67,11 +67,10 @@ class phase {
   phase(Of const& of, int number)
       : of_(&of),
         number_(number),
+        tasks_(of.tasks(number)),
         for_each_kind_(for_each_kind_of<Of>),
         describe_(describe_of<Of>),
-        compute_(compute_of<Of>) {
-    tasks_ = of.tasks(number);
-  }
+        compute_(compute_of<Of>) {}
 
   int tasks() const { return tasks_; }
   /// Calls visit with the kind of each step: "product", "elementwise", …

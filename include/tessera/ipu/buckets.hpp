@@ -21,9 +21,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// Buckets of all tiles, tile by tile.
-///   tables   bucket_words each: the number of parts; for each its x and y and its number of rows; for each
-///   row its
-///            number within the part, how many blocks it has here, and their columns within the part
+///   tables   bucket_words each: the number of parts; for each its x, its y and its number of rows; for each
+///            row its number within the part, how many blocks it has here, and their columns in the part
 ///   values   bucket_blocks each, in the order of the table
 template <element T> struct buckets {
   std::vector<std::uint16_t> tables;

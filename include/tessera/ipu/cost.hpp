@@ -49,6 +49,27 @@ struct product_shape {
   double multiplies() const { return double(m) * double(k) * double(n) * double(groups); }
 };
 
+namespace detail {
+
+TESSERA_COLD inline void require_block(char const* operation, int block) {
+  if (block != 1 && block != 4 && block != 8 && block != 16)
+    throw option_error(
+        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+}
+
+/// For a product whose temporaries fit in no plan.
+///   what   besides its sizes: " with 9 blocks of 4"
+[[noreturn]] TESSERA_COLD inline void refuse_temporaries(char const* operation, target const& on,
+                                                         product_shape const& shape, std::string const& what,
+                                                         std::int64_t needed, double available) {
+  throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
+                             " bytes of a tile for temporaries, and ", std::int64_t(available),
+                             " are available: availableMemoryProportion would have to be ",
+                             double(needed) / double(on.bytes_per_tile)));
+}
+
+}  // namespace detail
+
 /// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
 inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1) {
   std::vector<std::int64_t> counts;

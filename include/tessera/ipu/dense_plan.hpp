@@ -110,11 +110,7 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
             best = plan;
           }
     }
-  if (best_cycles < 0)
-    throw option_error(message("[ipu::plan_dense] ", shape.m, " x ", shape.k, " x ", shape.n, " needs ",
-                               least_bytes, " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+  if (best_cycles < 0) detail::refuse_temporaries("[ipu::plan_dense] ", on, shape, "", least_bytes, bound);
   return best;
 }
 

@@ -182,9 +182,7 @@ inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic
 inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
                                  int block, precision of, dynamic_options const& options = {}) {
   constexpr char const* operation = "[ipu::plan_dynamic] ";
-  if (block != 1 && block != 4 && block != 8 && block != 16)
-    throw option_error(
-        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  detail::require_block(operation, block);
   if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
       shape.groups < 1)
     throw shape_error(message(operation, shape.groups, " products of ", shape.m, " x ", shape.k, " x ",
@@ -242,11 +240,8 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
                                options.x + options.y + options.z > 0 ? " of the asked-for partition" : "",
                                " fits ", tiles, " tiles and tables of 16 bits"));
   if (best_cycles < 0)
-    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", most_blocks,
-                               " blocks of ", block, " needs ", least_bytes,
-                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+    detail::refuse_temporaries(operation, on, shape, message(" with ", most_blocks, " blocks of ", block),
+                               least_bytes, bound);
   return best;
 }
 
@@ -341,7 +336,6 @@ inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& 
 inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
                             std::vector<bucket_overflow>* moves = nullptr) {
   constexpr char const* operation = "[ipu::load_of] ";
-
   if (stored.blocks() > p.most_blocks)
     throw option_error(
         message(operation, stored.blocks(), " blocks, and the plan is for at most ", p.most_blocks));

@@ -39,7 +39,7 @@ class engine {
     detail::memory_planner planner(graph_);
     walk(program_, planner);
     for (auto& [node, s] : steps_) resolve(node, s, planner);
-    plan_ = planner.place(too_much);
+    plan_ = planner.place();
     for (auto& [node, s] : steps_) fix(s);
     charge_exchange_code(too_much);
     memory_.reserve(std::size_t(graph_.on().tiles));

@@ -34,6 +34,32 @@ struct exchange_schedule {
   bool waits() const { return bytes > 0; }  // for other tiles
 };
 
+/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
+/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
+template <class Piece>
+std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
+  const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
+    std::int64_t sum = 0;
+    for (Piece const& p : pieces) sum += std::get<std::tuple_size_v<Piece> - 1>(p);
+    return sum;
+  };
+  for (auto& w : wanted) std::sort(w.begin(), w.end());
+  std::vector<std::uint32_t> cycles;
+  for (std::size_t t = 0; t < wanted.size(); t += 2) {
+    std::int64_t both = 0;
+    if (on.pairs_share_exchange && t + 1 < wanted.size()) {
+      std::vector<Piece> common;
+      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                            std::back_inserter(common));
+      both = bytes_of_all(common);
+    }
+    for (std::size_t k = t; k < std::min(t + 2, wanted.size()); ++k)
+      cycles.push_back(std::uint32_t(on.exchange_cycles(double(both), true) +
+                                     on.exchange_cycles(double(bytes_of_all(wanted[k]) - both))));
+  }
+  return cycles;
+}
+
 /// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
 /// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
 /// workers.
@@ -60,7 +86,6 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
   e.first_of_tile.assign(tiles + 1, 0);
   for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
   for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
-  e.cycles_by_tile.assign(tiles, 0);
   e.messages_by_tile.assign(tiles, 0);
 
   using sent = std::tuple<int, std::int64_t, std::int64_t>;
@@ -77,24 +102,7 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
     ++e.messages_by_tile[std::size_t(t.to)];
     e.bytes += t.bytes;
   }
-  for (auto& w : wanted) std::sort(w.begin(), w.end());
-  const auto bytes_of_all = [](std::vector<sent> const& w) {
-    std::int64_t sum = 0;
-    for (sent const& s : w) sum += std::get<2>(s);
-    return sum;
-  };
-  for (std::size_t t = 0; t < tiles; t += 2) {
-    std::int64_t both = 0;
-    if (on.pairs_share_exchange && t + 1 < tiles) {
-      std::vector<sent> common;
-      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
-                            std::back_inserter(common));
-      both = bytes_of_all(common);
-    }
-    for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
-      e.cycles_by_tile[k] = std::uint32_t(on.exchange_cycles(double(both), true) +
-                                          on.exchange_cycles(double(bytes_of_all(wanted[k]) - both)));
-  }
+  e.cycles_by_tile = cycles_to_receive(on, wanted);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   std::vector<std::int64_t> sends(tiles);

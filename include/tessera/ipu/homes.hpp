@@ -67,7 +67,7 @@ class homes {
     if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
     given_.push_back(key);
   }
-  /// Forgets what was given since the last keep(), or what belongs to the memory of a run that has ended.
+  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
   void take_back(bool of_runs_only) {
     for (std::uint64_t key : given_) {
       if (of_runs_only && key < run_space / page_bytes) continue;

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +33,7 @@ inline target host(int threads = exec::available_threads()) {
   t.name = "the host";
   t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
   t.bytes_per_tile = std::int64_t(1) << 50;
+  t.measured = true;
   t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
   return t;
 }
@@ -49,14 +48,14 @@ inline target host(int threads = exec::available_threads()) {
 class machine {
  public:
   /// Throws option_error for a target that cannot be.
+  ///   threads    of this computer; the host has one for each of its tiles instead
   ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
   ///   remark
   explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused)
       : on_(std::move(on)),
         too_much_(too_much),
-        measures_(on_.clock_hz == 1e9 && on_.workers == 1),
-        pool_(threads),
-        ranges_(threads),
+        pool_(on_.measured ? on_.tiles : threads),
+        ranges_(pool_.concurrency()),
         placed_(on_) {
     on_.check();
     forget();
@@ -68,13 +67,13 @@ class machine {
   tessera::machine stands_for() const {
     tessera::machine m = this_machine();
     m.workers = on_.tiles;
-    if (!measures_) m.worker_bytes = on_.bytes_per_tile;
+    if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
     return m;
   }
   /// Work that is no run of statements is done and not charged.
   void run(int count, exec::body_ref body) { pool_.run(count, body); }
   void run(array_ref<exec::phase> phases) {
-    if (measures_) return measure(phases);
+    if (on_.measured) return measure(phases);
     std::vector<charged> all;
     for (exec::phase const& p : phases) charge(p, all);
     require_fit(all);
@@ -97,8 +96,7 @@ class machine {
   void clear_report() {
     profile_ = {};
     profile_.on = on_;
-    profile_.measured = measures_;
-    if (measures_) return;
+    if (on_.measured) return;
     profile_.memory.assign(std::size_t(on_.tiles), {});
     profile_.peaks.assign(std::size_t(on_.tiles), 0);
   }
@@ -237,7 +235,7 @@ class machine {
       const auto drain = [&](int part) {
         const auto mine = clock::now();
         ranges_.drain(part, [&](int task) { phase.compute(task, part); });
-        now.by_tile[std::size_t(part)] = std::uint32_t(since(mine));
+        now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
       };
       pool_.run(ranges_.deal(phase.tasks()), drain);
       ranges_.rethrow_failure();
@@ -274,7 +272,6 @@ class machine {
 
   target on_;
   overflow too_much_;
-  bool measures_;
   exec::thread_pool pool_;
   exec::index_ranges ranges_;
   detail::placement placed_;

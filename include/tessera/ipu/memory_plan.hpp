@@ -105,7 +105,7 @@ class memory_planner {
     layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
   }
 
-  memory_layout place(overflow) {
+  memory_layout place() {
     auto const& variables = graph_.variables();
     layout_.item_of_interval.resize(variables.size());
     for (std::size_t v = 0; v < variables.size(); ++v) {

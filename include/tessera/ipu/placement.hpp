@@ -5,13 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/exec/phase.hpp>
+#include <tessera/ipu/exchange.hpp>
 #include <tessera/ipu/homes.hpp>
 #include <tessera/ipu/target.hpp>
 #include <tessera/ipu/task_cost.hpp>
@@ -168,28 +169,12 @@ class placement {
         c.buffers[tile] -= streamed - kept;
         c.pieces = std::max(c.pieces, ceil_div(streamed, kept));
       }
-      std::sort(wanted[tile].begin(), wanted[tile].end());
       for (auto const& [key, bytes] : wanted[tile]) c.buffers[tile] += bytes, c.bytes += bytes;
     }
-    const auto sum = [](auto const& all) {
-      std::int64_t bytes = 0;
-      for (auto const& [key, b] : all) bytes += b;
-      return bytes;
-    };
-    for (std::size_t t = 0; t < tiles; t += 2) {
-      std::int64_t both = 0;
-      if (on_.pairs_share_exchange && t + 1 < tiles) {
-        std::vector<std::pair<std::uint64_t, std::int64_t>> common;
-        std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
-                              std::back_inserter(common));
-        both = sum(common);
-      }
-      for (std::size_t k = t; k < std::min(t + 2, tiles); ++k)
-        c.exchange[k] += std::uint32_t(on_.exchange_cycles(double(both), true) +
-                                       on_.exchange_cycles(double(sum(wanted[k]) - both)));
-    }
+    const auto to_receive = cycles_to_receive(on_, wanted);
     for (std::size_t t = 0; t < tiles; ++t)
-      c.exchange[t] = std::max(c.exchange[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
+      c.exchange[t] =
+          std::max(c.exchange[t] + to_receive[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
   }
 
  private:

@@ -55,7 +55,6 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
-  bool measured = false;                                        // on the host: a cycle is a nanosecond
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;

@@ -66,24 +66,25 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
   std::string out;
   const auto line = [&](std::string const& text) { out += text + '\n'; };
   line(message(p.name.empty() ? "A run" : p.name, " on ", p.on.name, ": ", p.on.tiles,
-               p.measured ? " threads" : " tiles"));
+               p.on.measured ? " threads" : " tiles"));
   for (auto const& remark : p.remarks) line("  ! " + remark);
   line("");
-  line("  time        " + short_time(p.seconds()) + (p.measured ? "" : ", " + short_number(all) + " cycles"));
+  line("  time        " + short_time(p.seconds()) +
+       (p.on.measured ? "" : ", " + short_number(all) + " cycles"));
   for (activity a : {activity::compute, activity::exchange, activity::sync})
     if (p.cycles(a) > 0) line("  " + padded(name_of(a), 12) + padded(percent(double(p.cycles(a)), all), 10));
   if (p.multiplies() > 0) {
     const double peak = p.on.peak_flops(precision::half);
     line("  speed       " + short_number(p.flops_per_second(), "FLOP/s") +
-         (p.measured ? ""
-                     : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
-                           short_number(p.flops_per_cycle()) + " FLOP a cycle"));
+         (p.on.measured ? ""
+                        : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
+                              short_number(p.flops_per_cycle()) + " FLOP a cycle"));
   }
   if (p.exchanged_bytes() > 0)
-    line(std::string(p.measured ? "  touched     " : "  exchanged   ") +
+    line(std::string(p.on.measured ? "  touched     " : "  exchanged   ") +
          short_bytes(double(p.exchanged_bytes())));
   line("  balance     " + percent(p.tile_balance(), 1) + " (mean over greatest of the " +
-       (p.measured ? "threads'" : "tiles'") + " active cycles), " + std::to_string(p.active_tiles()) +
+       (p.on.measured ? "threads'" : "tiles'") + " active cycles), " + std::to_string(p.active_tiles()) +
        " active");
   if (p.estimated_cycles() > 0)
     line("  estimated   " + percent(double(p.estimated_cycles()), all) +

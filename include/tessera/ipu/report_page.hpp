@@ -87,7 +87,7 @@ inline std::string step_trace(profile const& p) {
     if (s.cycles < least || s.cycles == 0) continue;
     const std::string title =
         message("<title>", escaped(s.name), ", ", name_of(s.kind), ": ", short_number(double(s.cycles)),
-                p.measured ? " ns" : " cycles", "</title>");
+                p.on.measured ? " ns" : " cycles", "</title>");
     if (s.by_tile.empty()) {
       svg += message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"0\" width=\"",
                      at(std::max(w, 0.3)), "\" height=\"", at(height), "\">", title, "</rect>");
@@ -204,17 +204,17 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     page += "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
   };
   page += "<div class=\"cards\">";
-  card(short_time(p.seconds()), p.measured ? "time" : short_number(all) + " cycles");
+  card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
   if (p.multiplies() > 0)
     card(short_number(p.flops_per_second(), "FLOP/s"),
-         p.measured ? "multiply-adds twice"
-                    : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
-                          " of the half-precision peak");
-  card(percent(p.tile_balance(), 1), p.measured ? "balance of threads" : "balance of tiles");
+         p.on.measured ? "multiply-adds twice"
+                       : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
+                             " of the half-precision peak");
+  card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
   card(std::to_string(p.active_tiles()),
-       message("of ", p.on.tiles, p.measured ? " threads were active" : " tiles were active"));
+       message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
   if (p.exchanged_bytes() > 0)
-    card(short_bytes(double(p.exchanged_bytes())), p.measured ? "touched" : "exchanged");
+    card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
   if (!p.memory.empty())
     card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
          message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
@@ -228,7 +228,7 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
       page += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
                       percent(double(p.cycles(a)), all));
   page += "</p>\n<figure><figcaption>Time from left to right, ";
-  page += p.measured ? "threads" : "tiles";
+  page += p.on.measured ? "threads" : "tiles";
   page += " from top to bottom</figcaption>" + step_trace(p) +
           "</figure>\n<div "
           "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
@@ -256,7 +256,7 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     page += "<p class=\"note\">* charged by counted instructions: no formula is published</p>\n";
   std::vector<double> active, held;
   for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
-  if (!active.empty() && !p.measured) {
+  if (!active.empty() && !p.on.measured) {
     page += "<h2>Tiles</h2>\n" + heat_map(active, *std::max_element(active.begin(), active.end()),
                                           "Cycles in which each tile computed; the darkest is the busiest",
                                           [](double c) { return short_number(c) + " cycles"; });

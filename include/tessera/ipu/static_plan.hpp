@@ -260,7 +260,6 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
   const auto filled = std::count_if(depth.begin(), depth.end(), [](std::int32_t d) { return d > 0; });
   if (filled > 0) most.depth = ceil_div<std::int64_t>(partial_rows, filled);
   most.reductions = filled * plan.n_parts;
-
   return most;
 }
 
@@ -275,9 +274,7 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
 inline static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
                                precision of, static_options const& options = {}) {
   constexpr char const* operation = "[ipu::plan_static] ";
-  if (block != 1 && block != 4 && block != 8 && block != 16)
-    throw option_error(
-        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+  detail::require_block(operation, block);
   if (shape.groups != 1)
     throw option_error(
         message(operation, shape.groups, " groups: the static product has one, the dynamic any number"));
@@ -352,11 +349,8 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
     }
   }
   if (best < 0)
-    throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, " with ", all,
-                               " blocks of ", block, " needs ", least_bytes,
-                               " bytes of a tile for temporaries, and ", std::int64_t(bound),
-                               " are available: availableMemoryProportion would have to be ",
-                               double(least_bytes) / double(on.bytes_per_tile)));
+    detail::refuse_temporaries(operation, on, shape, message(" with ", all, " blocks of ", block),
+                               least_bytes, bound);
   plan.n_parts = best_n;
   plan.band_begin = detail::equal_bands(count, all, best_bands).begin;
   plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::deal(on, stored, plan));

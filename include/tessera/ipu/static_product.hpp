@@ -116,9 +116,8 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
 }  // namespace detail
 
 /// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
-///   values   blocks in the order of the plan: order[i] is the slot of block i; transposed inside where W is
-///   the
-///            transpose of the matrix whose values they are
+///   values   blocks in the order of the plan: order[i] is the slot of block i. Where W is the transpose of
+///            another matrix, they are that one's, and read transposed
 template <element T> class static_product {
  public:
   /// With values of its own.

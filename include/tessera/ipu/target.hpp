@@ -45,6 +45,8 @@ struct target {
   int exchange_message_bytes = 8;  // of code in the sender's and in the receiver's memory, for each message
   int vertex_bytes = 16;           // of state, besides its fields
 
+  bool measured = false;  // the host itself: its threads are the tiles, a cycle is a nanosecond
+
   double flops_per_cycle(precision p) const {
     return p == precision::half ? 8 * units_half : 2 * units_single;
   }
