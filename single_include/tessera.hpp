@@ -3201,11 +3201,35 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
+/// Indices, none negative, read two by two: the number of loads bounds what gathers and scatters.
+struct index_pair {
+  std::uint32_t first, second;
+};
+TESSERA_INLINE index_pair load_pair(std::int32_t const* index) {
+  std::uint64_t both;
+  std::memcpy(&both, index, sizeof both);
+  return {std::uint32_t(both), std::uint32_t(both >> 32)};
+}
+
 /// from[index[i]] in lane i: by loads of single numbers, of which AMD does more than its gather instruction.
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> gather(T const* from, std::int32_t const* index) {
   return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
-    return std::bit_cast<reg<T, Arch>>(typename compiler_vector<T, lanes<T, Arch>>::type{from[index[i]]...});
-  }(std::make_integer_sequence<int, lanes<T, Arch>>());
+    const index_pair at[] = {load_pair(index + 2 * i)...};
+    typename compiler_vector<T, lanes<T, Arch>>::type all;
+    ((all[2 * i] = from[at[i].first], all[2 * i + 1] = from[at[i].second]), ...);
+    return std::bit_cast<reg<T, Arch>>(all);
+  }(std::make_integer_sequence<int, lanes<T, Arch> / 2>());
+}
+
+/// to[index[i]] += lane i of `values`, for distinct indices.
+template <class Arch, class T>
+TESSERA_INLINE void scatter_add(T* to, std::int32_t const* index, reg<T, Arch> values) {
+  const auto all = std::bit_cast<typename compiler_vector<T, lanes<T, Arch>>::type>(values);
+  unroll<lanes<T, Arch> / 2>([&](auto i) TESSERA_INLINE_LAMBDA {
+    const index_pair at = load_pair(index + 2 * i);
+    to[at.first] += all[2 * i];
+    to[at.second] += all[2 * i + 1];
+  });
 }
 
 /// Asks for the cache line at `address`, into the L2 or the L1.
@@ -8773,14 +8797,10 @@ template <class Arch, class W, class Block> struct vector_sums {
   static void add_line(std::span<std::int32_t const> columns, W const* w, T const* v, T* sums) {
     if constexpr (is_single) {
       const T factor = *v;
-      constexpr std::size_t at_once = 4;  // columns are distinct, which the compiler cannot know
       std::size_t b = 0;
-      for (; b + at_once <= columns.size(); b += at_once) {
-        T sum[at_once];
-        unroll<int(at_once)>(
-            [&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = sums[columns[b + i]] + T(w[b + i]) * factor; });
-        unroll<int(at_once)>([&](auto i) TESSERA_INLINE_LAMBDA { sums[columns[b + i]] = sum[i]; });
-      }
+      for (; b + lanes <= columns.size(); b += lanes)
+        simd::scatter_add<Arch>(sums, columns.data() + b,
+                                (simd::load_values<Arch>(w + b) * batch(factor)).data);
       for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
     } else {
       constexpr int steps = rows / rows_a_register;

@@ -139,14 +139,10 @@ template <class Arch, class W, class Block> struct vector_sums {
   static void add_line(std::span<std::int32_t const> columns, W const* w, T const* v, T* sums) {
     if constexpr (is_single) {
       const T factor = *v;
-      constexpr std::size_t at_once = 4;  // columns are distinct, which the compiler cannot know
       std::size_t b = 0;
-      for (; b + at_once <= columns.size(); b += at_once) {
-        T sum[at_once];
-        unroll<int(at_once)>(
-            [&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = sums[columns[b + i]] + T(w[b + i]) * factor; });
-        unroll<int(at_once)>([&](auto i) TESSERA_INLINE_LAMBDA { sums[columns[b + i]] = sum[i]; });
-      }
+      for (; b + lanes <= columns.size(); b += lanes)
+        simd::scatter_add<Arch>(sums, columns.data() + b,
+                                (simd::load_values<Arch>(w + b) * batch(factor)).data);
       for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
     } else {
       constexpr int steps = rows / rows_a_register;

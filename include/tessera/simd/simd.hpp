@@ -28,6 +28,7 @@
 #endif
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
@@ -179,11 +180,35 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
+/// Indices, none negative, read two by two: the number of loads bounds what gathers and scatters.
+struct index_pair {
+  std::uint32_t first, second;
+};
+TESSERA_INLINE index_pair load_pair(std::int32_t const* index) {
+  std::uint64_t both;
+  std::memcpy(&both, index, sizeof both);
+  return {std::uint32_t(both), std::uint32_t(both >> 32)};
+}
+
 /// from[index[i]] in lane i: by loads of single numbers, of which AMD does more than its gather instruction.
 template <class Arch, class T> TESSERA_INLINE reg<T, Arch> gather(T const* from, std::int32_t const* index) {
   return [&]<int... i>(std::integer_sequence<int, i...>) TESSERA_INLINE_LAMBDA {
-    return std::bit_cast<reg<T, Arch>>(typename compiler_vector<T, lanes<T, Arch>>::type{from[index[i]]...});
-  }(std::make_integer_sequence<int, lanes<T, Arch>>());
+    const index_pair at[] = {load_pair(index + 2 * i)...};
+    typename compiler_vector<T, lanes<T, Arch>>::type all;
+    ((all[2 * i] = from[at[i].first], all[2 * i + 1] = from[at[i].second]), ...);
+    return std::bit_cast<reg<T, Arch>>(all);
+  }(std::make_integer_sequence<int, lanes<T, Arch> / 2>());
+}
+
+/// to[index[i]] += lane i of `values`, for distinct indices.
+template <class Arch, class T>
+TESSERA_INLINE void scatter_add(T* to, std::int32_t const* index, reg<T, Arch> values) {
+  const auto all = std::bit_cast<typename compiler_vector<T, lanes<T, Arch>>::type>(values);
+  unroll<lanes<T, Arch> / 2>([&](auto i) TESSERA_INLINE_LAMBDA {
+    const index_pair at = load_pair(index + 2 * i);
+    to[at.first] += all[2 * i];
+    to[at.second] += all[2 * i + 1];
+  });
 }
 
 /// Asks for the cache line at `address`, into the L2 or the L1.
