@@ -10771,11 +10771,18 @@ template <class Arch, element E> struct row_transposition {
                       int tokens, lines_go go) noexcept {
     const std::int64_t square_features = last - (last - first) % line_features;
     const int square_tokens = stride % features_a_word == 0 ? tokens / side * side : 0;
-    // More rows at once are written slower past the caches.
+    // More rows at once are written slower past the caches, so that a pass takes parts of lines out of all of
+    // the panel. It has to be near by then: past the caches, the panel behind is asked for while this one
+    // goes.
+    auto next = reinterpret_cast<std::byte const*>(panel + last * panel_tokens);
+    constexpr int square_bytes = line_features * side * int(sizeof(E));
     for (int t = 0; t < square_tokens; t += side)
-      for (std::int64_t f = first; f < square_features; f += line_features)
+      for (std::int64_t f = first; f < square_features; f += line_features) {
+        if (go == lines_go::to_memory) prefetch(next, square_bytes);
+        next += square_bytes;
         transpose<squares_a_line, 1>(words(panel + place_in_panel<E>(f, t)), panel_tokens,
                                      words(rows + t * stride + f), stride / features_a_word, go);
+      }
     finish(first, last, tokens, square_features, square_tokens, go,
            [&](std::int64_t f, int t) { rows[t * stride + f] = panel[place_in_panel<E>(f, t)]; });
   }
@@ -10783,6 +10790,9 @@ template <class Arch, element E> struct row_transposition {
  private:
   static word const* words(E const* at) { return reinterpret_cast<word const*>(at); }
   static word* words(E* at) { return reinterpret_cast<word*>(at); }
+  static void prefetch(std::byte const* from, int bytes) {
+    for (int byte = 0; byte < bytes; byte += 64) simd::prefetch<2>(from + byte);
+  }
 
   /// Squares of registers, `Down` below each other and `Across` beside each other, by way of whole lines:
   /// rows whose distance is a power of two drive each other's lines out of the L1.
