@@ -161,34 +161,84 @@ template <element T> std::vector<T> random_values(std::int64_t count, std::uint6
   return all;
 }
 
-/// The greatest difference from the same sums in double, in units of the expected rounding.
+/// A sum in double, and how far a result may be from it.
+struct exact_sum {
+  double value = 0, magnitude = 0;  // of the sum of the absolute terms
+  void add(double term) { value += term, magnitude += std::abs(term); }
+  /// The difference of a result of type T from it, in units of the rounding that is expected of so many
+  /// terms.
+  template <element T> double error(T result, double terms) const {
+    const double unit = sizeof(T) == 2 ? 0x1p-11 : 0x1p-24;
+    return std::abs(double(float(result)) - value) / ((terms * 0x1p-24 + 8 * unit) * magnitude + 1e-30);
+  }
+};
+
+template <element T> using values_of = std::span<T const>;
+
+/// The worst error of Y = W·X, of 16 rows of blocks.
 template <element T>
-double worst_error(sparse_product const& p, std::span<T const> w, std::span<T const> x, std::span<T const> y,
-                   int rows_checked) {
+double error_of_product(sparse_product const& p, values_of<T> w, values_of<T> x, values_of<T> y) {
   const auto b = std::size_t(p.block), n = std::size_t(p.shape.n);
   double worst = 0;
-  const int rows = p.stored.block_rows(), step = std::max(1, rows / rows_checked);
-  std::vector<double> sums(b * n), bound(b * n);
+  const int rows = p.stored.block_rows(), step = std::max(1, rows / 16);
+  std::vector<exact_sum> sums(b * n);
   for (int i = 0; i < rows; i += step) {
-    std::fill(sums.begin(), sums.end(), 0.0), std::fill(bound.begin(), bound.end(), 0.0);
-    for (std::int64_t slot = p.stored.first_slot(i); int j : p.stored.row(i)) {
+    std::fill(sums.begin(), sums.end(), exact_sum{});
+    for (auto slot = std::size_t(p.stored.first_slot(i)); int j : p.stored.row(i)) {
       for (std::size_t a = 0; a < b; ++a)
-        for (std::size_t c = 0; c < b; ++c) {
-          const double v = double(float(w[std::size_t(slot) * b * b + a * b + c]));
-          for (std::size_t q = 0; q < n; ++q) {
-            const double product = v * double(float(x[(std::size_t(j) * b + c) * n + q]));
-            sums[a * n + q] += product, bound[a * n + q] += std::abs(product);
-          }
-        }
+        for (std::size_t c = 0; c < b; ++c)
+          for (std::size_t q = 0; q < n; ++q)
+            sums[a * n + q].add(double(float(w[(slot * b + a) * b + c])) *
+                                double(float(x[(std::size_t(j) * b + c) * n + q])));
       ++slot;
     }
-    const double unit = sizeof(T) == 2 ? 0x1p-11 : 0x1p-24,
-                 terms = double(p.stored.row_count(i)) * double(b) + 2;
-    for (std::size_t q = 0; q < b * n; ++q) {
-      const double allowed = terms * 0x1p-24 * bound[q] + 8 * unit * bound[q] + 1e-30;
-      worst = std::max(worst, std::abs(double(float(y[std::size_t(i) * b * n + q])) - sums[q]) / allowed);
-    }
+    for (std::size_t q = 0; q < b * n; ++q)
+      worst =
+          std::max(worst, sums[q].error(y[std::size_t(i) * b * n + q], p.stored.row_count(i) * p.block + 2));
   }
+  return worst;
+}
+
+/// The worst error of dX = transposed(W)·dY, of 16 tokens.
+template <element T>
+double error_of_activations(sparse_product const& p, values_of<T> w, values_of<T> dy, values_of<T> dx) {
+  const auto b = std::size_t(p.block), n = std::size_t(p.shape.n), step = std::max<std::size_t>(1, n / 16);
+  double worst = 0;
+  std::vector<exact_sum> sums(dx.size() / n);
+  for (std::size_t q = 0; q < n; q += step) {
+    std::fill(sums.begin(), sums.end(), exact_sum{});
+    std::size_t slot = 0;
+    for (int i = 0; i < p.stored.block_rows(); ++i)
+      for (int j : p.stored.row(i)) {
+        for (std::size_t a = 0; a < b; ++a)
+          for (std::size_t c = 0; c < b; ++c)
+            sums[std::size_t(j) * b + c].add(double(float(w[(slot * b + a) * b + c])) *
+                                             double(float(dy[(std::size_t(i) * b + a) * n + q])));
+        ++slot;
+      }
+    for (std::size_t f = 0; f < sums.size(); ++f)
+      worst = std::max(worst, sums[f].error(dx[f * n + q], double(p.shape.m)));
+  }
+  return worst;
+}
+
+/// The worst error of dW = dY·transposed(X) at the blocks of W, of one in 16 of them.
+template <element T>
+double error_of_weights(sparse_product const& p, values_of<T> dy, values_of<T> x, values_of<float> dw) {
+  const auto b = std::size_t(p.block), n = std::size_t(p.shape.n);
+  double worst = 0;
+  std::size_t slot = 0;
+  for (int i = 0; i < p.stored.block_rows(); ++i)
+    for (int j : p.stored.row(i)) {
+      for (std::size_t at = 0; slot % 16 == 0 && at < b * b; ++at) {
+        exact_sum sum;
+        for (std::size_t q = 0; q < n; ++q)
+          sum.add(double(float(dy[(std::size_t(i) * b + at / b) * n + q])) *
+                  double(float(x[(std::size_t(j) * b + at % b) * n + q])));
+        worst = std::max(worst, sum.error(dw[slot * b * b + at], double(n)));
+      }
+      ++slot;
+    }
   return worst;
 }
 
@@ -210,15 +260,17 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
                        xs = random_values<T>(x.size(), s.seed + 1);
   std::string explained, pictures;
   std::vector<ipu::program> steps;
-  std::vector<T> ys;
+  std::vector<T> ys, dxs;
+  std::vector<std::vector<float>> dws;  // of every group, in the order of the pattern
   ipu::profile report;
-  const auto go = [&](auto&& write) {
+  const auto go = [&](auto&& write, auto&& read_dw) {
     ipu::engine machine(std::move(g), ipu::sequence(std::move(steps)), asked_threads(s),
                         s.charge ? ipu::overflow::charged : ipu::overflow::refused);
     write(machine);
     machine.write(x, xs);
     machine.run();
     ys = machine.template read<T>(y);
+    if (all_passes) dxs = machine.template read<T>(dx), dws = read_dw(machine);
     report = machine.profile();
   };
   if (s.mode == "static") {
@@ -226,18 +278,24 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
     explained = plan.explain(), pictures = ipu::picture_of_partition(plan, p.stored);
     const ipu::static_product<T> w(g, std::move(plan), p.stored, "W");
     steps.push_back(w.multiply(g, x, y));
+    ipu::slice dw;
     if (all_passes) {
       const pattern turned = transposed(p.stored);
       const auto wt =
           w.transposed(g, ipu::plan_static(on, {p.shape.k, p.shape.m, p.shape.n}, turned, p.block, of, {}),
                        turned, "W transposed");
-      const ipu::slice dw = g.template add_variable<float>("dW", w.values().size());
+      dw = g.template add_variable<float>("dW", w.values().size());
       g.map_linearly(dw, p.block * p.block);
       steps.push_back(wt.multiply(g, y, dx)), steps.push_back(w.gradient_of_values(g, y, x, dw));
     }
-    go([&](ipu::engine& machine) {
-      machine.write(w.values(), w.in_order_of_plan(std::span<T const>(values)));
-    });
+    go(
+        [&](ipu::engine& machine) {
+          machine.write(w.values(), w.in_order_of_plan(std::span<T const>(values)));
+        },
+        [&](ipu::engine& machine) {
+          const std::vector<float> by_plan = machine.template read<float>(dw);
+          return std::vector<std::vector<float>>{w.in_order_of_pattern(std::span<float const>(by_plan))};
+        });
   } else {
     auto options = ipu::dynamic_options::from(flags);
     options.gradient_of_activations = options.gradient_of_weights = all_passes;
@@ -245,17 +303,26 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
     explained = plan.explain();
     const ipu::dynamic_product<T> w(g, std::move(plan), "W");
     steps.push_back(w.multiply(g, x, y));
-    if (all_passes)
-      steps.push_back(w.gradient_of_activations(g, y, dx)),
-          steps.push_back(w.gradient_of_values(g, y, x, w.add_gradients(g)));
+    ipu::slice dw;
+    if (all_passes) {
+      dw = w.add_gradients(g);
+      steps.push_back(w.gradient_of_activations(g, y, dx));
+      steps.push_back(w.gradient_of_values(g, y, x, dw));
+    }
     const auto each = std::size_t(p.stored.blocks()) * std::size_t(p.block) * std::size_t(p.block);
-    go([&](ipu::engine& machine) {
-      std::vector<pattern> patterns(std::size_t(p.shape.groups), p.stored);
-      std::vector<std::span<T const>> parts;
-      for (std::size_t i = 0; i < patterns.size(); ++i)
-        parts.push_back(std::span<T const>(values).subspan(i * each, each));
-      w.write(machine, ipu::fill_buckets<T>(w.plan(), patterns, parts));
-    });
+    go(
+        [&](ipu::engine& machine) {
+          std::vector<pattern> patterns(std::size_t(p.shape.groups), p.stored);
+          std::vector<std::span<T const>> parts;
+          for (std::size_t i = 0; i < patterns.size(); ++i)
+            parts.push_back(std::span<T const>(values).subspan(i * each, each));
+          w.write(machine, ipu::fill_buckets<T>(w.plan(), patterns, parts));
+        },
+        [&](ipu::engine& machine) {
+          std::vector<std::vector<float>> all;
+          for (std::int64_t i = 0; i < p.shape.groups; ++i) all.push_back(w.read_gradients(machine, dw, i));
+          return all;
+        });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.name =
@@ -267,10 +334,16 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
     const auto each = all.size() / std::size_t(p.shape.groups);
     return std::span<T const>(all).subspan(std::size_t(i) * each, each);
   };
-  for (std::int64_t i = 0; i < p.shape.groups; ++i)
-    error = std::max(error, worst_error<T>(p, of_group(values, i), of_group(xs, i), of_group(ys, i), 16));
-  std::printf("\nchecked against sums in double: the worst error is %.2f of the bound; emulated in %.1f s\n",
-              error, seconds);
+  for (std::int64_t i = 0; i < p.shape.groups; ++i) {
+    const auto w = of_group(values, i), in = of_group(xs, i), out = of_group(ys, i);
+    error = std::max(error, error_of_product<T>(p, w, in, out));
+    if (!all_passes) continue;
+    error = std::max(error, error_of_activations<T>(p, w, out, of_group(dxs, i)));
+    error = std::max(error, error_of_weights<T>(p, out, in, dws[std::size_t(i)]));
+  }
+  std::printf(
+      "\nchecked against sums in double: the worst error%s is %.2f of the bound; emulated in %.1f s\n",
+      all_passes ? " of Y, dX and dW" : "", error, seconds);
   return error <= 1 ? 0 : 1;
 }
 

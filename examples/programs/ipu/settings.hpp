@@ -49,7 +49,7 @@ inline pretrain::option_table<settings> const& table() {
         {"type", &s::type, "half|float", "of the elements"},
         {"mode", &s::mode, "static|dynamic|dense",
          "whether the pattern is known when the product is planned"},
-        {"pass", &s::pass, "forward|all", "all: the gradients of X and of W too"},
+        {"pass", &s::pass, "forward|all", "all: the gradients of X and of W too, checked as well"},
         {"option", &s::option, "NAME=VALUE",
          "options of popsparse, such as nSplit=2 or metaInfoBucketOversizeProportion=0.5"}}},
       {"Many products (sweep, map)",

@@ -131,15 +131,15 @@ template <element T> class static_product {
     const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
     return values_.part(place_[std::size_t(slot)] * area, (place_[std::size_t(slot)] + 1) * area);
   }
-  /// Blocks in the pattern's order, as the engine wants them, and back.
-  std::vector<T> in_order_of_plan(std::span<T const> by_slot) const {
-    std::vector<T> all(by_slot.size());
-    move_blocks(by_slot, std::span<T>(all), true);
+  /// Values or gradients of blocks in the pattern's order, as the engine wants them, and back.
+  template <class V> std::vector<V> in_order_of_plan(std::span<V const> by_slot) const {
+    std::vector<V> all(by_slot.size());
+    move_blocks(by_slot, std::span<V>(all), true);
     return all;
   }
-  std::vector<T> in_order_of_pattern(std::span<T const> by_plan) const {
-    std::vector<T> all(by_plan.size());
-    move_blocks(by_plan, std::span<T>(all), false);
+  template <class V> std::vector<V> in_order_of_pattern(std::span<V const> by_plan) const {
+    std::vector<V> all(by_plan.size());
+    move_blocks(by_plan, std::span<V>(all), false);
     return all;
   }
 
@@ -340,7 +340,7 @@ template <element T> class static_product {
       throw shape_error(message("[ipu::static_product] ", name, " has ", s.size(), " elements: ", rows, " x ",
                                 plan_.shape.n, " are planned"));
   }
-  void move_blocks(std::span<T const> from, std::span<T> to, bool into_plan) const {
+  template <class V> void move_blocks(std::span<V const> from, std::span<V> to, bool into_plan) const {
     const auto area = std::size_t(plan_.block) * std::size_t(plan_.block);
     if (from.size() != place_.size() * area)
       throw shape_error(message("[ipu::static_product] ", from.size(), " values: there are ", place_.size(),
