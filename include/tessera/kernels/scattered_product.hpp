@@ -31,8 +31,9 @@ template <class Arch, class W, class X, class Block> struct scattered_sums {
   static constexpr bool exists = is_single || std::is_same_v<X, T>;
   /// Registers of tokens of which a pass over the blocks makes the sums.
   static constexpr int most_registers = is_single ? panel_tokens / lanes : register_block<T, Arch>::registers;
+  static constexpr int pass_tokens = most_registers * lanes;
   /// Tokens for which blocks are worth it.
-  static constexpr int most_tokens = std::min(panel_tokens / 2, most_registers* lanes);
+  static constexpr int most_tokens = std::min(panel_tokens / 2, 2 * pass_tokens);
 
   /// Registers that hold some tokens: a power of two, at most most_registers.
   static int registers_of(int tokens) { return int(std::bit_ceil(unsigned(ceil_div(tokens, lanes)))); }
@@ -121,21 +122,29 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
 
   /// Bytes of product_arguments::sums.
   static std::size_t sums_bytes(block_index const& index, std::int64_t) {
-    return std::size_t(index.lines()) * std::size_t(Block::cols) * panel_tokens * sizeof(T);
+    return std::size_t(index.lines()) * std::size_t(Block::cols * sums_of::pass_tokens) * sizeof(T);
   }
 
   ///   by_rows   the index of W
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
+    for (int first = 0; first < a.tokens; first += sums_of::pass_tokens)
+      pass(a, by_rows, first, std::min(a.tokens - first, sums_of::pass_tokens));
+  }
+
+ private:
+  /// The results of `tokens` tokens from `first` on.
+  static void pass(product_arguments<Types, Tree> const& a, block_index const& by_rows, int first,
+                   int tokens) {
     constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
-    const int registers = sums_of::registers_of(a.tokens), stride = registers * sums_of::lanes;
-    sums_of::add(by_rows, a.weights, a.x, a.depth, a.sums, a.first_line, a.last_line, registers);
+    const int registers = sums_of::registers_of(tokens), stride = registers * sums_of::lanes;
+    sums_of::add(by_rows, a.weights, a.x + first, a.depth, a.sums, a.first_line, a.last_line, registers);
     const std::int64_t end = std::min(a.rows, std::int64_t(a.last_line) * Block::cols);
     for (std::int64_t f = std::int64_t(a.first_line) * Block::cols; f < end; f += results_a_lane)
-      for (int token = 0; token < a.tokens; token += sums_of::lanes) {
+      for (int token = 0; token < tokens; token += sums_of::lanes) {
         batch of_lane[unsigned(results_a_lane)];
         for (int i = 0; i < results_a_lane; ++i)
           of_lane[i] = f + i < end ? batch::load_unaligned(a.sums + (f + i) * stride + token) : batch(T(0));
-        store_result<true>(a, of_lane, f, token);
+        store_result<true>(a, of_lane, f, first + token);
       }
   }
 };
