@@ -24930,6 +24930,1024 @@ TESSERA_COLD inline build_information build_info() {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/tokenizers/merges.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_MERGES
+#define TESSERA_SINGLE_TOKENIZERS_MERGES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Two neighbouring pieces that become one.
+struct merge {
+  std::int32_t left, right, merged;
+};
+
+namespace detail {
+
+/// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
+inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
+}
+
+/// Merges a pair wherever a word has it, from the left.
+inline void apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    word[to++] = here ? pair.merged : word[i];
+    i += here;
+  }
+  word.resize(to);
+}
+
+}  // namespace detail
+
+/// A word of a corpus, as pieces, and how often it occurs.
+struct counted_word {
+  std::vector<std::int32_t> pieces;
+  std::int64_t count;
+};
+
+/// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
+/// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
+/// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
+///   pieces   what the numbers in words stand for; gets those that are made
+///   join     the piece that two pieces make, both given as text
+template <class Join>
+std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
+                                std::size_t most, Join&& join, std::int64_t least_count = 2) {
+  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
+  std::unordered_map<std::string, std::int32_t> numbers;
+  for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
+  std::unordered_map<std::uint64_t, std::int64_t> counts;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with;
+  std::priority_queue<candidate> likeliest;
+  std::vector<std::uint64_t> changed;
+  const auto unique = [](auto& all) {
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+  };
+  const auto count_pairs = [&](std::size_t w, std::int64_t sign) {
+    auto const& word = words[w];
+    for (std::size_t i = 0; i + 1 < word.pieces.size(); ++i) {
+      const std::uint64_t key = detail::pair_key(word.pieces[i], word.pieces[i + 1]);
+      counts[key] += sign * word.count;
+      if (sign > 0) words_with[key].push_back(w);
+      changed.push_back(key);
+    }
+  };
+  const auto suggest_changed = [&] {
+    unique(changed);
+    for (const std::uint64_t key : changed)
+      if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
+    changed.clear();
+  };
+  for (std::size_t w = 0; w < words.size(); ++w) count_pairs(w, 1);
+  suggest_changed();
+
+  std::vector<merge> merges;
+  while (pieces.size() < most && !likeliest.empty()) {
+    const auto [count, negated] = likeliest.top();
+    const std::uint64_t key = ~negated;
+    likeliest.pop();
+    if (count != counts[key]) continue;  // an older count
+    merge best{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), std::int32_t(pieces.size())};
+    std::string made = join(pieces[std::size_t(best.left)], pieces[std::size_t(best.right)]);
+    const auto [place, is_new] = numbers.emplace(made, best.merged);
+    best.merged = place->second;  // another pair may have made it
+    if (is_new) pieces.push_back(std::move(made));
+    merges.push_back(best);
+    std::vector<std::size_t> with = std::move(words_with[key]);
+    words_with.erase(key);
+    unique(with);
+    for (const std::size_t w : with) {
+      count_pairs(w, -1);
+      detail::apply(best, words[w].pieces);
+      count_pairs(w, 1);
+    }
+    suggest_changed();
+  }
+  return merges;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/unicode_tables.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
+#define TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
+// Properties of characters, of Unicode 14.0.0. Written by scripts/unicode_tables.py: never edited. Numbers
+// are digits of five bits, the lowest first, of the alphabet of base64; 32 is added where more follow.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace tables {
+
+// clang-format off
+/// Categories L*.
+inline constexpr char letters[] =
+    "hCZGZvBAKAEAFWBeBpOELOEHABAhEEBBCDBAGABCBABTByCBqEIlFBlBCAGoBnCaEDtBqBjBBBiDBAPBHBKCCAQABdd4CLAYgBJBEAFVEAJA"
+    "DAXYHKFXBFRpB6B1BDASAHJPPEHCBCVBGBADDDAQANBBCOBKAIFEBCVBGBBBBBBfDBATCQIBCBVBGBBBEDASAPBXALHCBCVBGBBBEDAeBBCP"
+    "ARABFDCBDDBBABBDBDCDLWA0BHBCBWBPDAaCCACBeAEHBCBWBJBEDAfBBBPBRIBCBoBCAQAFCICYFFRDXBIBACG6BvBBBMG6BBBABEBXBABJ"
+    "BBJACEBAVDgBA/BHBjBbEzDqBUAQFEDDADBHCEMMARlBBAFACqBBsKBDCGBABDCoBBDCgBBDCGBABDCOB4BBDCiClBPQ1CCFDrTCQBZFqCGH"
+    "HRNSOROMBCPzBjBAEAjC4CHEChBBAFlCKexBdCELrBEZ2BWJ0ByCA9CuBRH2BdNBKrBajBpBCKjBCIHqBCCpBDBFBBDAF/FgC1ICFClBCFCH"
+    "BABABABeC0BBGBADCBGDDCFEMFCBG0DANAQMlDAEACJBADEGABABABDBKCDFEEA0BB7zCkHGDDBMlBBAFAC3BHAQWJGBGBGBGBGBGBGBGwCA"
+    "1OBqBEFBE1CGCB5CBDFqBB9CRfwBPgQ/tGgCs0VjCtBCsIDPKBUuBQeClCxBICmDC/BFBBABEYPBCBDBWdzBOxB+BFDABBLbKWZcHuBcAQEB"
+    "JKEBoBXCBHUWDADxBBADBCECABAYCCKHCMFCFCFJGBGBqBBNGyDdj9KMWEwBkoItLCpDmBGMEFABJBMBEBABBBBBrDhBqLS/BC1BoBL0DEBm"
+    "EkBZGZL4CDFCFCFCCjBLBZBSBBBOCNiB6DlMcDwBvBfNTBHGlBKdCjBEHwB9ESjBEjBEnBIzBMKBOBGBBBKBOBGBBjC2JJVKHYFBpBBIlCFC"
+    "ABrBBBDACWKWJehCSBBKVKZmC3BGBgCAPDBCBcqBcDcjBHBbb1BKVKSNRuDoC3ByBNyBNjB8KpBGBuCcKAIVqBRuBUbWM0B5BBCANsBgBYaj"
+    "BdACAIiBDAMvBODVABAjBRBY0CGBABDBOBJHuBmBHCBCVBGBBBEDASAME+E0BSDUCevBUBBA4FuBpBDkBvBUA7BqBNAnCalBG5FrB0D/BfHC"
+    "ACHBBBXPABA+CHCmBQABAcAKnBHAVALtBTASoCnIIBkBRAxBdwDGBBBlBVAZFBBBfOAnKS9FAvC5cmHjGsyCgDPuhBx+DmS5tI4RHeRuCRdS"
+    "vBQDfUFSwV/BgEqCFAiCMgCBBAc3/FI1mBqBIn3IDBGBBBiJtBCRDIrMkoCqDFMDIHJm7F0CBmCBBCACBCDBLBABGBgCBDCHBGBbBDBEBADG"
+    "BzKCYBYBeBYBeBYBeBYBeBYBH05BehPsBKGQAhKdSrB0nBGBDBBBOBkG7BjCHA0lBDBaBBBACABJBDBABAGAEABABABCBBBACABABABABABB"
+    "BACDBGBDBDBABJBQFCBEBQkqE/2pBgB4hEH9GCh0FOwpH/gD9QivBq6E";
+
+/// Categories N*.
+inline constexpr char numbers[] =
+    "wBJ4DBFACChtBJmEJmGJ8MJ2DJEFsDJ2DJ2DJCFuDMzDJIGnDJoDGHStDJgDJ2DJmCTsIJmCJvWTxbCvHJGJWJsJJgEKlFJGJ2FJ2CJmEJGJ"
+    "2gBADFGJmGyBCE2W7BuCV2TdprBApYAZIOC3KDqEJeHBOgBJnBOg7cJ8FJgKF6EJmBJmGJWJ2CJ2MJ24UJtPsBM4BRB1KakBDdAIAmEEqGJu"
+    "dHZGnBIrCEWFgFBCPCtBgCI0BBeCrCEoDHYHpBGqKFwBJmJe+EJqBDwDGmEdgEJ8BJwEJHT7HJ2KJ2DJ2LJmDJmDLkNS9CJ2XcjHJmCJ2QUr"
+    "hBuDxvRJ2CJmEJBG+YWpiZTsDY1iBxBgqCJmNJtuBIgEJ3Y6BBCBDsCsBBOieMj3CJ";
+
+/// Categories P*.
+inline constexpr char punctuation[] =
+    "hBCBFBDKBDBaCBAbABAjBAFADAKBDADA+VAIAyOFpBBzBABACACAsBBUBBBNABCqCDmDArBNpHC2BOfAlIBKAsEA4DA5DAmMAMAvLA6CAKBo"
+    "FOBAlBDnCAqCEEBvDFrFAkTI3EAtTAsBBuCCnCB9ECBClBK5JB4GBgEGBFsFGcB9DD7BE+BBgCHLA8ZXITBMBLeBOB5TDdB9hBNvCBfJzMV/"
+    "BDgBB7XDBBwDAvEuBBfCLjNCEJCLQAMAiDA6CAigdBtICjDAKAzDF8LD2CBoBCBAxBBvBAhDMQB8DD+DBQB5HAyqUBwGJWiBBNBAEABB1ECB"
+    "FBDKBDBaCBAbABABG6MC8UAwBA+MAnXAnGAfAwIImBAwDGiCG5CDwYAnFEsBD9FGtDBBD+DDwBBvCDEANABC4CFrDAhNEKBBAoDA6HWpDCcM"
+    "sCAiEC8HAoIC7EA8CHzCCBE+MEqBBlUBmIAwjBE87CB7zOBlEAhCEIAyaDnKA8lTAnvHEy2DB";
+
+/// Categories C*: control, format, private use, surrogates, unassigned.
+inline constexpr char others[] =
+    "Af/CgBNAqWBGDHABAUAtMAmBByBBDA3BHbDGQWAgGAwBB7BBlDN7BBxBBPAcBBALEfIqCAhFAIBCBWAHABCEBJBCBEHBDCAFBZBDAGDCBWAH"
+    "ACACACBBAFDCBDCBGEABGRJDAJADAWAHACAFBKADADBBOEBMGHADAIBCBWAHACAFBJBCBDGDDCAFBSJCAGCDAECCABACCCCDCMDFCDAEBBFB"
+    "NVENADAXAQBJADAEGCADBBBEBKGWADAXAKAFBJADAEGCFCAEBKACMNADAzBADAGDQBaADASCYAJABBHCBDGABAIFKBDL6BDdkBCABAFAYABA"
+    "XBFABAGBKBEfoCAkBDnBAkBAPANkBmGABEBB5LAEBHABAEBpBAEBhBAEBHABAEBPA5BAEBjCBgBCaF2CBGB9UC5CGWIYIULNADACL+CBKFKF"
+    "OALF5CGrBEmCJfAMDMDBCqBBFKsBDaFLC+BBhCAdBLFKFOBfwBtCCvBA0DH8BCPC8BGrBBLHrBE2QBGBmBBGBIABABABAfB1BAPAOBGATBDA"
+    "JALEaExBPCBbANChBOhBOsED3UYLU04BBgBA9KEtBABEBB4BGCNYIHAHAHAHAHAHAHAHA+DhBaA5CL2GZMDgCA2CBnDErBA+CA0CLvBAtzcC"
+    "3BI8KT4FHrGECABAFX7BCKF4BHmCHMF0DKeCuCALDhBA3BIOBKBnDXcJGBGBGIHAHA8BD+DBKFk9KLXDxBjoIuLBqDlBHLFEaAFABACACA9D"
+    "P9NB2BGBfqBFzBATAEDFAnED+FCGBGBGBDCHAHMCBMAaATACAPBOhB7DEDDtBC4CANCBuBuBhEdCxBOcDkBIeErBEeAlBDOpB+EBKFkBDkBD"
+    "oBH0BKMAPAHACALAPAHACiC3JIWJIXGAqBAJkCGBBAsBACCBBXAoCHJvBTACEhBCbEB/B4BDUByBACEIADAdBDDKGJGgCfnBDMI2BCdBbEaG"
+    "ELHvCpC2BzBMzBGuBHKlJfAqBADBCtCoBHqBValBcTXIuCDkBI+BAFMZGKF1BASHnBIgDAUKSAsBgCHABAEAPALF7BEKFEAIBCBWAHACAFAK"
+    "BCBDBBFBEHBHCFqE8CAFdoCHKlF2BBmBhBlCKKFNS6BFK1BbBPDX4F8BjDzCLIBBBIACAeACBMIKlCIBuBBLaoCHzCMpCmIJAtBAOJdCgBBW"
+    "AOoCHACAsBCBACAJHKFGACAlBACAGGK1JZ2FBOyBM7clDvDAFKkGryCjDMvhBw+DnS4tI5RGfAKDxCAKFeBGJmCJKAHAVETvV7CkDrCD5BGR"
+    "/BFKCN4/FH2mBpBJm3IEAHACAjJsBDQEHsMjoCrDENCJGKBE/yEuBBXI0D7B2HJnBBqCHwDUmC5EUL3CIZmE1CAnCACBBBCBEAMABAHAhCAE"
+    "BIAHAcAEAFABCHA0KBkJB+VOFAPviBfgHHARBHACAF0GtBCOBKDC/JfQ6BEB/mBHAEACAPAlGBQoBsCDKDCwYkCrC9BhGEAbACABBBAKAEAB"
+    "ABFBDBABABADACABBBABABABABACABBEAHAEAEABAKAREDAFARzBCtIsBDkDLPBPAPAlBJuF3BdMsBDJGCNG5E4eEQCNC0DL5CGMDBOMD4BH"
+    "KFoBHeBCtC0KLOBFCFCHIdCLEGJKFIHHIzEA3BkBKlgBg3pBf5hEG+GBi0FNxpH+gD+QhvBr6E0t7VwHvw/F";
+
+/// Category Mn.
+inline constexpr char nonspacing_marks[] =
+    "gYvDzIEpIsBBABBBBBAoCKwBUQAlDGCFCBBDjBAea7CK6BIJAYDBIBCBErBC8BHqBXBf3BABAEHEADGKBdA6BAEDIAUBaACB5BAEBEBCCDAe"
+    "BDALB5BAEEBBEAUBWFBA6BACABDIAHBLBeA9BAMAyBADA3BABCFCBDHBLBdA6BACAGAFBUBcB5BBEDIAUBdAoCAHCBA6CACGMHiDACILFqCB"
+    "bABABA3BNBEBBFKBjBJAmDDBFBBCBZBECQDNACBGAPA/VCydCdBeBeBgCBBGIACKJAtBCBA1DBiBA2DCEBJAGC7GBCA6BABGBABACHGJCAwB"
+    "NBPxBDwBABEBAFAoBIMBgBDCBBC4BABBDABC6BHCB4ECBMBGEAGADBmG/BwWMEADL+/CCtEAgDfqRDrDB0udAEJgBBwCBwIADAEAZBFA3EBa"
+    "RNAmBHZKuBCwBACDCBnBAjCFCBCBMAIAvBAzBABCCBFBBAqBBIAuHACAEAw5TAhXPQPteAiHA1EEm0BCBBFDoBCEAlFB9RDjMB5EKxBD7DA2"
+    "BOpBACBKCxBDCBHA9BCkBEBH+BAMB0BIKDCA/CCCABBGAgFADHVB5BBDAlBGDEjGHCCBAXA0CFBAEBBBuHDGBBBbB1CHCABBqDABACFBAlDC"
+    "CDBEjIIBBgIBBAEAwEDCBEAgBJoBFCDIAJFCCuBMBB2MGBFBAyCVCGBBBB6DFDABBBGBAoCBDABA7KB7/SE7BG4gBA/BDxCA4lTBhzEtBCWg"
+    "RCRHCGeD0EC79B2BExBIAOAWEBOwqBGBQCGBBBElIG3LA9BDgvBGtDG19lYvH";
+
+/// Lower case without accents, of characters that it changes.
+inline constexpr char foldings[] =
+    "hCBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCmDB"
+    "9FBB/FBBhGBBjGBBlGBBnGBBgCBBnGBBlGBBnGBBpGBBrGBBlGBBnGBBpGBBrGBBgCBBlGBBlGBBnGBBpGBBrGBBtGCBgCBBnGBBpGBBrGBB"
+    "tGBBnGBBgCCB9HBB/HBBhIBBjIBBlIBBnICBnIBBlIBBnIBBpIBBrIBBlIBBnIBBpIBBrICBlIBBlIBBnIBBpIBBrIBBtIDBnIBBpIBBrIBB"
+    "tIBBnICBrIBB9JBB/JBBhKBBjKBBlKBBnKBBlKBBnKBBpKBBrKBBtKBBvKBBxKBBzKBBzKBB1KBBCCB5KBB7KBB9KBB/KBBhLBBjLBBlLBBn"
+    "LBBpLBBrLBBpLBBrLBBtLBBvLBBxLBBzLBB1LBB3LBB3LBB5LBBCCB9LBB/LBBhMBBjMBBlMBBnMBBpMBBrMBBtMCBCCBzMBB1MBB1MBB3MC"
+    "B5MBB7MBB9MBB/MBBhNBBjNBBCCBCCBpNBBrNBBtNBBvNBBxNBBzNCBCCB5NBB7NBB9NBB/NBBhOBBjOBBCCBjOBBlOBBnOBBpOBBrOBBtOB"
+    "BtOBBvOBBxOBBzOBB1OBB3OBB5OBB7OBB7OBB9OBB/OBBhPBBCCBlPBBnPBBpPBBrPBBtPBBvPBBxPBBzPBB1PBB3PBB5PBB7PBB5PBB7PBB"
+    "5PBB7PBB9PBB9PBB/PBBhQBBjQBBlQBBnQDBkNBBCCBCCB8MBBCCB6MBB6MBBCDB+EBB0MBB2MBBCCB6MBB+MCBmNBBiNBBCEBmNBBqNCBsN"
+    "BBhTBBjTBBCCBCCB0NBBCCB0NDBCCB0NBBzTBB1TBByNBByNBBCCBCCB2NBBCEBCIBEBBCCBEBBCCBEBBCCB3WBB5WBBrWBBtWBBjWBBlWBB"
+    "7VBB9VBB/VBBhWBBjWBBlWBBnWBBpWBBrWBBtWCB5XBB7XBB9XBB/XBB3PBB5PBBCCB9XBB/XBB5XBB7XBB1XBB3XBB5XBB7XBBoKBBmKBBr"
+    "YBBEBBCCB5YBB7YBBhGBBvDBBzYBB1YBBxZBBzZBBrRBBtRBBrQBBtQBB9ZBB/ZBBhaBBjaBB9ZBB/ZBBhaBBjaBB9ZBB/ZBBhaBBjaBB5ZB"
+    "B7ZBB9ZBB/ZBB7ZBB9ZBB/ZBBhaBB9ZBB/ZBBhaBBjaBBpaBBraBBraBBtaBBCCBrbBBtbBBjICBCCBCCBpcBBrcBBlcBBncBB1bBB3bBB5b"
+    "BB7bBB9bBB/bBBhcBBjcBBxbBBzbHB2iVBBCCBlKBBwiVDBCCBlMBBqEBBuEBBCCBCCBCCBCCBCyFABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABBCCBCCB1LCBCIBl0BBBoHGB"
+    "5tBBB2CBB/sBBB6CBB8CBB+CCBmDCBuDBB0DBByCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgC"
+    "CBgCBBgCBBgCBBgCBBgCBBgCBBgCBBeBB0BBBKBBQBBSBBUBBqBaBhBBBLBBZBBPBBJBBQEBBBBDEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
+    "CCBCGB3DDBCCBNBBCDBjIBBjIBBjIBBqDBBoDBBgFBBgDBBgFBBgFBBgFBB+EBBgFBBgFBBgFBBgFBB8CBB2CBBqDBBgFBBgCBBgCBBgCBBg"
+    "CBBgCBBgCBBgCBBgCBBgCBB+BBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBg"
+    "CBBgCKBBXB1BBB3BCB/BEBBFBjCBBpCBB1BCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBBBBDBBCCBCCBCCBCCBCDABABABABADBCCBCCBC"
+    "CBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBeBB1IBB3IBBCCBCCBCCBCCBCCBCDB/JBBh"
+    "KBBjKBBlKBBCCBhKBBjKBBCCBBBBDBBrKBBtKBBtKBBvKBBCCBzKBB1KBB3KBB5KBBvKBBxKBBCCBBBBDBB9JBB/JBB1KBB3KBB5KBB7KBB9"
+    "KBB/KBB5KBB7KBBCCB5KBB7KBBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCDBg"
+    "DBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBg"
+    "DBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgD7BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABACACABACABACApCABABABABABABABABABABAIBKBBIBBoCBBEBBoClBABABABABABABABABABABABABABABAB"
+    "ABABABABABARAwCBqBCBBRBBDABABABABABABADABABABABABADABACABABABAkBAfABABABABABABABABABABABABABABABABABABABABAB"
+    "ABABABABABA8CABABABABABABABABABABA7BABABABABABABABABAKAZABABABACABABABABABABABABACABABACABABABABAsBABABA9BAB"
+    "ABABABABABABArBABABABABABABABABABABABABABABABABABABABABABABABACABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABAnBBBIBBDBBGACAFABABABABABABABAFAEABABABABABABABBlEBBlEBBlEBB9DBB1DBB1DBBlDBB/CDABAeA7BAFAB"
+    "ABABAHCHZBCJWBAPB1DBB1DCB/CDABAbADABAxBBBDBEGAFABAFABADABABAEAIBlEBBlEBB9DDBlDSABAEAMABA6BAFABABABABACABAFAV"
+    "ABAXABABABABABACA7BADACABABABAEBBDCHZBCJWBAIABAGB1DBB1DFABAfASCDmEsBAKCHXBCHZBCLWBAzBAEA4BACABABAGABABACABAB"
+    "ABAIABAMABAeA7BADABBqBGABBcBBcCBPBCRUBABAVABAdABA6BABAFABABABAGCHXBCHZBCLWBAVABAeApCAIABABACAEBBCCFZBCHbBCJC"
+    "zCADABABABABABABANABABABABABABABAjDADABABABABABABABABAMABABABABABArCABAcACACAKBBKBBFBBFBBFBBNBxCIABABABABABA"
+    "BABABABABABABABACABABABABACABAGABABABABABABABABABABACABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABAKAgDBBHABABABACABABABABABACABADABAaABAFABABARABABABAOADABAHAQADBgmOBBgmOBBgmOBBgmOBBgmOBBgmO"
+    "BBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBg"
+    "mOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOCBgmOGBgmOwUABABAhCBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "g9rCBBg9rCBBQBBQBBQBBQBBQBBQ9YABABAeABAfABAfABAhCABACABABABABABABAJADABABABABABABABABABABAKAuBABABACA2DABAjB"
+    "A3DABABAFABAKAHABABA8GABADA7BACABABABABABABACACADABABABABABABABAHABABABABABABABABABADAxBABABABABABABABABABAB"
+    "ABABABACABABABABABABABABABABABABABABABAyBABABABADCB+CCCB6CCCB2CCCByCCCBuCECBmCiBACABABABABABBLBABBPDCDVBCDXB"
+    "ABBboBABABABABABABABABANABAhBABABABADABACABABA5BACABAEACABABA7BABABABABABABABADABA5CB/7FBB/7FBB/7FBB/7FBB/7F"
+    "BB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/"
+    "7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FDB/7FBB/7FBB/7FRABABACABAB"
+    "ABABABABABABABABABABACABABABABABABAFAHAEABAnGABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABB95OBB/5OBB/5OBBh6OBBj6OBBl6OBBn6OBBp6OBBp6"
+    "OBBr6OBBr6OBBt6OBBv6OBBx6OBBz6OBB16OBB36OBB56OBB76OBB96OBB96OBB/6OBBh7OBBj7OBBl7OBBn7OBBp7OBBr7OBBt7OBBv7OBB"
+    "v7OBBx7OBBx7OBBz7OBBz7OBB17OBB37OBB57OBB77OBB97OBB/7OBBh8OBBj8OBBl8OBBl8OBBn8OBBp8OBBr8OBBp8OBBr8OBBt8OBBv8O"
+    "BBx8OBBz8OBBz8OBB18OBB38OBB58OBB78OBB98OBB/8OBBh9OBBh9OBBj9OBBl9OBBn9OBBp9OBBr9OBBr9OBBt9OBBv9OBBx9OBBz9OBB1"
+    "9OBB39OBB59OBB59OBB79OBB99OBB/9OBBh+OBBj+OBBl+OBBn+OBBn+OBBp+OBBr+OBBt+OBBr+OBBt+OBBv+OBBx+OBBz+OBB1+OBB3+OB"
+    "B5+OBB5+OBB7+OBB9+OBB/+OBBh/OBBj/OBBl/OBBn/OBBp/OBBr/OBBr/OBBt/OBBv/OBBx/OBBz/OBB1/OBB3/OBB5/OBB5/OBB7/OBB9/"
+    "OBB//OBBhgPBBjgPBBlgPBBngPBBpgPBBrgPBBrgPBBtgPBBvgPBBxgPBBxgPBBzgPBB1gPBB3gPBB5gPBB7gPBB9gPBB/gPBBhhPBBjhPBB"
+    "jhPBBlhPBBnhPBBphPBBphPBBrhPBBrhPBBthPBBvhPBBxhPBBzhPBB1hPBB7iPBBliPBBhiPBB/hPCB3xODB97OCB9jPBB/jPBBhkPBBjkP"
+    "BBlkPBBnkPBBpkPBBrkPBBtkPBBvkPBBxkPBBzkPBB1kPBB3kPBB5kPBB7kPBB9kPBB/kPBBhlPBBjlPBBllPBBnlPBBplPBBrlPBBllPBBn"
+    "lPBBplPBBrlPBBtlPBBvlPBBxlPBBzlPBB1lPBB3lPBB5lPBB7lPBB9lPBB/lPBBhmPBBjmPBB9lPBB/lPBBhmPBBjmPBB5lPBB7lPBB9lPB"
+    "B/lPBBhmPBBjmPBBlmPBBnmPBBpmPBBrmPBBtmPBBvmPBBxmPBBzmPBB1mPBB3mPBB5mPBB7mPBB9mPBB/mPBBhnPBBjnPBBlnPBBnnPBB9m"
+    "PBB/mPBBhnPBBjnPBBlnPBBnnPBBpnPBBrnPBBtnPBBvnPBBxnPBBznPBB1nPBB3nPBBxnPBBznPBB1nPBB3nPBB5nPBB7nPBB9nPBB/nPBB"
+    "CCBCCBCCB90NBB/0NBBh1NBBj1NBBl1NBBn1NBBp1NBBr1NBBt1NBBv1NBBx1NBBz1NBB11NBB31NBB51NBB71NBB11NBB31NBB51NBB71NB"
+    "B91NBB/1NDBl2NBBn2NBBp2NBBr2NBBt2NBBv2NDBx2NBBz2NBB12NBB32NBB52NBB72NBB92NBB/2NBBh3NBBj3NBBl3NBBn3NBBp3NBBr3"
+    "NBBt3NBBv3NBBt3NBBv3NBBx3NBBz3NBB13NBB33NBB53NBB73NBB93NBB/3NBBh4NBBj4NBBl4NBBn4NBBp4NBBr4NBBh4NBBj4NBBl4NBB"
+    "n4NBBp4NBBr4NDBx4NBBz4NBB14NBB34NBB54NBB74NDB14NBB34NBB54NBB74NBB94NBB/4NBBh5NBBj5NCBn5NCBr5NCBv5NCBz5NBBt5N"
+    "BBv5NBBx5NBBz5NBB15NBB35NBB55NBB75NBB95NBB/5NBBh6NBBj6NBBl6NBBn6NBBp6NBBr6NBB97NBB/7NBB57NBB77NBB57NBB77NBB5"
+    "7NBB77NBBx7NBBz7NBBp7NBBr7NBBl7NBBn7NDB98NBB/8NBBh9NBBj9NBBl9NBBn9NBBp9NBBr9NBBt9NBBv9NBBx9NBBz9NBB19NBB39NB"
+    "B59NBB79NBBx9NBBz9NBB19NBB39NBB59NBB79NBB99NBB/9NBBh+NBBj+NBBl+NBBn+NBBp+NBBr+NBBt+NBBv+NBBt9NBBv9NBBx9NBBz9"
+    "NBB19NBB39NBB59NBB79NBB99NBB/9NBBh+NBBj+NBBl+NBBn+NBBp+NBBr+NBB9/NBB//NBBhgOBBjgOBBlgOCBpgOBBrgOBBtgOBBvgOBB"
+    "xgOBBzgOBB1gOCBpgODBxxPBB1gOBB3gOBB5gOCB9gOBB/gOBBlhOBBnhOBBlhOBBnhOBBphOBBbBBdBBfBBthOBBvhOBBxhOBBzhODB5hOB"
+    "B7hOBB9hOBB/hOBBhiOBBjiOCBiCBBgCBB+BBB1hOBB3hOBB5hOBB7hOBBliOBBniOBBhiOBBjiOBBliOBBniOBBpiOBBriOBB1iOBBp0PBB"
+    "r0PBB94PDBxiOBBziOBB1iOCB5iOBB7iOBBxjOBBzjOBBhjOBBjjOBBljOBBx0PDBEBBEvGABABABABABABABABABABABABAFAEABABABABA"
+    "BABABABABABABA2BB51OEB9rQBBzsQHB4BuBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBUBCXBTBBR"
+    "TBzBfBGBBMBBG1BBBFBBDBBYBBCBBbBJDBBDBDCBBXBliRCBBLB/BBBjjRBBhjRBBXBBXDBDBBDDBDBBDHBLBBLDBDBBDDBDBBDjBBTBBJBB"
+    "JBBHxBBnGBBnGBBhFBBhFHBvDBBvDBBvDBBvD8BB+tGBB+tGsMB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0"
+    "BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BtwBBCkJBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDB"
+    "BgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDB"
+    "BgDBBgDBBgDBBgDBBgDBBgDBBgDxBBCCBt/UBBruHBBt+UDBCCBCCBCCB3hVBB5/UBB9hVBB7hVCBCDBCJB9jVBB9jVBBCCBCCBCCBCCBCCB"
+    "CCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
+    "CCBCCBCCBCCBCCBCCBCCBCCBCJBCCBCCABABABBCtEAhDABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "rRABABABAfBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBDBBCBBCBBHBBBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EFABAEBBOBBCBBCBBCBBC"
+    "BBCBBCBBCBBCBBCBBCBBCBBDBBCBBCBBHBBBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EDBPBBPBBPBBPEBBiqdBCCBCCBCCBCCBCCBCCBCCBCC"
+    "BCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCDAFABABABABABABABABABADBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBC"
+    "EABAxCABAxBBCCBCCBCCBCCBCCBCCBCEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
+    "CCBCCBCCBCCBCCBCLBCCBCCBnglCBBCCBCCBCCBCCBCFBCCBvyyCDBCCBCEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBn0yCBB90yCBB10yCBB"
+    "h0yCBBn0yCCBjxyCBBzyyCBBpxyCBBg6BBBCCBCCBCCBCCBCCBCCBCCBCCB/CBBl0yCBBvjlCBBCCBCHBCGBCCBCdBCNAEAFAaABAGA4EABA"
+    "bABABABABABABABABABABABABABABABABABAOAnBABABABABABABABAaABABABABABABABABABABAvBABABAxBADABABABADABAoBAkCABAB"
+    "ABABABADABADABANAJAwBA0BACABABADABAGABACArBABAJAvHADAFAzoTBvr2BBB5gpCBBvj1BBB1j2BBBljlCBBlt1CBBhyyCBB12sBBB3"
+    "2sBBBv7vCBBxzzBBBn4xCBBn8vCBBtxrCBBpqhCBBz48BBBht5BBBt14BBBzh4BBBno0BBBjxnCBBz/lCBB5jkCBBxziCBB1t6BBB96zBBBx"
+    "yvBBBxp1CBBt6yCBBxhnCBBlwjCBBjv5BBBjwtBBBh9tCBBtzkCBBr15BBB/73BBB3lrCBB707BBBvw4BBB7ltCBBjhpCBB/7lCBB9ijCBB7"
+    "l0BBBt60CBBt3zCBBhlzCBB3mqCBB7lnCBBjyjCBB3khCBBlz8BBB9y5BBBzt5BBBv01BBBrgxBBBz8uBBB/ztBBB9qgCBB57/BBB559BBBp"
+    "36BBB1jzBBBhstBBB1m3BBBlmwCBB9jtCBBnu+BBBts8BBBnujCBB5ngCBBro2BBBjlxBBBjnwCBBxuuCBBxznCBBl3lCBB9jlCBB/h+BBBx"
+    "x9BBBrwxBBB/nzCBBvs8BBBv3zCBBx4zCBBzz/BBBx59BBBt26BBBnuxBBBz92BBB3orCBBz1nCBB9l3BBBpy1CBBv3uCBB70sCBBz9iCBBj"
+    "/hCBB3kzCBBxmgCBBr60CBB57sCBBz11CBB3pmCBBh/pCBBvk+BBBv6yCBB7wwCBB3mhCBBpy6BBBps3BBBr7mCBBh80BBBzumCBBpnrCBB9"
+    "o7BBBp9qCBBhhiCBBxs1CBB9g0CBB/6zCBBxvoCBBnp+BBB5w7BBB1q3BBB96zBBBzozCBB7zyCBB7gwCBBrptCBB77pCBBr4kCBB1lgCBBx"
+    "9xBBB5xvBBBhvtBBB1rtBBB9uzCBBpspCBBphnCBB1i1BBBzxtCBB9/rCBB/4rCBBtvqCBB9mlCBBzkkCBB1wiCBB18/BBBj69BBBvy8BBBj"
+    "n1BBB1q6BBBt30BBBhlzBBBp4zCBBzvzCBBhuyCBBttkCBB7t4BBBtv3BBBxttCBB76sCBBxirCBBt/mCBBv2+BBBjjjCBBns1CBB/qxCBBl"
+    "8uCBBh/tCBB/4sCBB1/iCBBp0iCBBph9BBBz28BBB53zBBB3rxBBB1mxBBB35wBBBzi1CBBvggCBBlg0BBB/vxBBBvtsCBBnz1CBBhu0CBB7"
+    "8uCBB73uCBBpiqCBB57nCBBj/jCBB93hCBBrs6BBBt00BBBtjtBBB5zpCBBv5xBBB7zzCBB5kpCBBr9oCBBxomCBB9ylCBBl8iCBBnniCBBl"
+    "2gCBB9r+BBBj3wBBBnm0CBBn6rCBB11xBBBx60CBB3ruCBB3+lCBB5q1BBB5ktCBBppsCBBl8oCBBnljCBBr1xBBBn7zCBB98yCBBz3uCBB5"
+    "8pCBBlppCBBzzoCBB7vmCBB79iCBBlgiCBB5m9BBBvx4BBBtw4BBB5h0BBBvwxBBB3qzCBBjzlCBB/8yCBB7hkCBBt1iCBBr/5BBB70xBBB1"
+    "5uBBBn1tBBB5lpCBBzimCBB7g8BBB3y/BBBvt/BBBt2+BBBzzjCBBj2kCBBnq3BBB5z1CBBvs7BBBp8zCBBx/zCBB11tCBB9yrCBB5y+BBB9"
+    "nvCBBtumCBBj1pCBB3s1BBB374BBB37xBBB9n4BBBvztCBB3s0CBB5kyCDBr7wCCB75pCDBtj0CBB3ujCBB50hCBB3tgCBB1rgCBBprgCBB3"
+    "ogCBBrsxBBB91+BBBhm9BCB7g6BCBzy3BDB5+0BBBxy0BEB1zwBBB9ywBBBnwwBBBxnuBBB/00BBBv3xBBBjo1CBBz00CBBpu0CBBz2zCBB/"
+    "0zCBBnuzCBBxpyCBBhjyCBB/8xCBBx/wCBBj5wCBBt9uCBB78uCBBx6sCBBrtsCBBhrsCBB7ksCBBjvqCBB/lqCBBj7pCBB97oCBB7smCBB3"
+    "imCBBpylCBBztkCBB7hkCBBvijCBBz7gCBB7wgCBBnwgCBBrwgCBB9vgCBBzvgCBBnvgCBBpsgCBBpsgCBBnhgCBBn9/BBBrp/BBBlm+BBB9"
+    "k+BBBvh+BBBvu9BBBrl9BBB9m8BBBn+7BBBp+7BBBvg7BBB/04BBB1s4BBBh23BBBzy3BBBh52BBB512BBB/q1BBB9i1BBBp4xBBBzmxBBB9"
+    "ixBBBr/sCBBkokFBBpl8BDBzk2CBB3r0CBBzw0CBBlv1CBB9y0CBBpv0CBB96zCBB53zCBB1tyCBBnyyCBBhuyCBBxpyCBBjixCBBz8wCBBz"
+    "zwCBB1ywCBB7hwCBBx1vCBB/6tCBBz6tCBB1xtCBBvttCBB76sCBBxzsCBB/3sCBB1vsCBBzysCBBxpsCBBvlsCBBxsrCBBjnrCBB5jrCBBz"
+    "zqCBB5hqCBB13pCBBv3pCBB7zpCBB3xnCBB3tnCBBr1mCBB57lCBB78lCBBv3lCBB5nlCBB7ykCBBrvhCBBxmkCBB/+jCBBr3jCBB/ijCBB3"
+    "5iCBBv2iCBBtoiCBBroiCBB39hCBB38hCBBn7hCBB91hCBBz2hCBB99gCBB1//BBB5u/BBBlj/BBBn1+BBB3r+BBBl39BBB5q9BBBh27BBBp"
+    "s7BBB3z5BBBp34BBBhz4BBBjy4BBBz/3BBBj83BBB/+3BBB173BBB973BBBh93BBBr43BBBrz3BBBx72BBBz41BBBhl1BBB1y0BBB9k0BBBz"
+    "kyBBBn+xBBBj3xBBB7uxBBB1sxBBB/rxBBBhpxBBB17vBBBjztBBB232EBBo32EBBow8EBBpz/CBB1r9CBB1p9CBBo3rFBB0/wFBB4/hGBBp"
+    "5tBBB10tBkCBn06DBABB5y6DLBh06DBBj06DBBl06DBBn06DBB716DBB916DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DCB/16D"
+    "BB/16DBB/16DBB/16DBB/16DCB/16DCB/16DBB/16DCB/16DBB/16DCB/16DBB/16DBB/16DBB/16DBB/16DBBr36DBB136DBBj36DBBz26D"
+    "yVABABABABABABABABABABABABABABABARABABABABABABABABABABABABABABABAyHBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBB"
+    "gCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCjWAjHA2EABABABABAmEBwCBBwCBBwCBBwCBBwCBBwCBBwC"
+    "BBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwC"
+    "BBwCBBwCBBwCBBwCBBwCBBwCpEBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBw"
+    "CBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwC9EBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCB"
+    "uCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCsjBABABACABAGA"
+    "BABABApBABABAFAmFABA6MBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBg"
+    "EBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBg"
+    "EBBgEBBgEyDABABABAkMABA6EABABABABABABABABABABAyBABABABA8DA3BABABABABABABABABABABABABABABAqBADABALABABAZBBCBB"
+    "PBLIABABABADABAIA+BABABAlBABABABABACABABABABABABABA/BANABA1BABABABABABABABABALABABABADAgDABABADACABAHAhFAEAB"
+    "ABABABABABABAWABA6BABAEALCHZBCJWaABABABABABABAEABABABABAkGABABABABABABABADABABACAYA1CABABABABABACABBDBCFXCCJ"
+    "BBABACABAvHABABABAFCDVBCDXBABACABAcABA2CABABABABABABABADACABArDACADABABABABABACAmDABABADABABABACABABABABAkIA"
+    "BABABABABABABABACABAmDBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBg"
+    "CBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgC5DCFPDABACAFAxEABABABADABAFAhBABABABABABABABABABApBABABABABABADABAB"
+    "ABAJAKABABABABABADABABAvBABABABABABABABABABABABABACABA3MABABABABABABACABABABABABACAzCABABABABABABABABABABABA"
+    "BABABABABABABABABABADABABABABABABACABACABA7DABABABABABAEACABACABABABABABABACApCABAEACA8KABA8/SABABABABA8BABA"
+    "BABABABABAqYBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCB"
+    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCwHAgCABABABAyCA5lTABAizEABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABADABABABABABABABABABABABABABABABABABABABABABABA4QCNOBCNMBDPKcBDRIcBDTGc"
+    "BDVEcBDXCcDABABASABABABABABABABADABABABABABABAfABABABAOCDrFBCDtFBDHvF9EBDHxF/EBDLzF/EBDL1FhFiEABABA89BABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAFABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAJAPAXABABABAB"
+    "ACABABABABABABABABABABABABABABAxqBABABABABABABACABABABABABABABABABABABABABABABABADABABABABABABACABACABABABAB"
+    "AmIABABABABABABA4LA+BABABABAhvBABABABABABABAqBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBk"
+    "CBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCjBABABABABABABA21jCBl80KBBx80KBBh80"
+    "KBBhu7DBBnq0KBBtl0KBB1k0KBBpg0KBB74zKBB/2zKBBlyzKBB3zzKBB72hLBBl94DBBhszKBB1rzKBB3qzKBBzpzKBBrv5DBBz1hLBB5qz"
+    "KBBvozKBB1s5DBB/nzKBBnnzKBB500KBB7mzKBBrmzKBB5jzBBBvizKBB1hzKBB/zhLBBp+yKBB19yKBB/6yKBB36yKBB9whLBB71yKBB51y"
+    "KBBl0yKBB7yyKBBnyyKBBnyyKBBnxyKBBluyKBB3tyKBBntyKBB3ryKBBlryKBBjryKBBlryKBBnryKBBvg3DBBp8jKBB3myKBBvlyKBBpt2"
+    "DBB7kyKBBxkyKBBpjyKBB75xKBBpgyKBBr/xKBBt9xKBB75xKBB10xKBBjzxKBB/uxKBBhuxKBBhsxKBBjsxKBB7qxKBB5pxKBBrpxKBBvox"
+    "KBBpzwKBBrkxKBBrzwKBB5/wKBB19wKBBxkzKBBl2vKBBnowKBB9lwKBBtkwKBBzswKBBniwKBBriwKBB36vKBBp3xDBBv2vKBBn2vKBBr1v"
+    "KBBl0vKBB3zvKBB5vvKBBv7wDBBt3wDBBrnvKBBvkvKBB5jvKBB5ovKBB//uKBBx3gLBB32gLBBh2uKBB3yuKBB5yuKBBnqvDBBzquKBBrpu"
+    "KBBvouKBB5nuKBBx1uDBBlnuKBB5muKBBhysKBBlluKBBpvgLBBthuKBBzguKBBx7tKBB5+tKBBtptDBBxztKBBtptDBB/wtKBBnxtKBBnwt"
+    "KBB/ptKBB/ptKBBnlgLBBtotKBB5ltKBBxktKBB7htKBBrigLBBrwrDBB7ggLBB19sKBBx9sKBBt9sKBBn8sKBB5vqBBBj5sKBB/1qDBBh2q"
+    "DBBjp7JBBj3sKBBl3sKBB98/KBB99iDBB7rrCBBtzsKBB9ysKBBv7/KBBjwsKBB/ssKBBtssKBBrqsKBB9hsKBBt2/KBBr4/KBB9gsKBB/8o"
+    "DBB79rKBB71rKBB11rKBBz1rKBB51rKBB/yrKBB5xrKBBzvrKBBxwrKBB9vrKBBhtrKBB7rrKBB1rrKBBjqrKBBvprKBBtlrKBBngrKBBj+q"
+    "KBBt2qKBB36mDBB33qKBB77qKBBl1qKBBxzqKBBxtqKBB5smDBB5pqKBB1vqKBBvxqKBBnp/KBBzlqKBBrkqKBBviqKBB9kqKBB1l/KBBx3p"
+    "KBB51pKBB/rkDBBvupKBBn9oKBBnopKBBp7+KBB7jpKBBv8+KBB5++KBB/zzKBB7zzKBBn9oKBBxjpKBBxi8JBB7v6KBBh8oKBB77oKBBx7o"
+    "KBB53oKBBx4oKBBzxiDBBp5+KBBpuoKBB11oKBB9ooKBB5loKBBrniDBBrloKBBrsoKBBj9nKBBz0+KBBr6nKBBr0nKBB/vnKBBlknKBBxkh"
+    "DBBjhnKBBrt+KBB78mKBBxkgDBB55mKBBnq+KBBh4mKBBp1mKBB1zmKBB1zmKBBzm/CBB5+tDBB9/+CBB3qmKBB9j+CBB5jmKBB/imKBBtpm"
+    "KBBx+lKBBj8lKBBz4lKBBh8lKBBz5lKBB34lKBB/3lKBBv+9CBBl9lKBBxtlKBB1plKBBt99KBB/jlKBBpklKBB3j9CBBpxlKBBh6kKBBj78"
+    "CBBl48CBB30kKBBztkKBBrvkKBBzvkKBB/39KBB5skKBB1pkKBBjqkKBB5mkKBBr/5DBBt9jKBBzr7CBBj4jKBBn36CBBvvjKBB3ujKBBjtj"
+    "KBB1x5CBBnqjKBB/ojKBBh/4CBBlx4CBB76iKBB75iKBB7n9KBBr4iKBBnn9KBBpn9KBBtuiKBBltiKBB9riKBB3qiKBBvmiKBBvh9KBB/gi"
+    "KBB9v2CBBv/hKBBpq2CBBv8hKBBz5rDBBzyhKBBz50CBBn40CBBxv0CBBj08KBBtz8KBB3khKBB7k0CBB/k0CBBzi0CBBhh0CBBtihKBBtih"
+    "KBBvihKBB7/gKBB/w8KBB97gKBBpw8KBBrr8KBB/yyCBB/vgKBBlsgKBBnogKBB7m8KBB3yxCBB5//JBBzrxCBB/oxCBBt8/JBB32/JBBxi8"
+    "KBBxx/JBB/w/JBB3w/JBB/9vCBBrrvCBBtrvCBBhn/JBB717KBBr7uCBB35+JBBz5+JBB5z7KBBpuuCBBnp+JBBts7KBB/n+JBBro+JBBzm+"
+    "JBBp+sCBBxg+JBB3m7KBBt69JBB529JBB1y9JBB5j7KBBz0rCBB3yrCBB1h7KBB3prCBB3/8JBBxjrCBBl+8JBB938JBBp38JBBhqqCBBxlq"
+    "CBB5x8JBBr9pCBB9w8JBBhijDBB366KBB/s8JBB/n8JBBx36KBBtk8JBBhtvKBB/9oCBBl9oCBBr/iDBB7+iDBBz47JBBv47JBB9+0JBBly6"
+    "KBB7v7JBBpw7JBBnv7JBB9tzKBBju7JBBhu7JBBvt7JBB/q7JBB1lnCBBlr7JBB3n7JBBtj7JBB7+6JBBxn7JBB/96JBBt76JBBv06JBB5k7"
+    "JBBt96JBBr96JBBt86JBB72mCBBzjmCBBhtmCBB3n6KBBtr6JBBrr6JBBnp6JBBh+iCBBvk6JBBholCBBhl6KBB7k6KBB9/kCBB9tkCBBtk6"
+    "KBBl25JBBv15JBB705JBB505JBB7w5JBB/y5JBB1q5JBBvt5JBBjk5JBBnp5JBBjl5JBBvj5JBBv+5KBB994JBB/74JBBx85KBBl24JBBh24"
+    "JBB71hCBB9u4JBBxu4JBBl55KBB9s4JBB9wiLBB5xgCBBrmgCBB9w5KBBtw5KBB9y3JBBlu3JBBtk3JBB532JBB1y+BBBxy2JBBnx2JBB1r2"
+    "JBB/l2JBBxq9BBBp94DBB9g2JBB9h2JBB3+1JBB9v4DBBzw1JBBtq1JBB7g6BBBn/5BBB700JBBjv0JBBlt0JBBtr5BBB1s0JBB96zJBBhxz"
+    "JBBhxzJBB72zJBBj/yJBBt9yJBBl/2BBBlmyJBBzl4KBBxjyJBBzn2BBB3g4KBB/yxJBBjkuKBBjtxJBBhr0BBB59zBBBz43KBBl43KBBzhx"
+    "JBBh/yBBBz03KBBt2yBBBl/wJBBn/wJBBt9wJBB1kyBBB/xwJBB/s3KBB1twJBB7lwJBBnkwJBBxgwJBBzj3KBBxtvBBBvvvJBB18uJBB9wu"
+    "JBB9z2KBBhy2KBBvquJBBj0sBBBxx2KBB5wsBBBpgsBBBl4rBBBz1tJBB/r2KBB7xtJBBzxtJBBnxtJBB1wtJBBpwtJBBhutJBB5hqBj3hWA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABA";
+// clang-format on
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::tables
+#endif
+
+// ---- tessera/tokenizers/unicode.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_UNICODE
+#define TESSERA_SINGLE_TOKENIZERS_UNICODE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
+inline char32_t take_character(std::string_view& from) {
+  const std::size_t length = io::utf8_length(from);
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(from[i]); };
+  char32_t code = length == 0 ? 0xFFFD : length == 1 ? byte(0) : byte(0) & (0xFFu >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3F);
+  from.remove_prefix(std::max<std::size_t>(1, length));
+  return code;
+}
+
+inline void append_utf8(std::string& to, char32_t code) {
+  const auto put = [&](char32_t byte) { to += static_cast<char>(static_cast<unsigned char>(byte)); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) return put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
+  if (code < 0x10000)
+    put(0xE0 | code >> 12);
+  else
+    put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F));
+  put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
+}
+
+/// A set of characters, kept as ranges.
+class character_set {
+ public:
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table) {
+    char32_t at = 0;
+    while (!table.empty()) {
+      at += number(table);
+      const char32_t first = at;
+      at += number(table) + 1;
+      ranges_.push_back({first, at});
+    }
+    for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+  }
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table) {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::uint32_t n = 0;
+    for (int shift = 0;; shift += 5) {
+      const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+      table.remove_prefix(1);
+      n |= (digit & 31) << shift;
+      if (digit < 32) return n;
+    }
+  }
+
+ private:
+  struct range {
+    char32_t first, end;
+  };
+  bool search(char32_t c) const {
+    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
+                                        [](char32_t code, range const& r) { return code < r.first; });
+    return after != ranges_.begin() && c < (after - 1)->end;
+  }
+
+  std::vector<range> ranges_;
+  std::array<bool, 128> ascii_{};
+};
+
+/// Unicode's White_Space.
+inline bool is_white_space(char32_t c) {
+  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+/// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
+/// left out, in lower case.
+class accent_folding {
+ public:
+  accent_folding() {
+    std::string_view table = tables::foldings;
+    for (char32_t c = 0; !table.empty();) {
+      c += character_set::number(table);
+      folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
+      for (std::uint32_t i = 0; i < f.count; ++i) {
+        const std::uint32_t z = character_set::number(table);
+        results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
+                                          (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
+      }
+      all_.push_back(f);
+    }
+  }
+  void append(std::u32string& to, char32_t c) const {
+    if (c < 0x80) {
+      to += c >= 'A' && c <= 'Z' ? c + 32 : c;
+    } else if (c >= 0xAC00 && c <= 0xD7A3) {  // a syllable of Hangul: two or three letters (Unicode 3.12)
+      const char32_t s = c - 0xAC00;
+      to += 0x1100 + s / 588;
+      to += 0x1161 + s % 588 / 28;
+      if (s % 28 != 0) to += 0x11A7 + s % 28;
+    } else {
+      const auto at = std::lower_bound(all_.begin(), all_.end(), c,
+                                       [](folding const& f, char32_t code) { return f.of < code; });
+      if (at == all_.end() || at->of != c)
+        to += c;
+      else
+        to.append(results_, at->first, at->count);
+    }
+  }
+
+ private:
+  struct folding {
+    char32_t of;
+    std::uint32_t first, count;
+  };
+  std::vector<folding> all_;
+  std::u32string results_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/byte_pair.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_BYTE_PAIR
+#define TESSERA_SINGLE_TOKENIZERS_BYTE_PAIR
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// The tokens of GPT-2 (Radford et al. 2019): text is cut into words with the blank before them, numbers and
+/// punctuation; the bytes of each are merged in the order in which pairs were learned. Every text has tokens,
+/// and decoding them gives its bytes. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
+class byte_pair {
+ public:
+  static constexpr std::string_view end_name = "<|endoftext|>";
+
+  /// Tokens from merges alone: the 256 bytes, a token for each merge that makes a new piece, and the end of a
+  /// text; GPT-2's own vocabulary is of this kind.
+  ///   merges   of pieces as merges.txt writes them
+  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
+    pieces_ = alphabet();
+    for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
+    for (auto const& [left, right] : merges)
+      if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
+    if (numbers_.emplace(std::string(end_name), size()).second) pieces_.emplace_back(end_name);
+    finish(merges, "merges");
+  }
+  /// Token i is pieces[i]. Throws option_error if a piece occurs twice, or one of a byte, of a merge or the
+  /// end of a text is missing.
+  byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
+            std::string const& source = "vocabulary")
+      : pieces_(std::move(pieces)) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
+        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i], "\" is token ", place->second,
+                                   " and token ", i, "; each piece must occur once"));
+    finish(merges, source);
+  }
+
+  /// From GPT-2's two files. Throws io_error if they cannot be read, and as the constructor.
+  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
+    const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
+    const io::json_place object(document, vocabulary_path);
+    std::vector<std::string> pieces(object.members().size());
+    std::vector<bool> given(pieces.size());
+    for (io::json_member const& member : object.members()) {
+      const auto token = object.at(member).as_integer<std::uint32_t>();
+      if (token >= pieces.size() || given[token])
+        object.at(member).fail(
+            message("is ", token, ": the tokens must be 0 … ", pieces.size() - 1, ", each once"));
+      pieces[token] = member.key, given[token] = true;
+    }
+    return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+  }
+  static byte_pair read(std::string const& merges_path) { return byte_pair(read_merges(merges_path)); }
+  /// Writes vocab.json and merges.txt of GPT-2's form.
+  void write(std::string const& vocabulary_path, std::string const& merges_path) const {
+    io::json::object object;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) object.push_back({pieces_[i], i});
+    std::string text = "#version: 0.2\n";
+    for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
+    io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
+    io::write_atomically(merges_path, text);
+  }
+
+  /// A vocabulary of at most `size` tokens for a text. Throws option_error for fewer than 257.
+  static byte_pair trained(std::string_view text, std::size_t size) {
+    std::vector<std::string> pieces = alphabet();
+    if (size < pieces.size() + 1)
+      throw option_error(message("[byte_pair] a vocabulary of ", size,
+                                 " tokens: there are 256 bytes and the end "
+                                 "of a text, make it 257 or more"));
+    const byte_pair cutter({});
+    std::map<std::string, std::int64_t, std::less<>> words;
+    cutter.for_each_word(text, [&](std::string_view word) {
+      if (const auto at = words.find(word); at != words.end())
+        ++at->second;
+      else
+        words.emplace(word, 1);
+    });
+    std::vector<counted_word> counted;
+    for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
+    std::vector<std::pair<std::string, std::string>> named;
+    for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
+                                       [](std::string const& a, std::string const& b) { return a + b; }))
+      named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
+    return byte_pair(named);
+  }
+
+  std::int32_t size() const { return std::int32_t(pieces_.size()); }
+  std::vector<std::string> const& pieces() const { return pieces_; }
+  std::int32_t end_of_text() const { return end_; }
+  /// As merges.txt has them.
+  std::vector<std::pair<std::string, std::string>> merges() const {
+    std::vector<std::pair<std::string, std::string>> named(ranks_.size());
+    for (auto const& [key, at] : ranks_)
+      named[at.rank] = {pieces_[std::size_t(key >> 32)], pieces_[std::size_t(key & 0xFFFFFFFF)]};
+    return named;
+  }
+
+  /// The tokens of a text. The end of a text may stand in it by name.
+  std::vector<std::int32_t> encode(std::string_view text) const {
+    std::vector<std::int32_t> tokens;
+    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(end_name), text.size());
+      for_each_word(text.substr(0, end), [&](std::string_view word) {
+        auto [at, is_new] = known.try_emplace(std::string(word));
+        if (is_new) at->second = merged(bytes_of(word));
+        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+      });
+      if (end == text.size()) break;
+      tokens.push_back(end_);
+      text.remove_prefix(end + end_name.size());
+    }
+    return tokens;
+  }
+  std::string decode(std::span<std::int32_t const> tokens) const {
+    std::string text;
+    for (const std::int32_t t : tokens) {
+      std::string const& piece = pieces_.at(std::size_t(t));
+      if (t == end_) {
+        text += piece;
+        continue;
+      }
+      for (std::string_view rest = piece; !rest.empty();)
+        text += static_cast<char>(byte_of(take_character(rest)));
+    }
+    return text;
+  }
+
+ private:
+  struct ranked {
+    std::size_t rank;
+    std::int32_t merged;
+  };
+
+  /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
+  static char32_t character_of(int byte) {
+    const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
+    if (is_printable(byte)) return char32_t(byte);
+    int earlier = 0;
+    for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
+    return char32_t(256 + earlier);
+  }
+  int byte_of(char32_t character) const {
+    const auto at = bytes_.find(character);
+    return at == bytes_.end() ? '?' : at->second;
+  }
+  /// The pieces of single bytes, in the order of their characters.
+  static std::vector<std::string> alphabet() {
+    std::vector<char32_t> characters;
+    for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+    std::sort(characters.begin(), characters.end());
+    std::vector<std::string> pieces(256);
+    for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
+    return pieces;
+  }
+  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
+    const std::string text = io::read_file(path);
+    std::vector<std::pair<std::string, std::string>> merges;
+    int line_number = 0;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (++line_number == 1 && line.starts_with("#version")) continue;
+      if (line.empty()) continue;
+      const std::size_t blank = line.find(' ');
+      if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
+          line.find(' ', blank + 1) != line.npos)
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"", std::string(line),
+                               "\": two pieces with a blank between them are meant"));
+      merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+    }
+    return merges;
+  }
+
+  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
+    const auto number_of = [&](std::string const& piece, std::string const& why) {
+      const auto at = numbers_.find(piece);
+      if (at == numbers_.end())
+        throw option_error(message("[byte_pair] ", source, " has no \"", piece, "\", ", why));
+      return at->second;
+    };
+    for (int b = 0; b < 256; ++b) {
+      std::string piece;
+      append_utf8(piece, character_of(b));
+      bytes_.emplace(character_of(b), b);
+      token_of_byte_[std::size_t(b)] = number_of(piece, message("which stands for byte ", b));
+    }
+    end_ = number_of(std::string(end_name), "the end of a text");
+    for (auto const& [left, right] : merges) {
+      const std::string why = message("of the merge of \"", left, "\" and \"", right, "\"");
+      const std::uint64_t key = detail::pair_key(number_of(left, why), number_of(right, why));
+      ranks_.try_emplace(key, ranked{ranks_.size(), number_of(left + right, why)});
+    }
+  }
+
+  std::vector<std::int32_t> bytes_of(std::string_view word) const {
+    std::vector<std::int32_t> tokens;
+    for (const char c : word) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    return tokens;
+  }
+  /// Merges the pair that was learned first, until no pair was learned.
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word) const {
+    while (word.size() > 1) {
+      merge best{};
+      std::size_t rank = ranks_.size();
+      for (std::size_t i = 0; i + 1 < word.size(); ++i) {
+        const auto at = ranks_.find(detail::pair_key(word[i], word[i + 1]));
+        if (at != ranks_.end() && at->second.rank < rank)
+          rank = at->second.rank, best = {word[i], word[i + 1], at->second.merged};
+      }
+      if (rank == ranks_.size()) break;
+      detail::apply(best, word);
+    }
+    return word;
+  }
+
+  enum class kind { letter, number, blank, other };
+  kind kind_of(char32_t c) const {
+    return is_white_space(c)      ? kind::blank
+           : letters_.contains(c) ? kind::letter
+           : digits_.contains(c)  ? kind::number
+                                  : kind::other;
+  }
+  /// Calls visit(word) for what GPT-2's pattern cuts out of a text:
+  /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
+    constexpr std::array<std::string_view, 7> endings{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    while (!text.empty()) {
+      std::size_t length = 0;
+      for (std::string_view ending : endings)
+        if (length == 0 && text.starts_with(ending)) length = ending.size();
+      if (length == 0) {
+        std::string_view rest = text;
+        const bool blank_first = text.size() > 1 && text[0] == ' ';
+        if (blank_first) rest.remove_prefix(1);
+        std::string_view after = rest;
+        const kind of = kind_of(take_character(after));
+        if (of != kind::blank) {  // a word
+          do rest = after;
+          while (!after.empty() && kind_of(take_character(after)) == of);
+          length = text.size() - rest.size();
+        } else {  // blanks; the last of them belongs to the word behind
+          after = text;
+          std::size_t last = 0, end = 0;  // where the last blank begins, and where it ends
+          for (; !after.empty() && kind_of(take_character(after)) == kind::blank;
+               end = text.size() - after.size())
+            last = end;
+          length = end == text.size() || last == 0 ? end : last;
+        }
+      }
+      visit(text.substr(0, length));
+      text.remove_prefix(length);
+    }
+  }
+
+  std::vector<std::string> pieces_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::unordered_map<std::uint64_t, ranked> ranks_;
+  std::unordered_map<char32_t, int> bytes_;
+  std::array<std::int32_t, 256> token_of_byte_{};
+  std::int32_t end_ = 0;
+  character_set letters_{tables::letters}, digits_{tables::numbers};
+};
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/wordpiece.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_WORDPIECE
+#define TESSERA_SINGLE_TOKENIZERS_WORDPIECE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Whether letters keep their case and accents, which an uncased vocabulary has none of.
+enum class letter_case { lower, kept };
+
+/// The tokens of BERT (Devlin et al. 2019; Wu et al. 2016, "Google's Neural Machine Translation System"):
+/// text is cut into words and punctuation, a word into the longest pieces that the vocabulary has, from the
+/// left; a piece that goes on with a word begins with "##". Gives the tokens of BertTokenizer of Hugging
+/// Face's transformers.
+class wordpiece {
+ public:
+  static constexpr std::array<std::string_view, 5> special_names{"[PAD]", "[UNK]", "[CLS]", "[SEP]",
+                                                                 "[MASK]"};
+  static constexpr std::size_t longest_word = 100;  // characters; a longer one is unknown
+
+  /// Token i is piece i. Throws option_error if a piece occurs twice or a special token is missing.
+  ///   source   what the pieces come from, for errors
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
+                     std::string const& source = "vocabulary")
+      : pieces_(std::move(pieces)), letters_(letters) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
+        throw option_error(message("[wordpiece] ", source, ": \"", pieces_[i], "\" is token ", place->second,
+                                   " and token ", i, "; each piece must occur once"));
+    for (std::size_t i = 0; i < special_names.size(); ++i) {
+      const auto at = numbers_.find(std::string(special_names[i]));
+      if (at == numbers_.end())
+        throw option_error(message("[wordpiece] ", source, " has no \"", std::string(special_names[i]),
+                                   "\"; a vocabulary of BERT has [PAD], [UNK], [CLS], [SEP] and [MASK]"));
+      specials_[i] = at->second;
+    }
+  }
+
+  /// From a vocab.txt: one piece in each line. Throws io_error if it cannot be read, and as the constructor.
+  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
+    const std::string text = io::read_file(path);
+    std::vector<std::string> pieces;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      pieces.emplace_back(line);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return wordpiece(std::move(pieces), letters, path);
+  }
+  /// Writes a vocab.txt.
+  void write(std::string const& path) const {
+    std::string text;
+    for (std::string const& piece : pieces_) text += piece + '\n';
+    io::write_atomically(path, text);
+  }
+
+  /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
+  /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
+  static wordpiece trained(std::string_view text, std::size_t size,
+                           letter_case letters = letter_case::lower) {
+    std::vector<std::string> pieces(special_names.begin(), special_names.end());
+    if (size <= pieces.size())
+      throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
+                                 " are special, and there must be some for text"));
+    const wordpiece cutter(pieces, letters);
+    std::map<std::string, std::int64_t, std::less<>> words;
+    cutter.for_each_word(text, [&](std::string_view word) {
+      if (const auto at = words.find(word); at != words.end())
+        ++at->second;
+      else
+        words.emplace(word, 1);
+    });
+    constexpr std::size_t most_characters = 1000;
+    std::map<std::string, std::int64_t> characters;
+    for (auto const& [word, count] : words)
+      for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
+    std::vector<std::pair<std::int64_t, std::string>> by_count;
+    for (auto const& [c, count] : characters) by_count.push_back({-count, c});
+    std::sort(by_count.begin(), by_count.end());
+    by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
+    std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    for (const char* prefix : {"", "##"})
+      for (auto const& [count, c] : by_count)
+        if (pieces.size() < size) pieces.push_back(prefix + c);
+    const wordpiece alphabet(pieces, letters);
+    std::vector<counted_word> counted;
+    for (auto const& [word, count] : words) {
+      counted_word of{{}, count};
+      for_each_character(word, [&](std::string&& c, bool is_first) {
+        const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
+        of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
+      });
+      // A word with a rare character is unknown anyway.
+      if (std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+        counted.push_back(std::move(of));
+    }
+    learn_merges(std::move(counted), pieces, size,
+                 [](std::string const& left, std::string const& right) { return left + right.substr(2); });
+    return wordpiece(std::move(pieces), letters);
+  }
+
+  std::int32_t size() const { return std::int32_t(pieces_.size()); }
+  std::vector<std::string> const& pieces() const { return pieces_; }
+  letter_case letters() const { return letters_; }
+  std::int32_t padding() const { return specials_[0]; }
+  std::int32_t unknown() const { return specials_[1]; }
+  std::int32_t classification() const { return specials_[2]; }  // [CLS]
+  std::int32_t separator() const { return specials_[3]; }
+  std::int32_t mask() const { return specials_[4]; }
+  bool is_special(std::int32_t token) const {
+    return std::find(specials_.begin(), specials_.end(), token) != specials_.end();
+  }
+  /// Whether a token goes on with the word of the token before it.
+  bool continues_word(std::int32_t token) const { return pieces_.at(std::size_t(token)).starts_with("##"); }
+
+  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name.
+  std::vector<std::int32_t> encode(std::string_view text) const {
+    std::vector<std::int32_t> tokens;
+    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    while (!text.empty()) {
+      const auto [begin, special] = first_special(text);
+      for_each_word(text.substr(0, begin), [&](std::string_view word) {
+        auto [at, is_new] = known.try_emplace(std::string(word));
+        if (is_new) at->second = pieces_of(word);
+        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+      });
+      if (special == special_names.size()) break;
+      tokens.push_back(specials_[special]);
+      text.remove_prefix(begin + special_names[special].size());
+    }
+    return tokens;
+  }
+  /// Words with blanks between them, as BERT writes them: punctuation stands apart.
+  std::string decode(std::span<std::int32_t const> tokens) const {
+    std::string text;
+    for (const std::int32_t t : tokens) {
+      std::string const& piece = pieces_.at(std::size_t(t));
+      if (piece.starts_with("##"))
+        text += piece.substr(2);
+      else
+        text += (text.empty() ? "" : " ") + piece;
+    }
+    return text;
+  }
+
+ private:
+  /// Where the first special token stands in a text by name, and which it is.
+  static std::pair<std::size_t, std::size_t> first_special(std::string_view text) {
+    for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
+      for (std::size_t i = 0; i < special_names.size(); ++i)
+        if (text.substr(at).starts_with(special_names[i])) return {at, i};
+    return {text.size(), special_names.size()};
+  }
+
+  static bool is_chinese(char32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
+           (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  }
+  bool is_punctuation(char32_t c) const {
+    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126) ||
+           (c >= 128 && punctuation_.contains(c));
+  }
+
+  /// Calls visit(word) for each word and each mark of punctuation.
+  template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
+    std::string word;
+    std::u32string letters;
+    const auto end_word = [&] {
+      if (!word.empty()) visit(std::string_view(word));
+      word.clear();
+    };
+    while (!text.empty()) {
+      const char32_t c = take_character(text);
+      const bool is_blank = c == '\t' || c == '\n' || c == '\r';
+      if (!is_blank && (c == 0 || c == 0xFFFD || others_.contains(c))) continue;  // a control character
+      if (is_blank || is_white_space(c)) {
+        end_word();
+        continue;
+      }
+      letters.clear();
+      letters_ == letter_case::lower ? folding_.append(letters, c) : letters.push_back(c);
+      for (const char32_t letter : letters) {
+        const bool apart = is_punctuation(letter) || is_chinese(c);
+        if (apart) end_word();
+        append_utf8(word, letter);
+        if (apart) end_word();
+      }
+    }
+    end_word();
+  }
+  /// Calls visit(character, is_first) for each character of a word.
+  template <class Visit> static void for_each_character(std::string_view word, Visit&& visit) {
+    for (bool is_first = true; !word.empty(); is_first = false) {
+      const std::size_t length = std::max<std::size_t>(1, io::utf8_length(word));
+      visit(std::string(word.substr(0, length)), is_first);
+      word.remove_prefix(length);
+    }
+  }
+
+  std::vector<std::int32_t> pieces_of(std::string_view word) const {
+    std::vector<std::size_t> ends;  // of its characters
+    for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
+      rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
+    if (ends.size() > longest_word) return {unknown()};
+    std::vector<std::int32_t> tokens;
+    std::string piece;
+    for (std::size_t first = 0, begin = 0; first < ends.size();) {
+      std::size_t last = ends.size();
+      auto found = numbers_.end();
+      for (; last > first && found == numbers_.end(); --last) {
+        piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
+        found = numbers_.find(piece);
+      }
+      if (found == numbers_.end()) return {unknown()};
+      tokens.push_back(found->second);
+      begin = ends[last], first = last + 1;
+    }
+    return tokens;
+  }
+
+  std::vector<std::string> pieces_;
+  letter_case letters_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::array<std::int32_t, special_names.size()> specials_{};
+  character_set punctuation_{tables::punctuation}, others_{tables::others};
+  accent_folding folding_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
 // ---- tessera/train/architecture.hpp
 #ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
 #define TESSERA_SINGLE_TRAIN_ARCHITECTURE

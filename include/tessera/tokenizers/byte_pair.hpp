@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json_parser.hpp>
+#include <tessera/tokenizers/merges.hpp>
+#include <tessera/tokenizers/unicode.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// The tokens of GPT-2 (Radford et al. 2019): text is cut into words with the blank before them, numbers and
+/// punctuation; the bytes of each are merged in the order in which pairs were learned. Every text has tokens,
+/// and decoding them gives its bytes. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
+class byte_pair {
+ public:
+  static constexpr std::string_view end_name = "<|endoftext|>";
+
+  /// Tokens from merges alone: the 256 bytes, a token for each merge that makes a new piece, and the end of a
+  /// text; GPT-2's own vocabulary is of this kind.
+  ///   merges   of pieces as merges.txt writes them
+  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
+    pieces_ = alphabet();
+    for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
+    for (auto const& [left, right] : merges)
+      if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
+    if (numbers_.emplace(std::string(end_name), size()).second) pieces_.emplace_back(end_name);
+    finish(merges, "merges");
+  }
+  /// Token i is pieces[i]. Throws option_error if a piece occurs twice, or one of a byte, of a merge or the
+  /// end of a text is missing.
+  byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
+            std::string const& source = "vocabulary")
+      : pieces_(std::move(pieces)) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
+        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i], "\" is token ", place->second,
+                                   " and token ", i, "; each piece must occur once"));
+    finish(merges, source);
+  }
+
+  /// From GPT-2's two files. Throws io_error if they cannot be read, and as the constructor.
+  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
+    const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
+    const io::json_place object(document, vocabulary_path);
+    std::vector<std::string> pieces(object.members().size());
+    std::vector<bool> given(pieces.size());
+    for (io::json_member const& member : object.members()) {
+      const auto token = object.at(member).as_integer<std::uint32_t>();
+      if (token >= pieces.size() || given[token])
+        object.at(member).fail(
+            message("is ", token, ": the tokens must be 0 … ", pieces.size() - 1, ", each once"));
+      pieces[token] = member.key, given[token] = true;
+    }
+    return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+  }
+  static byte_pair read(std::string const& merges_path) { return byte_pair(read_merges(merges_path)); }
+  /// Writes vocab.json and merges.txt of GPT-2's form.
+  void write(std::string const& vocabulary_path, std::string const& merges_path) const {
+    io::json::object object;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) object.push_back({pieces_[i], i});
+    std::string text = "#version: 0.2\n";
+    for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
+    io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
+    io::write_atomically(merges_path, text);
+  }
+
+  /// A vocabulary of at most `size` tokens for a text. Throws option_error for fewer than 257.
+  static byte_pair trained(std::string_view text, std::size_t size) {
+    std::vector<std::string> pieces = alphabet();
+    if (size < pieces.size() + 1)
+      throw option_error(message("[byte_pair] a vocabulary of ", size,
+                                 " tokens: there are 256 bytes and the end "
+                                 "of a text, make it 257 or more"));
+    const byte_pair cutter({});
+    std::map<std::string, std::int64_t, std::less<>> words;
+    cutter.for_each_word(text, [&](std::string_view word) {
+      if (const auto at = words.find(word); at != words.end())
+        ++at->second;
+      else
+        words.emplace(word, 1);
+    });
+    std::vector<counted_word> counted;
+    for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
+    std::vector<std::pair<std::string, std::string>> named;
+    for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
+                                       [](std::string const& a, std::string const& b) { return a + b; }))
+      named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
+    return byte_pair(named);
+  }
+
+  std::int32_t size() const { return std::int32_t(pieces_.size()); }
+  std::vector<std::string> const& pieces() const { return pieces_; }
+  std::int32_t end_of_text() const { return end_; }
+  /// As merges.txt has them.
+  std::vector<std::pair<std::string, std::string>> merges() const {
+    std::vector<std::pair<std::string, std::string>> named(ranks_.size());
+    for (auto const& [key, at] : ranks_)
+      named[at.rank] = {pieces_[std::size_t(key >> 32)], pieces_[std::size_t(key & 0xFFFFFFFF)]};
+    return named;
+  }
+
+  /// The tokens of a text. The end of a text may stand in it by name.
+  std::vector<std::int32_t> encode(std::string_view text) const {
+    std::vector<std::int32_t> tokens;
+    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(end_name), text.size());
+      for_each_word(text.substr(0, end), [&](std::string_view word) {
+        auto [at, is_new] = known.try_emplace(std::string(word));
+        if (is_new) at->second = merged(bytes_of(word));
+        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+      });
+      if (end == text.size()) break;
+      tokens.push_back(end_);
+      text.remove_prefix(end + end_name.size());
+    }
+    return tokens;
+  }
+  std::string decode(std::span<std::int32_t const> tokens) const {
+    std::string text;
+    for (const std::int32_t t : tokens) {
+      std::string const& piece = pieces_.at(std::size_t(t));
+      if (t == end_) {
+        text += piece;
+        continue;
+      }
+      for (std::string_view rest = piece; !rest.empty();)
+        text += static_cast<char>(byte_of(take_character(rest)));
+    }
+    return text;
+  }
+
+ private:
+  struct ranked {
+    std::size_t rank;
+    std::int32_t merged;
+  };
+
+  /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
+  static char32_t character_of(int byte) {
+    const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
+    if (is_printable(byte)) return char32_t(byte);
+    int earlier = 0;
+    for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
+    return char32_t(256 + earlier);
+  }
+  int byte_of(char32_t character) const {
+    const auto at = bytes_.find(character);
+    return at == bytes_.end() ? '?' : at->second;
+  }
+  /// The pieces of single bytes, in the order of their characters.
+  static std::vector<std::string> alphabet() {
+    std::vector<char32_t> characters;
+    for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+    std::sort(characters.begin(), characters.end());
+    std::vector<std::string> pieces(256);
+    for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
+    return pieces;
+  }
+  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
+    const std::string text = io::read_file(path);
+    std::vector<std::pair<std::string, std::string>> merges;
+    int line_number = 0;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (++line_number == 1 && line.starts_with("#version")) continue;
+      if (line.empty()) continue;
+      const std::size_t blank = line.find(' ');
+      if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
+          line.find(' ', blank + 1) != line.npos)
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"", std::string(line),
+                               "\": two pieces with a blank between them are meant"));
+      merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+    }
+    return merges;
+  }
+
+  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
+    const auto number_of = [&](std::string const& piece, std::string const& why) {
+      const auto at = numbers_.find(piece);
+      if (at == numbers_.end())
+        throw option_error(message("[byte_pair] ", source, " has no \"", piece, "\", ", why));
+      return at->second;
+    };
+    for (int b = 0; b < 256; ++b) {
+      std::string piece;
+      append_utf8(piece, character_of(b));
+      bytes_.emplace(character_of(b), b);
+      token_of_byte_[std::size_t(b)] = number_of(piece, message("which stands for byte ", b));
+    }
+    end_ = number_of(std::string(end_name), "the end of a text");
+    for (auto const& [left, right] : merges) {
+      const std::string why = message("of the merge of \"", left, "\" and \"", right, "\"");
+      const std::uint64_t key = detail::pair_key(number_of(left, why), number_of(right, why));
+      ranks_.try_emplace(key, ranked{ranks_.size(), number_of(left + right, why)});
+    }
+  }
+
+  std::vector<std::int32_t> bytes_of(std::string_view word) const {
+    std::vector<std::int32_t> tokens;
+    for (const char c : word) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    return tokens;
+  }
+  /// Merges the pair that was learned first, until no pair was learned.
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word) const {
+    while (word.size() > 1) {
+      merge best{};
+      std::size_t rank = ranks_.size();
+      for (std::size_t i = 0; i + 1 < word.size(); ++i) {
+        const auto at = ranks_.find(detail::pair_key(word[i], word[i + 1]));
+        if (at != ranks_.end() && at->second.rank < rank)
+          rank = at->second.rank, best = {word[i], word[i + 1], at->second.merged};
+      }
+      if (rank == ranks_.size()) break;
+      detail::apply(best, word);
+    }
+    return word;
+  }
+
+  enum class kind { letter, number, blank, other };
+  kind kind_of(char32_t c) const {
+    return is_white_space(c)      ? kind::blank
+           : letters_.contains(c) ? kind::letter
+           : digits_.contains(c)  ? kind::number
+                                  : kind::other;
+  }
+  /// Calls visit(word) for what GPT-2's pattern cuts out of a text:
+  /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
+    constexpr std::array<std::string_view, 7> endings{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    while (!text.empty()) {
+      std::size_t length = 0;
+      for (std::string_view ending : endings)
+        if (length == 0 && text.starts_with(ending)) length = ending.size();
+      if (length == 0) {
+        std::string_view rest = text;
+        const bool blank_first = text.size() > 1 && text[0] == ' ';
+        if (blank_first) rest.remove_prefix(1);
+        std::string_view after = rest;
+        const kind of = kind_of(take_character(after));
+        if (of != kind::blank) {  // a word
+          do rest = after;
+          while (!after.empty() && kind_of(take_character(after)) == of);
+          length = text.size() - rest.size();
+        } else {  // blanks; the last of them belongs to the word behind
+          after = text;
+          std::size_t last = 0, end = 0;  // where the last blank begins, and where it ends
+          for (; !after.empty() && kind_of(take_character(after)) == kind::blank;
+               end = text.size() - after.size())
+            last = end;
+          length = end == text.size() || last == 0 ? end : last;
+        }
+      }
+      visit(text.substr(0, length));
+      text.remove_prefix(length);
+    }
+  }
+
+  std::vector<std::string> pieces_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::unordered_map<std::uint64_t, ranked> ranks_;
+  std::unordered_map<char32_t, int> bytes_;
+  std::array<std::int32_t, 256> token_of_byte_{};
+  std::int32_t end_ = 0;
+  character_set letters_{tables::letters}, digits_{tables::numbers};
+};
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers

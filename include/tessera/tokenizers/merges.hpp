@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Two neighbouring pieces that become one.
+struct merge {
+  std::int32_t left, right, merged;
+};
+
+namespace detail {
+
+/// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
+inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
+}
+
+/// Merges a pair wherever a word has it, from the left.
+inline void apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    word[to++] = here ? pair.merged : word[i];
+    i += here;
+  }
+  word.resize(to);
+}
+
+}  // namespace detail
+
+/// A word of a corpus, as pieces, and how often it occurs.
+struct counted_word {
+  std::vector<std::int32_t> pieces;
+  std::int64_t count;
+};
+
+/// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
+/// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
+/// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
+///   pieces   what the numbers in words stand for; gets those that are made
+///   join     the piece that two pieces make, both given as text
+template <class Join>
+std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
+                                std::size_t most, Join&& join, std::int64_t least_count = 2) {
+  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
+  std::unordered_map<std::string, std::int32_t> numbers;
+  for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
+  std::unordered_map<std::uint64_t, std::int64_t> counts;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with;
+  std::priority_queue<candidate> likeliest;
+  std::vector<std::uint64_t> changed;
+  const auto unique = [](auto& all) {
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+  };
+  const auto count_pairs = [&](std::size_t w, std::int64_t sign) {
+    auto const& word = words[w];
+    for (std::size_t i = 0; i + 1 < word.pieces.size(); ++i) {
+      const std::uint64_t key = detail::pair_key(word.pieces[i], word.pieces[i + 1]);
+      counts[key] += sign * word.count;
+      if (sign > 0) words_with[key].push_back(w);
+      changed.push_back(key);
+    }
+  };
+  const auto suggest_changed = [&] {
+    unique(changed);
+    for (const std::uint64_t key : changed)
+      if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
+    changed.clear();
+  };
+  for (std::size_t w = 0; w < words.size(); ++w) count_pairs(w, 1);
+  suggest_changed();
+
+  std::vector<merge> merges;
+  while (pieces.size() < most && !likeliest.empty()) {
+    const auto [count, negated] = likeliest.top();
+    const std::uint64_t key = ~negated;
+    likeliest.pop();
+    if (count != counts[key]) continue;  // an older count
+    merge best{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), std::int32_t(pieces.size())};
+    std::string made = join(pieces[std::size_t(best.left)], pieces[std::size_t(best.right)]);
+    const auto [place, is_new] = numbers.emplace(made, best.merged);
+    best.merged = place->second;  // another pair may have made it
+    if (is_new) pieces.push_back(std::move(made));
+    merges.push_back(best);
+    std::vector<std::size_t> with = std::move(words_with[key]);
+    words_with.erase(key);
+    unique(with);
+    for (const std::size_t w : with) {
+      count_pairs(w, -1);
+      detail::apply(best, words[w].pieces);
+      count_pairs(w, 1);
+    }
+    suggest_changed();
+  }
+  return merges;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/tokenizers/merges.hpp>
+#include <tessera/tokenizers/unicode.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Whether letters keep their case and accents, which an uncased vocabulary has none of.
+enum class letter_case { lower, kept };
+
+/// The tokens of BERT (Devlin et al. 2019; Wu et al. 2016, "Google's Neural Machine Translation System"):
+/// text is cut into words and punctuation, a word into the longest pieces that the vocabulary has, from the
+/// left; a piece that goes on with a word begins with "##". Gives the tokens of BertTokenizer of Hugging
+/// Face's transformers.
+class wordpiece {
+ public:
+  static constexpr std::array<std::string_view, 5> special_names{"[PAD]", "[UNK]", "[CLS]", "[SEP]",
+                                                                 "[MASK]"};
+  static constexpr std::size_t longest_word = 100;  // characters; a longer one is unknown
+
+  /// Token i is piece i. Throws option_error if a piece occurs twice or a special token is missing.
+  ///   source   what the pieces come from, for errors
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
+                     std::string const& source = "vocabulary")
+      : pieces_(std::move(pieces)), letters_(letters) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
+        throw option_error(message("[wordpiece] ", source, ": \"", pieces_[i], "\" is token ", place->second,
+                                   " and token ", i, "; each piece must occur once"));
+    for (std::size_t i = 0; i < special_names.size(); ++i) {
+      const auto at = numbers_.find(std::string(special_names[i]));
+      if (at == numbers_.end())
+        throw option_error(message("[wordpiece] ", source, " has no \"", std::string(special_names[i]),
+                                   "\"; a vocabulary of BERT has [PAD], [UNK], [CLS], [SEP] and [MASK]"));
+      specials_[i] = at->second;
+    }
+  }
+
+  /// From a vocab.txt: one piece in each line. Throws io_error if it cannot be read, and as the constructor.
+  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
+    const std::string text = io::read_file(path);
+    std::vector<std::string> pieces;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      pieces.emplace_back(line);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return wordpiece(std::move(pieces), letters, path);
+  }
+  /// Writes a vocab.txt.
+  void write(std::string const& path) const {
+    std::string text;
+    for (std::string const& piece : pieces_) text += piece + '\n';
+    io::write_atomically(path, text);
+  }
+
+  /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
+  /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
+  static wordpiece trained(std::string_view text, std::size_t size,
+                           letter_case letters = letter_case::lower) {
+    std::vector<std::string> pieces(special_names.begin(), special_names.end());
+    if (size <= pieces.size())
+      throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
+                                 " are special, and there must be some for text"));
+    const wordpiece cutter(pieces, letters);
+    std::map<std::string, std::int64_t, std::less<>> words;
+    cutter.for_each_word(text, [&](std::string_view word) {
+      if (const auto at = words.find(word); at != words.end())
+        ++at->second;
+      else
+        words.emplace(word, 1);
+    });
+    constexpr std::size_t most_characters = 1000;
+    std::map<std::string, std::int64_t> characters;
+    for (auto const& [word, count] : words)
+      for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
+    std::vector<std::pair<std::int64_t, std::string>> by_count;
+    for (auto const& [c, count] : characters) by_count.push_back({-count, c});
+    std::sort(by_count.begin(), by_count.end());
+    by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
+    std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    for (const char* prefix : {"", "##"})
+      for (auto const& [count, c] : by_count)
+        if (pieces.size() < size) pieces.push_back(prefix + c);
+    const wordpiece alphabet(pieces, letters);
+    std::vector<counted_word> counted;
+    for (auto const& [word, count] : words) {
+      counted_word of{{}, count};
+      for_each_character(word, [&](std::string&& c, bool is_first) {
+        const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
+        of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
+      });
+      // A word with a rare character is unknown anyway.
+      if (std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+        counted.push_back(std::move(of));
+    }
+    learn_merges(std::move(counted), pieces, size,
+                 [](std::string const& left, std::string const& right) { return left + right.substr(2); });
+    return wordpiece(std::move(pieces), letters);
+  }
+
+  std::int32_t size() const { return std::int32_t(pieces_.size()); }
+  std::vector<std::string> const& pieces() const { return pieces_; }
+  letter_case letters() const { return letters_; }
+  std::int32_t padding() const { return specials_[0]; }
+  std::int32_t unknown() const { return specials_[1]; }
+  std::int32_t classification() const { return specials_[2]; }  // [CLS]
+  std::int32_t separator() const { return specials_[3]; }
+  std::int32_t mask() const { return specials_[4]; }
+  bool is_special(std::int32_t token) const {
+    return std::find(specials_.begin(), specials_.end(), token) != specials_.end();
+  }
+  /// Whether a token goes on with the word of the token before it.
+  bool continues_word(std::int32_t token) const { return pieces_.at(std::size_t(token)).starts_with("##"); }
+
+  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name.
+  std::vector<std::int32_t> encode(std::string_view text) const {
+    std::vector<std::int32_t> tokens;
+    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    while (!text.empty()) {
+      const auto [begin, special] = first_special(text);
+      for_each_word(text.substr(0, begin), [&](std::string_view word) {
+        auto [at, is_new] = known.try_emplace(std::string(word));
+        if (is_new) at->second = pieces_of(word);
+        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+      });
+      if (special == special_names.size()) break;
+      tokens.push_back(specials_[special]);
+      text.remove_prefix(begin + special_names[special].size());
+    }
+    return tokens;
+  }
+  /// Words with blanks between them, as BERT writes them: punctuation stands apart.
+  std::string decode(std::span<std::int32_t const> tokens) const {
+    std::string text;
+    for (const std::int32_t t : tokens) {
+      std::string const& piece = pieces_.at(std::size_t(t));
+      if (piece.starts_with("##"))
+        text += piece.substr(2);
+      else
+        text += (text.empty() ? "" : " ") + piece;
+    }
+    return text;
+  }
+
+ private:
+  /// Where the first special token stands in a text by name, and which it is.
+  static std::pair<std::size_t, std::size_t> first_special(std::string_view text) {
+    for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
+      for (std::size_t i = 0; i < special_names.size(); ++i)
+        if (text.substr(at).starts_with(special_names[i])) return {at, i};
+    return {text.size(), special_names.size()};
+  }
+
+  static bool is_chinese(char32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
+           (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  }
+  bool is_punctuation(char32_t c) const {
+    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126) ||
+           (c >= 128 && punctuation_.contains(c));
+  }
+
+  /// Calls visit(word) for each word and each mark of punctuation.
+  template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
+    std::string word;
+    std::u32string letters;
+    const auto end_word = [&] {
+      if (!word.empty()) visit(std::string_view(word));
+      word.clear();
+    };
+    while (!text.empty()) {
+      const char32_t c = take_character(text);
+      const bool is_blank = c == '\t' || c == '\n' || c == '\r';
+      if (!is_blank && (c == 0 || c == 0xFFFD || others_.contains(c))) continue;  // a control character
+      if (is_blank || is_white_space(c)) {
+        end_word();
+        continue;
+      }
+      letters.clear();
+      letters_ == letter_case::lower ? folding_.append(letters, c) : letters.push_back(c);
+      for (const char32_t letter : letters) {
+        const bool apart = is_punctuation(letter) || is_chinese(c);
+        if (apart) end_word();
+        append_utf8(word, letter);
+        if (apart) end_word();
+      }
+    }
+    end_word();
+  }
+  /// Calls visit(character, is_first) for each character of a word.
+  template <class Visit> static void for_each_character(std::string_view word, Visit&& visit) {
+    for (bool is_first = true; !word.empty(); is_first = false) {
+      const std::size_t length = std::max<std::size_t>(1, io::utf8_length(word));
+      visit(std::string(word.substr(0, length)), is_first);
+      word.remove_prefix(length);
+    }
+  }
+
+  std::vector<std::int32_t> pieces_of(std::string_view word) const {
+    std::vector<std::size_t> ends;  // of its characters
+    for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
+      rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
+    if (ends.size() > longest_word) return {unknown()};
+    std::vector<std::int32_t> tokens;
+    std::string piece;
+    for (std::size_t first = 0, begin = 0; first < ends.size();) {
+      std::size_t last = ends.size();
+      auto found = numbers_.end();
+      for (; last > first && found == numbers_.end(); --last) {
+        piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
+        found = numbers_.find(piece);
+      }
+      if (found == numbers_.end()) return {unknown()};
+      tokens.push_back(found->second);
+      begin = ends[last], first = last + 1;
+    }
+    return tokens;
+  }
+
+  std::vector<std::string> pieces_;
+  letter_case letters_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::array<std::int32_t, special_names.size()> specials_{};
+  character_set punctuation_{tables::punctuation}, others_{tables::others};
+  accent_folding folding_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Records what the tokenizers of Hugging Face make of some texts, in tests/golden/tokenizers.json.
+
+    pip install transformers==5.24.0 tokenizers==0.23.3
+    TESSERA_DATA=… python3 tests/golden/record_tokenizers.py
+
+Small vocabularies are recorded with their tokens; of the vocabularies of BERT and GPT-2, which TESSERA_DATA
+holds, the tokens of the same texts and a hash over those of a whole book.
+"""
+import json
+import os
+import tempfile
+
+import tokenizers
+from transformers import BertTokenizerFast, GPT2TokenizerFast
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.environ["TESSERA_DATA"]
+TEXTS = [
+    "",
+    " ",
+    "The quick brown fox jumps over the lazy dog.",
+    "  leading and   many    blanks \n\n\n new\tlines\r\n and tabs\t\t ",
+    "It's 1,234.56 dollars -- don't you'll we've they're I'm he'd 'tis 'S",
+    "Café naïve ÀÉÎÕÜ ångström Żółć İstanbul ǅ ẞ ß ŉ ſ K Å Ω",
+    "中文字符和 English mixed 日本語テキスト 한국어 문장",
+    "emoji 😀👍🏽 and ZWJ 👩‍👩‍👧 flags 🇩🇪",
+    "control\x00\x01\x07 zero\u200bwidth \u00ad soft\ufeff bom \x0b\x0c \x85 nel",
+    "nbsp\u00a0thin\u2009ideographic\u3000line\u2028para\u2029end",
+    "math ∑∫≠ ½ ² Ⅷ ٣ १ 𝟙 𝒳 punctuation «quoted» „low“ ‚x‘ … – — ¿qué? 、。！",
+    "combining e\u0301 o\u0308\u0301 a\u0323\u0302 \u0301alone",
+    "भारत का संविधान ไทยภาษา العَرَبِيَّة עִבְרִית",
+    "[CLS] a [MASK] token [SEP] and [mask] [MASK][PAD]x [ MASK ]",
+    "one<|endoftext|>two <|endoftext|> <|ENDOFTEXT|>",
+    "a" * 99 + " " + "b" * 100 + " " + "c" * 101 + " " + "ab" * 60,
+    "under_score snake_case CamelCase http://example.com/a?b=c&d=1#e x@y.z",
+    "\n\n  def f(x):\n      return x**2  # comment\n",
+    "'''''''' \"\" ``quoted'' ---- ==== ++ 'll 've   's",
+]
+
+
+def hash_of(tokens):
+    """FNV-1a over the tokens as 32-bit little-endian numbers."""
+    h = 0xCBF29CE484222325
+    for t in tokens:
+        for byte in int(t).to_bytes(4, "little"):
+            h = ((h ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"{h:016x}"
+
+
+def bert(path, lower):
+    return BertTokenizerFast(vocab=path, do_lower_case=lower)
+
+
+def tokens_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def main():
+    book = open(os.path.join(DATA, "wikipedia.txt"), encoding="utf-8").read()
+    sample = book[:200000]
+    golden = {"texts": TEXTS}
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    full = open(os.path.join(DATA, "bert/vocab.txt"), encoding="utf-8").read().split("\n")[:-1]
+    used = set()
+    big = bert(os.path.join(DATA, "bert/vocab.txt"), True)
+    for text in TEXTS:
+        used.update(tokens_of(big, text))
+    pieces = words + [p for i, p in enumerate(full) if i in used and p not in words]
+    pieces += ["Café", "The", "##É", "À"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "vocab.txt")
+        open(path, "w", encoding="utf-8").write("\n".join(pieces) + "\n")
+        golden["wordpiece"] = {
+            "pieces": pieces,
+            "lower": [tokens_of(bert(path, True), t) for t in TEXTS],
+            "kept": [tokens_of(bert(path, False), t) for t in TEXTS],
+        }
+        trained = tokenizers.ByteLevelBPETokenizer()
+        text_file = os.path.join(folder, "text.txt")
+        # Without line breaks: the trainer reads a file line by line.
+        open(text_file, "w", encoding="utf-8").write(sample[:60000].replace("\n", " "))
+        trained.train([text_file], vocab_size=600, min_frequency=2, show_progress=False)
+        trained.save_model(folder)
+        merges = [l.split(" ") for l in open(os.path.join(folder, "merges.txt"), encoding="utf-8").read().split("\n")[1:] if l]
+        golden["trained"] = {"characters": 60000, "size": 600, "merges": merges}
+        vocabulary = json.load(open(os.path.join(folder, "vocab.json"), encoding="utf-8"))
+        vocabulary["<|endoftext|>"] = len(vocabulary)
+        json.dump(vocabulary, open(os.path.join(folder, "vocab.json"), "w"))
+        small = GPT2TokenizerFast(vocab=os.path.join(folder, "vocab.json"), merges=os.path.join(folder, "merges.txt"))
+        golden["byte_pair"] = {"merges": merges, "tokens": [tokens_of(small, t) for t in TEXTS]}
+
+    gpt2 = GPT2TokenizerFast(vocab=os.path.join(DATA, "gpt2/vocab.json"), merges=os.path.join(DATA, "gpt2/merges.txt"))
+    shakespeare = open(os.path.join(DATA, "tinyshakespeare.txt"), encoding="utf-8").read()
+    golden["bert"] = {"tokens": [tokens_of(big, t) for t in TEXTS],
+                      "books": {"tinyshakespeare.txt": hash_of(tokens_of(big, shakespeare)),
+                                "wikipedia.txt": hash_of(tokens_of(big, book))}}
+    golden["gpt2"] = {"tokens": [tokens_of(gpt2, t) for t in TEXTS],
+                      "books": {"tinyshakespeare.txt": hash_of(tokens_of(gpt2, shakespeare)),
+                                "wikipedia.txt": hash_of(tokens_of(gpt2, book))}}
+    with open(os.path.join(HERE, "tokenizers.json"), "w", encoding="utf-8") as out:
+        json.dump(golden, out, ensure_ascii=False, separators=(",", ":"))
+
+
+main()
