@@ -131,7 +131,8 @@ enum class random_purpose : std::uint32_t {
   batches,
   sampling,
   test,
-  rounding
+  rounding,
+  masking
 };
 
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
@@ -24229,6 +24230,16 @@ struct encoder {
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
+  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
+  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const {
+    encode(in, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    fit(logits, config.vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  }
+
   /// Computes s.top (hidden, tokens), the encoder's result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
     s.loss.has_gradient = false;
@@ -24534,6 +24545,73 @@ gradient_difference check_gradients(Layer& layer, panel_matrix<double>& x, pass<
       [&](auto k) { return dx(k / x.tokens(), k % x.tokens()); }, loss, checked);
   const gradient_difference worst = check_gradients_of(layer, gradients, loss, checked);
   return of_x > worst.relative ? gradient_difference{"x", of_x} : worst;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/presets.hpp
+#ifndef TESSERA_SINGLE_NN_PRESETS
+#define TESSERA_SINGLE_NN_PRESETS
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A published model by its name.
+struct preset {
+  char const* name;
+  std::int64_t layers, hidden, heads;
+};
+/// BERT (Devlin et al. 2019) and its smaller relatives (Turc et al. 2019, "Well-Read Students Learn Better").
+inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini", 4, 256, 4},
+                                         preset{"small", 4, 512, 8}, preset{"medium", 8, 512, 8},
+                                         preset{"base", 12, 768, 12}};
+/// GPT-2 (Radford et al. 2019), and small ones for a CPU.
+inline constexpr std::array gpt_presets{preset{"tiny", 2, 128, 2},     preset{"mini", 4, 256, 4},
+                                        preset{"small", 12, 768, 12},  preset{"medium", 24, 1024, 16},
+                                        preset{"large", 36, 1280, 20}, preset{"xl", 48, 1600, 25}};
+
+namespace detail {
+template <std::size_t Count>
+transformer_config config_of(std::array<preset, Count> const& all, char const* family,
+                             std::string const& name) {
+  std::string names;
+  for (preset const& p : all) {
+    if (name == p.name) {
+      transformer_config config;
+      config.layers = p.layers, config.hidden = p.hidden, config.heads = p.heads;
+      return config;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(p.name);
+  }
+  throw option_error(message("[", family, "] \"", name, "\": there are ", names));
+}
+}  // namespace detail
+
+/// The shape of a published BERT: tiny, mini, small, medium or base, with its uncased vocabulary. Dropout is
+/// 0.1 beyond small, as in Dietrich et al. 2021. Throws option_error for another name.
+inline transformer_config bert_config(std::string const& name) {
+  transformer_config config = detail::config_of(bert_presets, "bert_config", name);
+  config.vocabulary = 30522, config.context = 512, config.segment_types = 2;
+  config.dropout = name == "medium" || name == "base" ? 0.1 : 0;
+  return config;
+}
+/// The shape of a published GPT-2: small, medium, large or xl, or of a tiny or mini relative. Throws
+/// option_error for another name.
+inline transformer_config gpt2_config(std::string const& name) {
+  transformer_config config = detail::config_of(gpt_presets, "gpt2_config", name);
+  config.vocabulary = 50257, config.context = 1024, config.dropout = 0.1;
+  return config;
+}
+
+/// FLOPs of a training step for one sequence of so many tokens in the blocks of a transformer, embeddings and
+/// head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
+inline double training_flops(transformer_config const& of, std::int64_t tokens) {
+  const double t = double(tokens), h = double(of.hidden), l = double(of.layers);
+  const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
+  return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -28230,6 +28308,93 @@ template <class Training> class classification : public program {
   typename model::saved saved_;
   nn::cross_entropy<T> loss_;
   typename nn::cross_entropy<T>::saved loss_saved_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/masking.hpp
+#ifndef TESSERA_SINGLE_TRAIN_MASKING
+#define TESSERA_SINGLE_TRAIN_MASKING
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// What a token of a vocabulary is to masking: special tokens are never predicted, and a whole word is a
+/// token that begins one and those that continue it.
+enum class token_kind : std::uint8_t { special, begins_word, continues_word };
+
+/// Hides tokens that a masked language model predicts (Devlin et al. 2019, §3.1 and appendix A.1; whole
+/// words: the release of May 2019 of google-research/bert).
+struct masking {
+  std::int32_t mask = 0;          // token that is shown in place of a hidden one
+  std::vector<token_kind> kinds;  // of each token of the vocabulary
+  double chosen = 0.15;           // share of the tokens of a sequence that are predicted, one at least
+  double masked = 0.8;            // share of these that are hidden
+  double random = 0.1;            // share that is shown as any token of the vocabulary; the rest as it is
+  bool whole_words = true;        // all tokens of a word are chosen, or none
+
+  /// Throws option_error for shares that make no sense and a mask that is no token.
+  void check() const {
+    const auto require_share = [](const char* name, double value) {
+      if (!(value >= 0 && value <= 1))
+        throw option_error(message("[masking] ", name, " is ", value, ": it must be in [0, 1]"));
+    };
+    require_share("chosen", chosen), require_share("masked", masked), require_share("random", random);
+    if (masked + random > 1)
+      throw option_error(message("[masking] masked is ", masked, " and random ", random,
+                                 ": they are shares of the chosen tokens, of at most 1 together"));
+    if (mask < 0 || std::size_t(mask) >= kinds.size())
+      throw option_error(message("[masking] mask is token ", mask, " of a vocabulary of ", kinds.size()));
+  }
+
+  /// Masks one sequence: `inputs` is what the model is shown, `targets` the true tokens of chosen places and
+  /// nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
+  ///   random_numbers   of this sequence alone: the result depends on nothing else
+  std::int64_t apply(std::span<std::int32_t const> tokens, random_stream const& random_numbers,
+                     std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
+    std::copy(tokens.begin(), tokens.end(), inputs.begin());
+    std::fill(targets.begin(), targets.end(), nn::ignored);
+    struct word {
+      std::size_t first, count;
+    };
+    std::vector<word> words;
+    std::size_t countable = 0;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const token_kind kind = kinds[std::size_t(tokens[t])];
+      if (kind == token_kind::special) continue;
+      ++countable;
+      const bool continues = whole_words && kind == token_kind::continues_word && !words.empty() &&
+                             words.back().first + words.back().count == t;
+      if (continues)
+        ++words.back().count;
+      else
+        words.push_back({t, 1});
+    }
+    const auto wanted = std::max<std::size_t>(1, std::size_t(std::llround(chosen * double(countable))));
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < words.size() && taken < wanted; ++i) {  // words in random order
+      std::swap(words[i], words[i + random_numbers.below(i, words.size() - i)]);
+      if (taken > 0 && taken + words[i].count > wanted) continue;  // a shorter one may fit
+      for (std::size_t t = words[i].first; t < words[i].first + words[i].count; ++t) {
+        targets[t] = tokens[t];
+        const std::uint64_t draws = tokens.size() + 2 * t;
+        const double shown = random_numbers.uniform(draws);
+        if (shown < masked)
+          inputs[t] = mask;
+        else if (shown < masked + random)
+          inputs[t] = std::int32_t(random_numbers.below(draws + 1, kinds.size()));
+      }
+      taken += words[i].count;
+    }
+    return std::int64_t(taken);
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -65,6 +65,22 @@ TEST_CASE("encoder: only tokens with a target meet the vocabulary") {
   CHECK(saved.logits.tokens() == 2);
 }
 
+TEST_CASE("encoder: predictions are the logits of the loss at these positions") {
+  trial t({0, 41, 46, 87});
+  const model m(small(), 7);
+  const auto ids = some_ids(87, 37, 1), targets = some_ids(87, 37, 2);
+  model::saved all, some;
+  nn::pass<double> p = t.pass();
+  p.purpose = nn::purpose::evaluation;
+  m.forward({ids}, targets, all, p);
+  panel_matrix<double> logits;
+  const std::vector<std::int32_t> positions{40, 3, 86};
+  m.predict({ids}, positions, logits, some, p);
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    for (std::int64_t f = 0; f < 37; ++f)
+      CHECK(logits(f, std::int64_t(i)) == doctest::Approx(all.logits(f, positions[i])).epsilon(1e-12));
+}
+
 TEST_CASE("encoder: the head is dense and never pruned") {
   auto config = small();
   config.density = 0.3;

@@ -7,6 +7,7 @@
 #include <tessera/core/memory.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/presets.hpp>
 
 namespace model_size_test {
 
@@ -110,6 +111,38 @@ TEST_CASE("model_size: senseless and absurd shapes are refused before anything i
   refused([](auto& c) { c.dropout = 1; });
   refused([](auto& c) { c.hidden = std::int64_t(3) << 29; });
   refused([](auto& c) { c.layers = std::int64_t(1) << 50; });
+}
+
+TEST_CASE("presets: BERT's family has the published parameters, and the FLOPs of Dietrich et al. 2021") {
+  // Turc et al. 2019, with the pooler (hidden² + hidden) in place of the head's dense part; appendix A.2.
+  struct published {
+    char const* name;
+    std::int64_t parameters;
+    double flops;  // 10^9, of a sequence of 128 tokens
+  };
+  for (const auto& [name, parameters, flops] :
+       {published{"tiny", 4385920, .352}, published{"mini", 11170560, 2.617},
+        published{"small", 28763648, 10.066}, published{"medium", 41373184, 20.13},
+        published{"base", 109482240, 67.04}}) {
+    INFO(name);
+    nn::transformer_config config = nn::bert_config(name);
+    using model = nn::encoder<float, block_shape<16>>;
+    const nn::model_size size = model::size(config);
+    CHECK(size.parameters == parameters + 2 * config.hidden + config.vocabulary);
+    CHECK(nn::training_flops(config, 128) / 1e9 == doctest::Approx(flops).epsilon(1e-3));
+    // What the layers themselves count.
+    const auto layer = model::layer::size(config);
+    CHECK(nn::training_flops(config, 128) ==
+          6.0 * double(config.layers) *
+              double(layer.multiply_adds * 128 + layer.attention_multiply_adds_of(128, mask::bidirectional)));
+  }
+  nn::transformer_config base = nn::bert_config("base"), medium = nn::bert_config("medium");
+  base.density = medium.density = 0.1;
+  CHECK(nn::training_flops(base, 128) / 1e9 == doctest::Approx(8.335).epsilon(1e-3));
+  CHECK(nn::training_flops(medium, 128) / 1e9 == doctest::Approx(2.738).epsilon(1e-3));
+  CHECK(nn::gpt<float, block_shape<16>>::size(nn::gpt2_config("small")).parameters == 124439808);
+  CHECK_THROWS_WITH_AS(nn::bert_config("huge"),
+                       "[bert_config] \"huge\": there are tiny, mini, small, medium, base", option_error);
 }
 
 }  // namespace model_size_test

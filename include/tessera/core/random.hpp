@@ -17,7 +17,8 @@ enum class random_purpose : std::uint32_t {
   batches,
   sampling,
   test,
-  rounding
+  rounding,
+  masking
 };
 
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,

@@ -165,6 +165,16 @@ struct encoder {
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
   }
 
+  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
+  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const {
+    encode(in, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    fit(logits, config.vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  }
+
   /// Computes s.top (hidden, tokens), the encoder's result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
     s.loss.has_gradient = false;

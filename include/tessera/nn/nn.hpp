@@ -20,6 +20,7 @@
 #include <tessera/nn/norm.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/presets.hpp>
 #include <tessera/nn/recurrent.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/nn/transformer_block.hpp>

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/nn/transformer_config.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A published model by its name.
+struct preset {
+  char const* name;
+  std::int64_t layers, hidden, heads;
+};
+/// BERT (Devlin et al. 2019) and its smaller relatives (Turc et al. 2019, "Well-Read Students Learn Better").
+inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini", 4, 256, 4},
+                                         preset{"small", 4, 512, 8}, preset{"medium", 8, 512, 8},
+                                         preset{"base", 12, 768, 12}};
+/// GPT-2 (Radford et al. 2019), and small ones for a CPU.
+inline constexpr std::array gpt_presets{preset{"tiny", 2, 128, 2},     preset{"mini", 4, 256, 4},
+                                        preset{"small", 12, 768, 12},  preset{"medium", 24, 1024, 16},
+                                        preset{"large", 36, 1280, 20}, preset{"xl", 48, 1600, 25}};
+
+namespace detail {
+template <std::size_t Count>
+transformer_config config_of(std::array<preset, Count> const& all, char const* family,
+                             std::string const& name) {
+  std::string names;
+  for (preset const& p : all) {
+    if (name == p.name) {
+      transformer_config config;
+      config.layers = p.layers, config.hidden = p.hidden, config.heads = p.heads;
+      return config;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(p.name);
+  }
+  throw option_error(message("[", family, "] \"", name, "\": there are ", names));
+}
+}  // namespace detail
+
+/// The shape of a published BERT: tiny, mini, small, medium or base, with its uncased vocabulary. Dropout is
+/// 0.1 beyond small, as in Dietrich et al. 2021. Throws option_error for another name.
+inline transformer_config bert_config(std::string const& name) {
+  transformer_config config = detail::config_of(bert_presets, "bert_config", name);
+  config.vocabulary = 30522, config.context = 512, config.segment_types = 2;
+  config.dropout = name == "medium" || name == "base" ? 0.1 : 0;
+  return config;
+}
+/// The shape of a published GPT-2: small, medium, large or xl, or of a tiny or mini relative. Throws
+/// option_error for another name.
+inline transformer_config gpt2_config(std::string const& name) {
+  transformer_config config = detail::config_of(gpt_presets, "gpt2_config", name);
+  config.vocabulary = 50257, config.context = 1024, config.dropout = 0.1;
+  return config;
+}
+
+/// FLOPs of a training step for one sequence of so many tokens in the blocks of a transformer, embeddings and
+/// head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
+inline double training_flops(transformer_config const& of, std::int64_t tokens) {
+  const double t = double(tokens), h = double(of.hidden), l = double(of.layers);
+  const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
+  return 3 * (2 * t * weights + 4 * t * t * h) * l;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
