@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -21,7 +22,7 @@
 namespace pretrain_program_test {
 
 // The built programs, run as a user runs them.
-#if defined(PRETRAIN) && defined(GENERATE)
+#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK)
 
 namespace fs = std::filesystem;
 
@@ -328,27 +329,76 @@ TEST_CASE("generate: mistakes of use end in code 2 and failures in 1") {
   refused(here.generate("a"), 1, "tensors.safetensors");
 }
 
-TEST_SUITE_BEGIN("slow");
-
-TEST_CASE("pretrain: a run that is killed again and again ends with the same bits") {
-  const workplace here;
-  CHECK(shell(here.pretrain("whole", "--steps 2000 --updates 400")).code == 0);
-  // Killed without warning, at moments that have nothing to do with its steps; the first time once there is
-  // something to resume.
-  terminate(here.pretrain("parts", "--steps 2000 --updates 400 --checkpoint-every 1"),
-            here.in("runs/parts/dense/step-*"), "KILL");
+/// Kills a run without warning, at moments that have nothing to do with its steps, the first time once there
+/// is something to resume; then lets it end, and compares it with one that was left alone.
+void check_killed_run(workplace const& here, std::string const& options, std::string const& last, int most) {
+  CHECK(shell(here.pretrain("whole", options)).code == 0);
+  terminate(here.pretrain("parts", options + " --checkpoint-every 1"), here.in("runs/parts/dense/step-*"),
+            "KILL");
   int kills = 1;
   const tessera::random_stream random(5, tessera::random_purpose::test);
-  for (bool ended = false; !ended && kills < 1000; ++kills) {
+  for (bool ended = false; !ended && kills < most; ++kills) {
     const double seconds = 0.02 + 0.4 * random.uniform(std::uint64_t(kills));
     shell("timeout --signal KILL " + std::to_string(seconds) + " " + here.resume("parts"));
-    ended = here.files("parts").contains("sparse/step-00002000/state.json");
+    ended = here.files("parts").contains("sparse/" + last + "/state.json");
   }
   MESSAGE(kills << " kills");
   CHECK(kills > 3);
   CHECK(shell(here.resume("parts")).code == 0);
-  for (const char* last : {"/dense/step-00002000", "/sparse/step-00002000"})
-    CHECK(same_tensors(here.in("runs/whole") + last, here.in("runs/parts") + last));
+  for (std::string const variant : {"/dense/", "/sparse/"})
+    CHECK(same_tensors(here.in("runs/whole") + variant + last, here.in("runs/parts") + variant + last));
+}
+
+TEST_CASE("pretrain: a masked model that is killed five times ends with the same bits") {
+  const workplace here;
+  check_killed_run(here, "--model bert --vocabulary 300 --steps 500 --updates 50", "step-00000500", 5);
+}
+
+TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask guesses") {
+  const workplace here;
+  const std::string options = "--model bert --vocabulary 300 --documents blank-lines ";
+  const outcome run = shell(here.pretrain("a", options));
+  CHECK(run.code == 0);
+  for (const char* part : {"masked tokens trained on", "Losses in nats per masked token", "unigram", "[MASK]",
+                           "; the text has "})
+    CHECK(contains(run, part));
+  const std::string fill = FILL_MASK " --checkpoint " + here.in("runs/a");
+  const outcome filled = shell(fill + " --text 'of [MASK] the square is [MASK].' --top 3");
+  CHECK(filled.code == 0);
+  CHECK(std::count(filled.output.begin(), filled.output.end(), '%') == 6);
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(fill, 2, "[--text] is missing");
+  refused(fill + " --text 'no mask'", 2, "'no mask' has no [MASK]");
+  refused(fill + " --text '" + std::string(200, '.') + "[MASK]'", 2, "this model takes 16");
+  refused(here.generate("a"), 2, "fill_mask says what it expects");
+  refused(here.pretrain("b", "--model bert --level char"), 2, "--model bert needs --level wordpiece");
+  refused(here.pretrain("b", "--model bert --preset huge"), 2, "there are tiny, mini, small, medium, base");
+  refused(here.pretrain("b", "--vocabulary-file x"), 2, "has no meaning with --level char");
+  put(here.in("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\nof\n");
+  refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
+          "has no \"[MASK]\"");
+  put(here.in("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nxyz\n");
+  refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
+          "are unknown to the vocabulary");
+  CHECK(!fs::exists(here.in("runs/b")));
+}
+
+TEST_CASE("pretrain: a GPT on the pieces of words writes text again") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--level bpe --vocabulary 300 --preset tiny --hidden 32 --only sparse"))
+            .code == 0);
+  CHECK(contains(shell(here.generate("a", "--prompt 'of 12'")), "of 12"));
+}
+
+TEST_SUITE_BEGIN("slow");
+
+TEST_CASE("pretrain: a run that is killed again and again ends with the same bits") {
+  const workplace here;
+  check_killed_run(here, "--steps 2000 --updates 400", "step-00002000", 1000);
 }
 
 TEST_SUITE_END();

@@ -164,30 +164,32 @@ TEST_CASE("windows: a batch depends on the seed and the step alone") {
   std::vector<token> text(1000);
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<token>(i);
   constexpr int context = 16;
-  const auto draw = [&](std::uint64_t seed, std::uint64_t step, std::size_t count) {
-    std::vector<token> inputs(count * context), targets(inputs.size());
-    sample_batch(text, context, seed, step, inputs, targets);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      CHECK(targets[i] == inputs[i] + 1);
-      if (i % context > 0) CHECK(inputs[i] == inputs[i - 1] + 1);
+  const auto draw = [&](std::uint64_t seed, std::uint64_t step, int count) {
+    batch drawn;
+    window_text(text, context).sample(seed, step, count, drawn);
+    CHECK(drawn.lengths == std::vector<std::int64_t>(std::size_t(count), context));
+    CHECK(drawn.predicted == count * context);
+    for (std::size_t i = 0; i < drawn.inputs.size(); ++i) {
+      CHECK(drawn.targets[i] == drawn.inputs[i] + 1);
+      if (i % context > 0) CHECK(drawn.inputs[i] == drawn.inputs[i - 1] + 1);
     }
-    return inputs;
+    return drawn.inputs;
   };
-  const std::vector<token> batch = draw(1, 7, 8);
-  CHECK(draw(1, 7, 8) == batch);
-  CHECK(draw(1, 8, 8) != batch);
-  CHECK(draw(2, 7, 8) != batch);
+  const std::vector<token> first = draw(1, 7, 8);
+  CHECK(draw(1, 7, 8) == first);
+  CHECK(draw(1, 8, 8) != first);
+  CHECK(draw(2, 7, 8) != first);
   const std::vector<token> fewer = draw(1, 7, 3);
-  CHECK(std::equal(fewer.begin(), fewer.end(), batch.begin()));
+  CHECK(std::equal(fewer.begin(), fewer.end(), first.begin()));
 }
 
 TEST_CASE("windows: every place of the text is drawn sometimes") {
   const std::vector<token> text{0, 1, 2, 3, 4};
   std::set<token> first;
-  std::vector<token> inputs(2), targets(2);
+  batch drawn;
   for (std::uint64_t step = 0; step < 100; ++step) {
-    sample_batch(text, 2, 1, step, inputs, targets);
-    first.insert(inputs[0]);
+    window_text(text, 2).sample(1, step, 1, drawn);
+    first.insert(drawn.inputs[0]);
   }
   CHECK(first == std::set<token>{0, 1, 2});
 }
@@ -196,8 +198,10 @@ TEST_CASE("windows: those of the validation part predict every token but the fir
   for (const std::size_t size : {2u, 8u, 9u, 10u, 17u, 33u}) {
     std::vector<token> text(size), targets;
     for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<token>(i);
-    for (std::size_t w = 0; w < window_count(text, 8); ++w) {
-      const window part = window_at(text, 8, w);
+    const window_text shown(text, 8);
+    for (std::size_t w = 0; w < shown.windows(); ++w) {
+      batch part;
+      shown.add_window(w, part);
       REQUIRE(part.inputs.size() == part.targets.size());
       CHECK(part.inputs.size() >= 1);
       CHECK(part.inputs.size() <= 8);
@@ -206,6 +210,93 @@ TEST_CASE("windows: those of the validation part predict every token but the fir
     }
     CHECK(targets == std::vector<token>(text.begin() + 1, text.end()));
   }
+}
+
+/// 300 tokens in three documents of 100, 1 and 199 tokens; tokens are 10 … 19, 1 and 2 enclose a window.
+window_text masked_text(std::vector<token>& text) {
+  for (std::size_t i = 0; i < 300; ++i) text.push_back(static_cast<token>(10 + i % 10));
+  masked_task task{1, 2, {}};
+  task.rule.mask = 3;
+  task.rule.kinds.assign(20, tessera::train::token_kind::begins_word);
+  for (std::size_t i = 0; i < 4; ++i) task.rule.kinds[i] = tessera::train::token_kind::special;
+  const std::vector<std::size_t> ends{100, 101, 300};
+  return {text, ends, 32, task};
+}
+
+TEST_CASE("windows: masked ones show the whole text, and none leaves its document") {
+  std::vector<token> text, shown;
+  const window_text windows = masked_text(text);
+  CHECK(windows.windows() == 4 + 1 + 7);
+  CHECK(windows.tokens() == 300 + 2 * 12);
+  batch all;
+  for (std::size_t w = 0; w < windows.windows(); ++w) windows.add_window(w, all);
+  CHECK(all.lengths == std::vector<std::int64_t>{32, 32, 32, 12, 3, 32, 32, 32, 32, 32, 32, 21});
+  std::int64_t predicted = 0;
+  for (std::size_t i = 0; i < all.inputs.size(); ++i) {
+    predicted += all.targets[i] >= 0;
+    if (all.inputs[i] != 1 && all.inputs[i] != 2)
+      shown.push_back(all.targets[i] >= 0 ? all.targets[i] : all.inputs[i]);
+  }
+  CHECK(shown == text);
+  CHECK(predicted == all.predicted);
+  CHECK(double(predicted) / 300 == doctest::Approx(0.15).epsilon(0.1));
+  batch again;
+  for (std::size_t w = 0; w < windows.windows(); ++w) windows.add_window(w, again);
+  CHECK(again.inputs == all.inputs);
+}
+
+TEST_CASE("windows: a masked batch is filled with whole windows, and differs by step and seed") {
+  std::vector<token> text;
+  const window_text windows = masked_text(text);
+  batch drawn, same, next;
+  std::set<std::int64_t> lengths;
+  for (std::uint64_t step = 0; step < 200; ++step) {
+    windows.sample(1, step, 4, drawn);
+    CHECK(drawn.inputs.size() <= 128);
+    CHECK(drawn.windows().tokens() == std::ssize(drawn.inputs));
+    CHECK(drawn.predicted > 0);
+    lengths.insert(drawn.lengths.begin(), drawn.lengths.end());
+  }
+  CHECK(lengths == std::set<std::int64_t>{3, 32});  // short documents come whole, of others full windows
+  windows.sample(1, 7, 4, drawn), windows.sample(1, 7, 4, same), windows.sample(1, 8, 4, next);
+  CHECK(drawn.inputs == same.inputs);
+  CHECK(drawn.inputs != next.inputs);
+}
+
+TEST_CASE("text: documents end where files end, or at blank lines") {
+  const scratch_folder folder;
+  put(folder / "a", "one\n\ntwo\n\n\n\nthree " + std::string(40, 'x'));
+  put(folder / "b", std::string(30, 'y'));
+  const auto read = [&](documents divided) {
+    return read_files({folder / "a", folder / "b"}, text_level::byte, divided);
+  };
+  CHECK(read(documents::files).training_ends.size() == 2);
+  const corpus text = read(documents::blank_lines);
+  CHECK(text.training_ends.size() == 4);
+  CHECK(text.training.substr(0, text.training_ends[0]) == "one\n");
+  CHECK(text.training.substr(text.training_ends[0], text.training_ends[1] - text.training_ends[0]) ==
+        "two\n");
+  CHECK(text.training_ends.back() == text.training.size());
+  CHECK(text.validation_ends.back() == text.validation.size());
+}
+
+TEST_CASE("vocabulary: pieces that are learned come back from a checkpoint") {
+  const corpus text{"the cat sat on the mat, and the cat sat again", "the cat", "a.txt"};
+  for (const text_level level : {text_level::wordpiece, text_level::byte_pair}) {
+    const vocabulary learned = vocabulary_for(text, level, 300, "");
+    CHECK(learned.level() == level);
+    const tessera::io::json kept = learned.to_json();
+    const vocabulary again = vocabulary::from_json(level, tessera::io::json_place(kept));
+    CHECK(again == learned);
+    CHECK(again.encode("the cat sat") == learned.encode("the cat sat"));
+  }
+  const vocabulary words = vocabulary_for(text, text_level::wordpiece, 60, "");
+  CHECK(words.text_after_others(words.encode("cat").front()) == " cat");
+  const auto greek = [&] {
+    (void)tokenize({"ΑΒΓ ΔΕΖ ΗΘΙ", "ΑΒΓ ΔΕΖ", "greek.txt"}, words, 1, objective::masked_token);
+  };
+  CHECK(error_of<option_error>(greek).starts_with(
+      "[text] 100 % of the tokens of greek.txt are unknown to the vocabulary"));
 }
 
 }  // namespace pretrain_text_test

@@ -19,18 +19,18 @@ class listener final : public model {
   std::vector<token> seen;
   int calls = 0;
 
-  double evaluate(examples const& shown) override {
+  double evaluate(batch const& shown) override {
     ++calls;
     seen.insert(seen.end(), shown.inputs.begin(), shown.inputs.end());
-    CHECK(std::equal(shown.inputs.begin() + 1, shown.inputs.begin() + shown.windows.length(0),
-                     shown.targets.begin()));
+    CHECK(
+        std::equal(shown.inputs.begin() + 1, shown.inputs.begin() + shown.lengths[0], shown.targets.begin()));
     return static_cast<double>(shown.inputs.size());
   }
 
   void load(train::checkpoint const&) override {}
-  std::vector<float> logits(std::span<token const>) override { return {}; }
+  std::vector<float> logits(std::span<token const>, std::size_t) override { return {}; }
   void begin_training(train::adamw const&) override {}
-  train::token_loss learn(examples const&) override { return {}; }
+  train::token_loss learn(batch const&) override { return {}; }
   std::int64_t steps_within(double, train::planned_run const&, chosen_policy const&,
                             training_program&) override {
     return 0;
@@ -54,7 +54,7 @@ const auto never = [] { return false; };
 
 TEST_CASE("validation: the whole text is every token but the first, predicted once") {
   const auto text = counting(1003);
-  const validation whole(text, 20, text.size());
+  const validation whole(window_text(text, 20));
   listener heard;
   const train::token_loss all = whole.loss_of(heard, 8, never);
   CHECK(whole.tokens() == 1002);
@@ -65,7 +65,7 @@ TEST_CASE("validation: the whole text is every token but the first, predicted on
 
 TEST_CASE("validation: a sample is spread over the text and the same every time") {
   const auto text = counting(100'001);
-  const validation sample(text, 100, 1000);
+  const validation sample(window_text(text, 100), 1000);
   listener first, second;
   CHECK(sample.loss_of(first, 4, never).tokens == 1000);
   sample.loss_of(second, 3, never);
@@ -88,7 +88,7 @@ TEST_CASE("validation: a signal ends it between two batches, without a loss") {
   const auto text = counting(1001);
   listener heard;
   int asked = 0;
-  const auto all = validation(text, 10, text.size()).loss_of(heard, 5, [&] { return ++asked > 3; });
+  const auto all = validation(window_text(text, 10)).loss_of(heard, 5, [&] { return ++asked > 3; });
   CHECK(all.tokens == 0);
   CHECK(heard.calls == 3);
 }

@@ -46,12 +46,13 @@ template <class Model> struct trainee {
                   train::schedule auto const& rates, ids text) {
     const auto batch = sequences::of_equal_length(windows, window_tokens);
     const nn::pass<float> pass{ctx, batch, room};
-    std::vector<pretrain::token> inputs(std::size_t(batch.tokens())), targets(inputs.size());
+    const pretrain::window_text shown(text, window_tokens);
+    pretrain::batch drawn;
     for (std::int64_t step = 0; step < steps; ++step)
       train::train_step(ctx, training, {rates.rate(step), clip}, [&](int) {
-        pretrain::sample_batch(text, window_tokens, seed, std::uint64_t(step), inputs, targets);
-        const double loss = model.forward(inputs, targets, saved, pass, 1);
-        model.backward(inputs, saved, training.gradients, pass);
+        shown.sample(seed, std::uint64_t(step), int(windows), drawn);
+        const double loss = model.forward(drawn.inputs, drawn.targets, saved, pass, 1);
+        model.backward(drawn.inputs, saved, training.gradients, pass);
         return train::token_loss{loss, batch.tokens()};
       });
   }
@@ -59,16 +60,15 @@ template <class Model> struct trainee {
   /// Mean loss over a whole text, in windows side by side.
   double mean_loss(ids text) {
     constexpr std::size_t windows_at_once = 64;
-    const std::size_t windows = pretrain::window_count(text, window_tokens);
+    const pretrain::window_text shown(text, window_tokens);
     double sum = 0;
-    for (std::size_t first = 0; first < windows; first += windows_at_once) {
-      std::vector<std::int64_t> lengths;
-      for (std::size_t i = first; i < std::min(first + windows_at_once, windows); ++i)
-        lengths.push_back(std::int64_t(pretrain::window_at(text, window_tokens, i).inputs.size()));
-      const auto batch = sequences::from_lengths(lengths);
-      const std::size_t begin = first * window_tokens, count = std::size_t(batch.tokens());
-      sum += model.forward(text.subspan(begin, count), text.subspan(begin + 1, count), saved,
-                           {ctx, batch, room, nn::purpose::evaluation}, 1);
+    for (std::size_t first = 0; first < shown.windows(); first += windows_at_once) {
+      pretrain::batch some;
+      for (std::size_t i = first; i < std::min(first + windows_at_once, shown.windows()); ++i)
+        shown.add_window(i, some);
+      const sequences windows = some.windows();
+      sum +=
+          model.forward(some.inputs, some.targets, saved, {ctx, windows, room, nn::purpose::evaluation}, 1);
     }
     return sum / static_cast<double>(text.size() - 1);
   }

@@ -19,9 +19,14 @@
 namespace pretrain {
 
 /// FLOPs of a training step: three products for each weight, and attention at three times its forward pass.
-inline double step_flops(settings const& s, nn::model_size const& size) {
-  const double weights = double(size.training_multiply_adds()) * s.context;
-  const double attention = 3.0 * double(size.attention_multiply_adds_of(s.context, tessera::mask::causal));
+inline double step_flops(settings const& s, nn::model_size const& size, int symbols) {
+  const bool masks = objective_of(s) == objective::masked_token;
+  // Only tokens that are predicted meet the head: hidden x hidden, and the vocabulary.
+  const double left_out = masks ? (1 - s.mask_share) * s.hidden * (s.hidden + double(symbols)) : 0;
+  const double weights = 3 * (double(size.multiply_adds) - left_out) * s.context;
+  const double attention =
+      3.0 * double(size.attention_multiply_adds_of(
+                s.context, masks ? tessera::mask::bidirectional : tessera::mask::causal));
   return 2.0 * s.batch * (weights + attention);
 }
 
@@ -67,7 +72,8 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
       s.precision, [&]<class Element>(std::type_identity<Element>) { return product_speed<Element>(ctx); });
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
   table t{{""}, {}};
-  const validation sample(text.validation, s.context, validation::sample_tokens);
+  const validation sample(windows_of(s, text.validation, text.validation_ends, text.symbols),
+                          validation::sample_tokens);
   std::vector<table_row> rows(11);
   const char* const names[] = {"parameters, were it dense",
                                "live parameters",
@@ -83,7 +89,7 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(names[i]);
   for (variant const& v : variants_of(s)) {
     const nn::model_size size = size_of(description_of(s, v, symbols));
-    const double step = step_flops(s, size) / (speed * (v.density < 1 ? sparse_share : dense_share));
+    const double step = step_flops(s, size, symbols) / (speed * (v.density < 1 ? sparse_share : dense_share));
     // A forward pass is a third of a step; evaluations of the sample, and of the whole text once.
     const seconds of_token(step / 3 / double(tokens)), of_sample = of_token * double(sample.tokens());
     const double planned = s.steps > 0 ? 12 : validation::evaluations(s.time, of_sample);
@@ -99,7 +105,7 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
     const std::string cells[] = {quantity(double(size.parameters)),
                                  quantity(double(size.live_parameters)),
                                  quantity(double(size.multiply_adds)),
-                                 quantity(step_flops(s, size)),
+                                 quantity(step_flops(s, size, symbols)),
                                  bytes(size.weight_bytes()),
                                  bytes(size.gradient_bytes() + size.moment_bytes()),
                                  bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),

@@ -11,13 +11,12 @@
 #include <tessera/io/json.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/transformer_config.hpp>
-#include <tessera/tensor/sequences.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 
 #include "sparsity.hpp"
-#include "vocabulary.hpp"
+#include "windows.hpp"
 
 // The programs know a model by one narrow interface. Behind it stands model_of<Element, Block>, compiled once
 // for each combination in a source file of its own in models/.
@@ -29,17 +28,12 @@ namespace train = tessera::train;
 
 /// All that makes a model.
 struct model_description {
+  std::string family = "gpt";  ///< or "bert"
   nn::transformer_config shape;
   std::string precision = "float";
   int block = 16;    ///< rows and columns of a block
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
-};
-
-/// Tokens of some sequences, and the token that follows each.
-struct examples {
-  tessera::sequences const& windows;
-  std::span<token const> inputs, targets;
 };
 
 /// What a training asks of the program, for models of any type.
@@ -69,15 +63,16 @@ class model {
 
   /// Reads the weights and patterns of a checkpoint. Throws io_error if it is not one of such a model.
   virtual void load(train::checkpoint const& from) = 0;
-  /// The logits of the token that follows the last of `inputs`, which are at most as many as the context.
-  virtual std::vector<float> logits(std::span<token const> inputs) = 0;
+  /// The logits of what the model says about a place of `inputs`, which are at most as many as the context:
+  /// a GPT of the token that follows, BERT of the token itself.
+  virtual std::vector<float> logits(std::span<token const> inputs, std::size_t place) = 0;
   /// The sum of all losses, in nats.
-  virtual double evaluate(examples const& shown) = 0;
+  virtual double evaluate(batch const& shown) = 0;
 
   /// Makes gradients and moments; what follows needs them.
   virtual void begin_training(train::adamw const& optimizer) = 0;
   /// As evaluate, and adds the gradients.
-  virtual train::token_loss learn(examples const& shown) = 0;
+  virtual train::token_loss learn(batch const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
                                     chosen_policy const& patterns, training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;

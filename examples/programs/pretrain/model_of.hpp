@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/train/training.hpp>
 
@@ -17,7 +18,10 @@
 
 namespace pretrain {
 
-template <class Element, class Block> class model_of final : public model {
+/// A model of the family nn::gpt or nn::encoder.
+template <class Network> class model_of final : public model {
+  using Element = typename Network::value_type;
+
  public:
   model_of(model_description const& what, tessera::context& ctx)
       : ctx_(ctx), seed_(what.seed), network_(what.shape, what.seed) {
@@ -26,17 +30,18 @@ template <class Element, class Block> class model_of final : public model {
 
   void load(train::checkpoint const& from) override { from.load(network_); }
 
-  std::vector<float> logits(std::span<token const> inputs) override {
+  std::vector<float> logits(std::span<token const> inputs, std::size_t place) override {
     const auto window = tessera::sequences::of_equal_length(1, std::ssize(inputs));
-    const std::array last{static_cast<std::int32_t>(inputs.size() - 1)};
-    network_.predict(inputs, last, logits_, saved_, evaluation(window));
+    const std::array at{static_cast<std::int32_t>(place)};
+    network_.predict({inputs}, at, logits_, saved_, evaluation(window));
     std::vector<float> all;
     for (std::int64_t i = 0; i < logits_.features(); ++i) all.push_back(static_cast<float>(logits_(i, 0)));
     return all;
   }
 
-  double evaluate(examples const& shown) override {
-    return network_.forward(shown.inputs, shown.targets, saved_, evaluation(shown.windows));
+  double evaluate(batch const& shown) override {
+    const tessera::sequences windows = shown.windows();
+    return network_.forward({shown.inputs}, shown.targets, saved_, evaluation(windows));
   }
 
   void begin_training(train::adamw const& optimizer) override {
@@ -45,11 +50,12 @@ template <class Element, class Block> class model_of final : public model {
     if (std::is_same_v<Element, tessera::float16>) training_->scaling = train::loss_scaling::adaptive();
   }
 
-  train::token_loss learn(examples const& shown) override {
-    const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
-    const double loss = network_.forward(shown.inputs, shown.targets, saved_, p);
-    network_.backward(shown.inputs, saved_, training_->gradients, p);
-    return {loss, p.tokens(), p};
+  train::token_loss learn(batch const& shown) override {
+    const tessera::sequences windows = shown.windows();
+    const nn::pass<Element> p = training_->pass(ctx_, windows, room_, seed_);
+    const double loss = network_.forward({shown.inputs}, shown.targets, saved_, p);
+    network_.backward({shown.inputs}, saved_, training_->gradients, p);
+    return {loss, shown.predicted, p};
   }
 
   std::int64_t steps_within(double seconds, train::planned_run const& planned, chosen_policy const& patterns,
@@ -72,24 +78,23 @@ template <class Element, class Block> class model_of final : public model {
   double explored() const override { return training_->explored.fraction(); }
 
  private:
-  using network = nn::gpt<Element, Block>;
-
   nn::pass<Element> evaluation(tessera::sequences const& windows) {
     return {ctx_, windows, room_, nn::purpose::evaluation};
   }
 
   tessera::context& ctx_;
   std::uint64_t seed_;
-  network network_;
-  typename network::saved saved_;
+  Network network_;
+  typename Network::saved saved_;
   nn::workspace<Element> room_;
   tessera::panel_matrix<Element> logits_;
-  std::optional<train::training<network, train::adamw, chosen_policy>> training_;
+  std::optional<train::training<Network, train::adamw, chosen_policy>> training_;
 };
 
 template <class Element, class Block>
 std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx) {
-  return std::make_unique<model_of<Element, Block>>(what, ctx);
+  if (what.family == "bert") return std::make_unique<model_of<nn::encoder<Element, Block>>>(what, ctx);
+  return std::make_unique<model_of<nn::gpt<Element, Block>>>(what, ctx);
 }
 
 }  // namespace pretrain

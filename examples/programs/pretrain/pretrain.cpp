@@ -43,8 +43,13 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
 }
 
 token_text read_text(settings const& s) {
-  const corpus text = s.text.empty() ? read_repository(TESSERA_SOURCE_DIR) : read_files(s.text, level_of(s));
-  token_text tokens = tokenize(text, level_of(s), s.context);
+  const corpus text = s.text.empty()
+                          ? read_repository(TESSERA_SOURCE_DIR)
+                          : read_files(s.text, level_of(s),
+                                       s.documents == "files" ? documents::files : documents::blank_lines);
+  const vocabulary symbols =
+      vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file);
+  token_text tokens = tokenize(text, symbols, s.context, objective_of(s));
   print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
         " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +
         std::to_string(tokens.symbols.size()) + " symbols\n");
@@ -54,7 +59,11 @@ token_text read_text(settings const& s) {
 /// Throws option_error unless a checkpoint belongs to this run and text.
 void require_same_run(run_origin const& now, run_origin const& stored, std::string const& checkpoint) {
   require_unchanged(settings_table(), stored.asked, now.asked);
-  if (stored.text_hash != now.text_hash || stored.symbols != now.symbols)
+  if (stored.text_hash == now.text_hash && stored.symbols != now.symbols)
+    refuse("--resume", checkpoint + " has another vocabulary, of " + std::to_string(stored.symbols.size()) +
+                           " symbols; this one has " + std::to_string(now.symbols.size()) +
+                           "; go on with the file of --vocabulary-file as it was");
+  if (stored.text_hash != now.text_hash)
     refuse("--resume", checkpoint + " was trained on another text; its hash is " +
                            std::to_string(stored.text_hash) + ", that of this text " +
                            std::to_string(now.text_hash) + "; go on with the " +
@@ -91,10 +100,11 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
     print(padded(v.name, 9) + "interrupted after step " + step + ", which is saved; ");
     return {};
   }
-  std::vector<token> sampled;
-  sample(training.trained(), line_break(origin.symbols), origin.asked.context, 500, {}, origin.asked.seed,
-         [&](token t) { sampled.push_back(t); });
-  tessera::io::write_atomically(folder + "/sample.txt", origin.symbols.decode(sampled) + "\n");
+  const std::string sampled =
+      objective_of(origin.asked) == objective::masked_token
+          ? filled_masks(training.trained(), training.validation_part(), origin.symbols)
+          : sampled_text(training.trained(), origin.symbols, origin.asked.context, origin.asked.seed);
+  tessera::io::write_atomically(folder + "/sample.txt", sampled + "\n");
   return training.record();
 }
 

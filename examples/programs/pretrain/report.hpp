@@ -40,13 +40,15 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
       if (v.name == r.variant) return size_of(description_of(s, v, text.symbols.size()));
     return nn::model_size{};
   };
+  const bool masks = objective_of(s) == objective::masked_token;
   table t{{""}, {}};
   for (run_record const& r : runs) t.header.push_back(r.variant);
   const auto add = [&](std::string const& name, auto cell) { t.rows.push_back(row(name, runs, cell)); };
   const auto add_loss = [&](std::string const& when, auto loss) {
     const auto shown = [](double value) { return std::isnan(value) ? std::string("–") : fixed(value, 3); };
     add("validation loss at " + when, [&](run_record const& r) { return shown(loss(r)); });
-    add("  bits per byte", [&](run_record const& r) { return shown(bits_per_byte(loss(r), text)); });
+    if (!masks)
+      add("  bits per byte", [&](run_record const& r) { return shown(bits_per_byte(loss(r), text)); });
   };
   add("parameters, were it dense", [&](run_record const& r) { return quantity(double(size(r).parameters)); });
   add("live parameters", [&](run_record const& r) { return quantity(double(size(r).live_parameters)); });
@@ -56,8 +58,9 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
   add("peak memory of tensors", [](run_record const& r) { return quantity(double(r.peak_bytes)) + "B"; });
   add("steps", [](run_record const& r) { return std::to_string(r.reached.step); });
   add("training time", [](run_record const& r) { return time_text(r.reached.seconds); });
-  add("training tokens", [](run_record const& r) { return quantity(double(r.reached.tokens)); });
-  add("tokens per second",
+  add(masks ? "masked tokens trained on" : "training tokens",
+      [](run_record const& r) { return quantity(double(r.reached.tokens)); });
+  add(masks ? "masked tokens per second" : "tokens per second",
       [](run_record const& r) { return quantity(double(r.reached.tokens) / r.reached.seconds); });
   add_loss("the end",
            [](run_record const& r) { return r.whole_loss.value_or(r.points.back().validation_loss); });
@@ -82,14 +85,25 @@ inline std::string report(settings const& s, std::vector<run_record> const& runs
                           std::vector<ngram_floor> const& floors) {
   std::string all = aligned(comparison(s, runs, text));
   all +=
-      "\nLosses in nats per " + std::string(s.level == "byte" ? "byte" : "character") +
+      "\nLosses in nats per " +
+      std::string(objective_of(s) == objective::masked_token ? "masked token"
+                  : s.level == "byte"                        ? "byte"
+                  : s.level == "char"                        ? "character"
+                                                             : "token") +
       ", at the end over the whole validation text, before over a fixed sample of it.\nMultiply-adds of the "
       "weights, forward.\n";
   if (runs.size() > 1)
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
         "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
-  return all + "\n" + aligned(floor_table(floors, text));
+  all += "\n" + aligned(floor_table(floors, text));
+  if (objective_of(s) == objective::masked_token)
+    for (run_record const& r : runs)
+      if (r.whole_loss && *r.whole_loss > floors.at(1).loss - 0.02)
+        all += "\nwarning: the " + r.variant +
+               " model has learned no more than how often each token occurs (unigram); it needs more steps, "
+               "another learning rate, or sequences that are longer\n";
+  return all;
 }
 
 }  // namespace pretrain

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ inline std::vector<variant> variants_of(settings const& s) {
 
 inline model_description description_of(settings const& s, variant const& v, int symbols) {
   model_description what;
+  what.family = s.model;
   what.shape.layers = s.layers;
   what.shape.hidden = s.hidden;
   what.shape.heads = s.heads;
@@ -112,19 +114,36 @@ struct run_origin {
 };
 
 inline tessera::io::json to_json(run_origin const& o) {
-  const bool bytes = o.symbols.level() == text_level::byte;
   return tessera::io::json::object{{"settings", to_json(settings_table(), o.asked)},
-                                   {"symbols", bytes ? "" : o.symbols.symbols()},
+                                   {"symbols", o.symbols.to_json()},
                                    {"text_hash", o.text_hash}};
 }
 
 inline text_level level_of(settings const& s) {
-  return s.level == "byte" ? text_level::byte : text_level::character;
+  return s.level == "byte"        ? text_level::byte
+         : s.level == "wordpiece" ? text_level::wordpiece
+         : s.level == "bpe"       ? text_level::byte_pair
+                                  : text_level::character;
+}
+inline objective objective_of(settings const& s) {
+  return s.model == "bert" ? objective::masked_token : objective::next_token;
+}
+
+/// How a model is shown a part of a text.
+///   ends   of the documents in `tokens`
+inline window_text windows_of(settings const& s, std::span<token const> tokens,
+                              std::span<std::size_t const> ends, vocabulary const& symbols) {
+  if (objective_of(s) == objective::next_token) return {tokens, s.context};
+  auto const& words = *symbols.words();
+  masked_task task{words.classification(), words.separator(), symbols.masking()};
+  task.rule.chosen = s.mask_share;
+  task.rule.whole_words = s.mask == "words";
+  return {tokens, ends, s.context, task};
 }
 
 inline run_origin read_origin(tessera::io::json_place const& at, std::string const& document) {
   const settings asked = stored_settings(at.at("settings").value(), document);
-  return {asked, vocabulary(level_of(asked), at.at("symbols").as_string()),
+  return {asked, vocabulary::from_json(level_of(asked), at.at("symbols")),
           at.at("text_hash").as_integer<std::uint64_t>()};
 }
 

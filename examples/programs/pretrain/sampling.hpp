@@ -12,6 +12,7 @@
 
 #include <tessera/core/random.hpp>
 
+#include "format.hpp"
 #include "model.hpp"
 
 namespace pretrain {
@@ -39,11 +40,6 @@ inline token choose_token(std::span<float const> logits, sampling_rule rule, dou
   return ranked[static_cast<std::size_t>(chosen - up_to.begin())];
 }
 
-/// Where a text without a prompt begins: a line break, or the first symbol where there is none.
-inline std::vector<token> line_break(vocabulary const& symbols) {
-  return symbols.symbols().find('\n') == std::string::npos ? std::vector<token>{0} : symbols.encode("\n");
-}
-
 /// Adds `count` tokens to a text, not empty, of which the model sees the last `context`. `emit(token)` gets
 /// each as it comes.
 template <class Emit>
@@ -52,10 +48,69 @@ void sample(model& from, std::vector<token> text, int context, int count, sampli
   const tessera::random_stream random(seed, tessera::random_purpose::sampling);
   for (int i = 0; i < count; ++i) {
     const std::size_t seen = std::min(text.size(), static_cast<std::size_t>(context));
-    const std::vector<float> logits = from.logits(std::span(text).last(seen));
+    const std::vector<float> logits = from.logits(std::span(text).last(seen), seen - 1);
     text.push_back(choose_token(logits, rule, random.uniform(static_cast<std::uint64_t>(i))));
     emit(text.back());
   }
+}
+
+/// A token that a masked model expects at a place, and how likely.
+struct expectation {
+  token expected;
+  double probability;
+};
+
+/// The `count` likeliest tokens at a place of `inputs`, the likeliest first.
+inline std::vector<expectation> expected_at(model& by, std::span<token const> inputs, std::size_t place,
+                                            std::size_t count) {
+  const std::vector<float> logits = by.logits(inputs, place);
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<expectation> all;
+  double sum = 0;
+  for (std::size_t t = 0; t < logits.size(); ++t) {
+    all.push_back({static_cast<token>(t), std::exp(static_cast<double>(logits[t]) - largest)});
+    sum += all.back().probability;
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](auto const& a, auto const& b) { return a.probability > b.probability; });
+  all.resize(std::min(count, all.size()));
+  for (expectation& e : all) e.probability /= sum;
+  return all;
+}
+
+/// france 41 %, england 20 %
+inline std::string text_of(std::vector<expectation> const& all, vocabulary const& symbols) {
+  std::string text;
+  for (expectation const& e : all)
+    text += (text.empty() ? "" : ", ") + symbols.decode(std::span(&e.expected, 1)) + " " +
+            fixed(100 * e.probability, 0) + " %";
+  return text;
+}
+
+/// What a masked model expects in some windows of a text, for people.
+inline std::string filled_masks(model& by, window_text const& text, vocabulary const& symbols) {
+  constexpr std::size_t shown = 8, around = 12;
+  std::string all;
+  for (std::size_t i = 0; i < std::min(shown, text.windows()); ++i) {
+    batch one;
+    text.add_window(i * text.windows() / shown, one);
+    for (std::size_t at = 0; at < one.inputs.size(); ++at) {
+      if (one.targets[at] == nn::ignored || one.inputs[at] != symbols.words()->mask()) continue;
+      const std::size_t first = at - std::min(at, around), last = std::min(one.inputs.size(), at + around);
+      all += symbols.decode(std::span(one.inputs).subspan(first, last - first)) + "\n    " +
+             text_of(expected_at(by, one.inputs, at, 3), symbols) + "; the text has " +
+             symbols.decode(std::span(&one.targets[at], 1)) + "\n";
+      break;
+    }
+  }
+  return all;
+}
+
+/// What a model writes that begins a text.
+inline std::string sampled_text(model& by, vocabulary const& symbols, int context, std::uint64_t seed) {
+  std::vector<token> sampled;
+  sample(by, symbols.beginning(), context, 500, {}, seed, [&](token t) { sampled.push_back(t); });
+  return symbols.decode(sampled);
 }
 
 }  // namespace pretrain

@@ -12,6 +12,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
+#include <tessera/nn/presets.hpp>
 
 #include "element_and_block.hpp"
 #include "options.hpp"
@@ -21,8 +22,10 @@ namespace pretrain {
 /// All that a pre-training run can be told; settings_table() says what each means.
 struct settings {
   string_list text;
-  std::string level = "char";
+  std::string level = "char", documents = "files", vocabulary_file;
+  int vocabulary = 4096;
 
+  std::string model = "gpt", preset;
   int layers = 4, hidden = 384, heads = 6, context = 128;
   double dropout = 0;
   std::string precision = "float";
@@ -41,7 +44,8 @@ struct settings {
   std::uint64_t until_tokens = 0;
   int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
-  double weight_decay = 0.1, clip = 1;
+  double weight_decay = 0.1, clip = 1, mask_share = 0.15;
+  std::string mask = "words";
   std::uint64_t seed = 1;
 
   std::string out = "runs", name;
@@ -62,9 +66,23 @@ inline option_table<settings> const& settings_table() {
          "train on these files, the last tenth of each validates; without, on the project's own sources and "
          "documents",
          session},
-        {"level", &s::level, "char|byte", "what a token is"}}},
+        {"level", &s::level, "char|byte|wordpiece|bpe",
+         "what a token is; wordpiece has the pieces of BERT, and is what --model bert takes unless said "
+         "otherwise, bpe those of GPT-2"},
+        {"vocabulary", &s::vocabulary, "[6, 1000000]",
+         "pieces that wordpiece and bpe learn from the training text, at most"},
+        {"vocabulary-file", &s::vocabulary_file, "FILE",
+         "pieces that are learned already: BERT's vocab.txt or GPT-2's merges.txt"},
+        {"documents", &s::documents, "files|blank-lines",
+         "what ends a document, which no sequence of a masked model leaves"}}},
       {"Model",
-       {{"layers", &s::layers, "[1, 1000]", "transformer blocks"},
+       {{"model", &s::model, "gpt|bert",
+         "predicts the next token (GPT-2: Radford et al. 2019), or masked ones (BERT: Devlin et al. 2019)"},
+        {"preset", &s::preset, "NAME",
+         "--layers, --hidden and --heads of a published model: tiny, mini, small, medium, base of BERT; "
+         "tiny, "
+         "mini, small, medium, large, xl of GPT"},
+        {"layers", &s::layers, "[1, 1000]", "transformer blocks"},
         {"hidden", &s::hidden, "[1, 65536]", "features of a token"},
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
@@ -101,6 +119,8 @@ inline option_table<settings> const& settings_table() {
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
         {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
+        {"mask-share", &s::mask_share, "(0, 1]", "share of the tokens that a masked model predicts"},
+        {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
@@ -150,6 +170,25 @@ inline option_table<sampling_settings> const& sampling_table() {
   return table;
 }
 
+/// All that the program that fills masks can be told.
+struct filling_settings {
+  std::string checkpoint, text;
+  int top = 5, threads = 0;
+  bool help = false;
+};
+
+inline option_table<filling_settings> const& filling_table() {
+  using s = filling_settings;
+  static const option_table<filling_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"text", &s::text, "TEXT", "what has [MASK] where a token is to be guessed, once or more often"},
+        {"top", &s::top, "[1, 1000]", "how many guesses to print for each"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
 /// Throws option_error if --threads asks for more than this process may use.
 inline void check_threads(int asked, int available) {
   if (asked > available)
@@ -188,6 +227,14 @@ inline void check(settings const& s, int available_threads) {
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
                    std::numeric_limits<int>::max() / s.context, " are possible"));
+  const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
+  if (!s.vocabulary_file.empty() && !learns_pieces)
+    refuse("--vocabulary-file", "has no meaning with --level " + s.level + "; say --level wordpiece or bpe");
+  if (s.model == "bert" && s.level != "wordpiece")
+    refuse("--level",
+           s.level + " has no token that stands for a masked one; --model bert needs --level wordpiece");
+  if (s.model == "bert" && s.context < 8)
+    refuse("--context", message(s.context, " tokens are too few for a masked model; 8 is the least"));
   check_threads(s.threads, available_threads);
 }
 
@@ -209,6 +256,16 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
     assign(row, s, given);
   }
   return s;
+}
+
+/// The shape of the preset, where `says` does not say otherwise.
+inline void take_preset(settings& s, auto const& says) {
+  if (s.preset.empty()) return;
+  const tessera::nn::transformer_config shape =
+      s.model == "bert" ? tessera::nn::bert_config(s.preset) : tessera::nn::gpt2_config(s.preset);
+  if (!says("layers")) s.layers = static_cast<int>(shape.layers);
+  if (!says("hidden")) s.hidden = static_cast<int>(shape.hidden);
+  if (!says("heads")) s.heads = static_cast<int>(shape.heads);
 }
 
 /// The settings of a new run: the defaults, over them --config, over that the arguments. A learning rate that
@@ -233,6 +290,8 @@ inline settings new_settings(string_list const& arguments) {
     if (says("time")) s.steps = 0;
     assign(settings_table(), s, given);
   }
+  if (says("preset")) take_preset(s, says);
+  if (s.model == "bert" && s.level == "char" && !says("level")) s.level = "wordpiece";
   if (says("policy")) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
@@ -260,6 +319,16 @@ inline sampling_settings new_sampling_settings(string_list const& arguments) {
   assign(sampling_table(), s, read_arguments(sampling_table(), arguments));
   if (s.checkpoint.empty() && !s.help)
     refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
+  return s;
+}
+
+/// The settings of the program that fills masks.
+inline filling_settings new_filling_settings(string_list const& arguments) {
+  filling_settings s;
+  assign(filling_table(), s, read_arguments(filling_table(), arguments));
+  if (s.checkpoint.empty() && !s.help)
+    refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
+  if (s.text.empty() && !s.help) refuse("--text", "is missing: a text with [MASK] in it");
   return s;
 }
 

@@ -16,21 +16,27 @@
 #include <tessera/io/text.hpp>
 
 #include "vocabulary.hpp"
+#include "windows.hpp"
 
 namespace pretrain {
 
 /// The text of a run before it becomes tokens.
 struct corpus {
   std::string training, validation;
-  std::string source;  ///< for people: where it came from
+  std::string source;                                                 ///< for people: where it came from
+  std::vector<std::size_t> training_ends = {}, validation_ends = {};  ///< of the documents; none: all is one
 };
 
-/// A text as the tokens of its own vocabulary.
+/// Where one document of a file ends and the next begins.
+enum class documents { files, blank_lines };
+
+/// A text as the tokens of a vocabulary.
 struct token_text {
   vocabulary symbols;
   std::vector<token> training, validation;
   double bytes_per_token;  ///< of the validation part: turns nats per token into bits per byte
   std::uint64_t hash;      ///< of both parts: a run is resumed on this text alone
+  std::vector<std::size_t> training_ends = {}, validation_ends = {};  ///< of the documents
 };
 
 /// What keeps `bytes` from being text at this level, or "": a NUL; at character level any byte that is not
@@ -57,8 +63,26 @@ inline std::size_t character_start(std::string_view text, std::size_t at) {
   return at;
 }
 
+/// Adds a part of a file, and the ends of the documents in it.
+inline void add_documents(std::string_view part, documents divided, std::string& text,
+                          std::vector<std::size_t>& ends) {
+  const auto end_document = [&] {
+    if (!text.empty() && (ends.empty() || ends.back() < text.size())) ends.push_back(text.size());
+  };
+  while (divided == documents::blank_lines && !part.empty()) {
+    const std::size_t blank = part.find("\n\n");
+    if (blank == part.npos) break;
+    text.append(part, 0, blank + 1);
+    end_document();
+    part.remove_prefix(std::min(part.find_first_not_of('\n', blank), part.size()));
+  }
+  text += part;
+  end_document();
+}
+
 /// Files of the user's choice: the last tenth of each validates.
-inline corpus read_files(std::vector<std::string> const& paths, text_level level) {
+inline corpus read_files(std::vector<std::string> const& paths, text_level level,
+                         documents divided = documents::files) {
   corpus all;
   for (std::string const& path : paths) {
     const std::string text = tessera::io::read_file(path);
@@ -66,8 +90,9 @@ inline corpus read_files(std::vector<std::string> const& paths, text_level level
     if (const std::string fault = text_fault(text, level); !fault.empty())
       throw tessera::io_error(tessera::message("[text] ", path, " ", fault));
     const std::size_t cut = character_start(text, text.size() - (text.size() + 9) / 10);
-    all.training.append(text, 0, cut);
-    all.validation.append(text, cut);
+    const std::string_view whole = text;
+    add_documents(whole.substr(0, cut), divided, all.training, all.training_ends);
+    add_documents(whole.substr(cut), divided, all.validation, all.validation_ends);
     all.source += (all.source.empty() ? "" : ", ") + path;
   }
   return all;
@@ -126,7 +151,10 @@ inline corpus read_repository(std::filesystem::path const& root) {
     for (std::string_view rest = file; !rest.empty();) {
       const std::string_view chunk =
           rest.substr(0, character_start(rest, std::min(chunk_bytes, rest.size())));
-      (tessera::io::content_hash(chunk) % 10 == 0 ? all.validation : all.training) += chunk;
+      if (tessera::io::content_hash(chunk) % 10 == 0)
+        add_documents(chunk, documents::files, all.validation, all.validation_ends);
+      else
+        add_documents(chunk, documents::files, all.training, all.training_ends);
       rest.remove_prefix(chunk.size());
     }
   }
@@ -136,10 +164,36 @@ inline corpus read_repository(std::filesystem::path const& root) {
   return all;
 }
 
+/// The tokens of a text, document by document, with what stands between them.
+inline std::vector<token> encode_documents(std::string_view text, std::vector<std::size_t> ends,
+                                           vocabulary const& symbols, std::vector<token> const& between,
+                                           std::vector<std::size_t>& token_ends) {
+  if (ends.empty() && !text.empty()) ends.push_back(text.size());
+  std::vector<token> tokens;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    const std::vector<token> more = symbols.encode(text.substr(begin, end - begin));
+    begin = end;
+    if (more.empty()) continue;
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    tokens.insert(tokens.end(), between.begin(), between.end());
+    token_ends.push_back(tokens.size());
+  }
+  return tokens;
+}
+
+/// What a model is to say of a token: which one follows, or which one was masked.
+enum class objective { next_token, masked_token };
+
 /// Throws option_error if a part of the text is shorter than one window of `context` + 1 tokens.
-inline token_text tokenize(corpus const& text, text_level level, int context) {
-  const vocabulary symbols(level, text.training + text.validation);
-  token_text result{symbols, symbols.encode(text.training), symbols.encode(text.validation), 0, 0};
+inline token_text tokenize(corpus const& text, vocabulary const& symbols, int context,
+                           objective wanted = objective::next_token) {
+  const auto between = wanted == objective::next_token ? symbols.between_documents() : std::vector<token>{};
+  token_text result{symbols, {}, {}, 0, 0, {}, {}};
+  result.training =
+      encode_documents(text.training, text.training_ends, symbols, between, result.training_ends);
+  result.validation =
+      encode_documents(text.validation, text.validation_ends, symbols, between, result.validation_ends);
   const auto require = [&](const char* part, std::size_t tokens) {
     if (tokens <= static_cast<std::size_t>(context))
       throw tessera::option_error(tessera::message(
@@ -148,11 +202,36 @@ inline token_text tokenize(corpus const& text, text_level level, int context) {
   };
   require("training", result.training.size());
   require("validation", result.validation.size());
+  if (auto const* words = symbols.words()) {
+    const auto unknown = std::count(result.training.begin(), result.training.end(), words->unknown());
+    if (2 * unknown > std::ssize(result.training))
+      throw tessera::option_error(tessera::message("[text] ", 100 * unknown / std::ssize(result.training),
+                                                   " % of the tokens of ", text.source,
+                                                   " are unknown to the vocabulary; learn one from the text "
+                                                   "(no --vocabulary-file), or choose one of its "
+                                                   "language"));
+  }
   result.bytes_per_token =
       static_cast<double>(text.validation.size()) / static_cast<double>(result.validation.size());
   using tessera::io::content_hash;
   result.hash = content_hash(text.validation, content_hash(text.training) + text.training.size());
   return result;
+}
+/// A vocabulary for a text: its characters, bytes, or pieces that are learned from its training part, or read
+/// from `file` unless that is empty.
+inline vocabulary vocabulary_for(corpus const& text, text_level level, std::size_t size,
+                                 std::string const& file) {
+  using tessera::tokenizers::byte_pair;
+  using tessera::tokenizers::wordpiece;
+  if (level == text_level::wordpiece)
+    return vocabulary(file.empty() ? wordpiece::trained(text.training, size) : wordpiece::read(file));
+  if (level == text_level::byte_pair)
+    return vocabulary(file.empty() ? byte_pair::trained(text.training, size) : byte_pair::read(file));
+  return {level, text.training + text.validation};
+}
+/// With the characters or bytes of the text itself.
+inline token_text tokenize(corpus const& text, text_level level, int context) {
+  return tokenize(text, vocabulary(level, text.training + text.validation), context);
 }
 
 }  // namespace pretrain

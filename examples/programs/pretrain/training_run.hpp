@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,11 +32,9 @@ class training_run final : public training_program {
         text_(text),
         folder_(std::move(folder)),
         signals_(signals),
-        windows_(tessera::sequences::of_equal_length(asked().batch, asked().context)),
-        inputs_(static_cast<std::size_t>(windows_.tokens())),
-        targets_(inputs_.size()),
-        sample_(text.validation, asked().context, validation::sample_tokens),
-        whole_(text.validation, asked().context, text.validation.size()),
+        windows_(part_of(text.training, text.training_ends)),
+        sample_(validation_part(), validation::sample_tokens),
+        whole_(validation_part()),
         progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
     tessera::tensor_memory::reset_peak();
     model_ = make_model(description_of(asked(), v, text.symbols.size()), ctx);
@@ -91,11 +90,11 @@ class training_run final : public training_program {
 
   run_record const& record() const { return record_; }
   model& trained() { return *model_; }
+  window_text validation_part() const { return part_of(text_.validation, text_.validation_ends); }
 
   train::token_loss accumulate(std::int64_t step, int) override {
-    sample_batch(text_.training, asked().context, asked().seed, static_cast<std::uint64_t>(step), inputs_,
-                 targets_);
-    return model_->learn({windows_, inputs_, targets_});
+    windows_.sample(asked().seed, static_cast<std::uint64_t>(step), asked().batch, shown_);
+    return model_->learn(shown_);
   }
 
   train::token_loss evaluate() override {
@@ -103,7 +102,7 @@ class training_run final : public training_program {
   }
 
   void stepped(train::step_report const& report) override {
-    record_.recent += {report.loss * static_cast<double>(windows_.tokens()), windows_.tokens()};
+    record_.recent += {report.loss * static_cast<double>(shown_.predicted), shown_.predicted};
     train::progress const& now = model_->progress();
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
                     static_cast<double>(now.tokens), seconds(now.seconds), report.loss, report.learning_rate,
@@ -134,6 +133,9 @@ class training_run final : public training_program {
   static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
 
   settings const& asked() const { return origin_.asked; }
+  window_text part_of(std::span<token const> tokens, std::span<std::size_t const> ends) const {
+    return windows_of(asked(), tokens, ends, text_.symbols);
+  }
 
   /// Evaluates the whole text, once, at the end. False if a signal came first.
   bool conclude() {
@@ -193,8 +195,8 @@ class training_run final : public training_program {
   token_text const& text_;
   std::string folder_;
   train::interrupt_guard const& signals_;
-  tessera::sequences windows_;
-  std::vector<token> inputs_, targets_;
+  window_text windows_;
+  batch shown_;
   validation sample_, whole_;
   double seconds_a_token_ = 0;  // of the newest evaluation
   progress progress_;

@@ -5,12 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
-#include <span>
-#include <vector>
+#include <utility>
 
 #include <tessera/core/memory.hpp>
-#include <tessera/tensor/sequences.hpp>
 
 #include "format.hpp"
 #include "model.hpp"
@@ -30,41 +27,32 @@ class validation {
     return static_cast<int>(std::clamp(time / 10 / std::max(of_sample, seconds(1e-6)), 2.0, 12.0));
   }
 
-  validation(std::span<token const> text, int context, std::size_t tokens)
-      : text_(text),
-        context_(context),
-        windows_(window_count(text, context)),
-        chosen_(std::min(windows_, tessera::ceil_div(tokens, static_cast<std::size_t>(context)))) {}
-
-  std::size_t tokens() const {
-    return std::min(text_.size() - 1, chosen_ * static_cast<std::size_t>(context_));
+  explicit validation(window_text text) : text_(std::move(text)), chosen_(text_.windows()) {}
+  validation(window_text text, std::size_t tokens) : validation(std::move(text)) {
+    chosen_ =
+        std::min(chosen_, tessera::ceil_div(tokens * chosen_, std::max<std::size_t>(1, text_.tokens())));
   }
 
-  /// The loss of a model, `batch` windows at a time; that of no tokens if `stopped` says so before the end.
-  train::token_loss loss_of(model& of, int batch, std::function<bool()> const& stopped) const {
+  /// That it shows, about.
+  std::size_t tokens() const { return chosen_ * text_.tokens() / std::max<std::size_t>(1, text_.windows()); }
+
+  /// The loss of a model, so many windows at a time; that of no tokens if `stopped` says so before the end.
+  train::token_loss loss_of(model& of, int at_once, std::function<bool()> const& stopped) const {
     train::token_loss all;
-    std::vector<token> inputs, targets;
-    for (std::size_t first = 0; first < chosen_; first += static_cast<std::size_t>(batch)) {
+    batch shown;
+    for (std::size_t first = 0; first < chosen_; first += static_cast<std::size_t>(at_once)) {
       if (stopped()) return {};
-      std::vector<std::int64_t> lengths;
-      inputs.clear();
-      targets.clear();
-      for (std::size_t i = first; i < std::min(chosen_, first + static_cast<std::size_t>(batch)); ++i) {
-        const window w = window_at(text_, context_, i * windows_ / chosen_);
-        lengths.push_back(std::ssize(w.inputs));
-        inputs.insert(inputs.end(), w.inputs.begin(), w.inputs.end());
-        targets.insert(targets.end(), w.targets.begin(), w.targets.end());
-      }
-      const auto windows = tessera::sequences::from_lengths(lengths);
-      all += {of.evaluate({windows, inputs, targets}), windows.tokens()};
+      shown.clear();
+      for (std::size_t i = first; i < std::min(chosen_, first + static_cast<std::size_t>(at_once)); ++i)
+        text_.add_window(i * text_.windows() / chosen_, shown);
+      all += {of.evaluate(shown), shown.predicted};
     }
     return all;
   }
 
  private:
-  std::span<token const> text_;
-  int context_;
-  std::size_t windows_, chosen_;
+  window_text text_;
+  std::size_t chosen_;
 };
 
 }  // namespace pretrain

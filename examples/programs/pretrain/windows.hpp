@@ -2,46 +2,130 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/nn/cross_entropy.hpp>
+#include <tessera/tensor/sequences.hpp>
+#include <tessera/train/masking.hpp>
 
 #include "vocabulary.hpp"
 
 namespace pretrain {
 
-/// Fills a training batch with windows of `text` that begin at random places, as many as `inputs` has room
-/// for: token t of window w is inputs[w · context + t], and targets hold the token that follows each.
-///   inputs, targets (windows · context); text has at least context + 1 tokens
-///   What is drawn depends on the seed and the step only, so a resumed run goes on as if nothing had been.
-inline void sample_batch(std::span<token const> text, int context, std::uint64_t seed, std::uint64_t step,
-                         std::span<token> inputs, std::span<token> targets) {
-  const auto length = static_cast<std::size_t>(context);
-  const tessera::random_stream random(seed, tessera::random_purpose::batches, 0, step);
-  for (std::size_t window = 0; window < inputs.size() / length; ++window) {
-    const auto begin = text.begin() + static_cast<std::ptrdiff_t>(random.below(window, text.size() - length));
-    std::copy_n(begin, length, inputs.begin() + static_cast<std::ptrdiff_t>(window * length));
-    std::copy_n(begin + 1, length, targets.begin() + static_cast<std::ptrdiff_t>(window * length));
-  }
-}
+/// Sequences that a model is shown together, and what it has to say of each token, or nn::ignored.
+struct batch {
+  std::vector<std::int64_t> lengths;  // of the sequences
+  std::vector<token> inputs, targets;
+  std::int64_t predicted = 0;  // tokens with a target
 
-/// A stretch of text with its targets, the same stretch one token on.
-struct window {
-  std::span<token const> inputs, targets;
+  tessera::sequences windows() const { return tessera::sequences::from_lengths(lengths); }
+  void clear() { *this = {}; }
 };
 
-/// Windows that side by side predict every token of a text but the first, once.
-inline std::size_t window_count(std::span<token const> text, int context) {
-  return tessera::ceil_div(text.size() - 1, static_cast<std::size_t>(context));
-}
+/// A masked model's sequence: [CLS], tokens of one document, some of them masked, [SEP].
+struct masked_task {
+  token first, last;
+  tessera::train::masking rule;
+};
 
-/// The i-th of these windows; the last one may be shorter than `context`.
-inline window window_at(std::span<token const> text, int context, std::size_t i) {
-  const std::size_t begin = i * static_cast<std::size_t>(context);
-  const std::size_t length = std::min(static_cast<std::size_t>(context), text.size() - 1 - begin);
-  return {text.subspan(begin, length), text.subspan(begin + 1, length)};
-}
+/// A text in windows of at most `context` tokens. A model says which token follows each (next-token
+/// prediction), or which tokens were masked; then no window leaves its document.
+class window_text {
+ public:
+  /// Next-token prediction; `text` has at least context + 1 tokens.
+  window_text(std::span<token const> text, int context)
+      : text_(text), context_(static_cast<std::size_t>(context)) {}
+  /// Masked tokens.
+  ///   ends   of the documents in `text`, in ascending order; the last one is that of the text
+  window_text(std::span<token const> text, std::span<std::size_t const> ends, int context, masked_task task)
+      : text_(text), context_(static_cast<std::size_t>(context)), masked_(std::move(task)) {
+    ends_.assign(ends.begin(), ends.end());
+    std::size_t begin = 0;
+    for (const std::size_t end : ends_) {
+      for (std::size_t at = begin; at < end; at += content()) begins_.push_back(at);
+      begin = end;
+    }
+  }
+
+  /// Windows that side by side show the whole text, and predict every token but the first, once.
+  std::size_t windows() const {
+    return masked_ ? begins_.size() : tessera::ceil_div(text_.size() - 1, context_);
+  }
+  /// Tokens in them.
+  std::size_t tokens() const { return masked_ ? text_.size() + 2 * begins_.size() : text_.size() - 1; }
+
+  /// Adds the i-th of these windows; the last one of a document may be shorter than `context`. Always masked
+  /// alike.
+  void add_window(std::size_t i, batch& to) const {
+    if (masked_) {
+      const std::size_t end = document_end(begins_[i]);
+      return add_masked(begins_[i], std::min(end, begins_[i] + content()),
+                        {0, tessera::random_purpose::masking, i}, to);
+    }
+    const std::size_t begin = i * context_;
+    add_next(begin, std::min(context_, text_.size() - 1 - begin), to);
+  }
+
+  /// The batch of a step: windows at random places, as many as fit `sequences` windows of full length.
+  /// Depends on the seed and the step only, so a resumed run goes on as if nothing had been.
+  void sample(std::uint64_t seed, std::uint64_t step, int sequences, batch& to) const {
+    to.clear();
+    const tessera::random_stream random(seed, tessera::random_purpose::batches, 0, step);
+    if (!masked_) {
+      for (std::size_t w = 0; w < static_cast<std::size_t>(sequences); ++w)
+        add_next(random.below(w, text_.size() - context_), context_, to);
+      return;
+    }
+    // A place is drawn, so that long documents come as often as their length asks for.
+    for (std::size_t w = 0;; ++w) {
+      const std::size_t at = random.below(w, text_.size()), end = document_end(at);
+      const std::size_t earliest = document_begin(at), latest = end - std::min(end - earliest, content());
+      const std::size_t begin = std::clamp(at, earliest, latest);
+      const std::size_t length = std::min(end - begin, content()) + 2;
+      if (w > 0 && to.inputs.size() + length > static_cast<std::size_t>(sequences) * context_) return;
+      add_masked(begin, begin + length - 2, {seed, tessera::random_purpose::masking, w, step + 1}, to);
+    }
+  }
+
+ private:
+  std::size_t content() const { return context_ - 2; }  // of a masked window
+  std::size_t document_end(std::size_t at) const { return *std::upper_bound(ends_.begin(), ends_.end(), at); }
+  std::size_t document_begin(std::size_t at) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), at);
+    return end == ends_.begin() ? 0 : *(end - 1);
+  }
+
+  void add_next(std::size_t begin, std::size_t length, batch& to) const {
+    const auto put = [&](std::size_t from, std::vector<token>& where) {
+      const auto part = text_.subspan(from, length);
+      where.insert(where.end(), part.begin(), part.end());
+    };
+    put(begin, to.inputs), put(begin + 1, to.targets);
+    to.lengths.push_back(static_cast<std::int64_t>(length));
+    to.predicted += static_cast<std::int64_t>(length);
+  }
+  void add_masked(std::size_t begin, std::size_t end, tessera::random_stream const& random, batch& to) const {
+    std::vector<token> tokens{masked_->first};
+    tokens.insert(tokens.end(), text_.begin() + static_cast<std::ptrdiff_t>(begin),
+                  text_.begin() + static_cast<std::ptrdiff_t>(end));
+    tokens.push_back(masked_->last);
+    const std::size_t at = to.inputs.size(), all = at + tokens.size();
+    to.inputs.resize(all), to.targets.resize(all);
+    to.predicted += masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at),
+                                        std::span(to.targets).subspan(at));
+    to.lengths.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+
+  std::span<token const> text_;
+  std::size_t context_;
+  std::vector<std::size_t> ends_, begins_;
+  std::optional<masked_task> masked_;
+};
 
 }  // namespace pretrain

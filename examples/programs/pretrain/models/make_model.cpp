@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/core/block_shape.hpp>
+#include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 
 #include "../element_and_block.hpp"
@@ -18,7 +19,8 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
 tessera::nn::model_size size_of(model_description const& what) {
   return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
     return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-      return tessera::nn::gpt<Element, Block>::size(what.shape, what.segments);
+      return what.family == "bert" ? nn::encoder<Element, Block>::size(what.shape, what.segments)
+                                   : nn::gpt<Element, Block>::size(what.shape, what.segments);
     });
   });
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Says what a trained masked model expects where a text has [MASK].
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <tessera/exec/available_threads.hpp>
+
+#include "guarded_main.hpp"
+#include "options_help.hpp"
+#include "sampling.hpp"
+#include "trained_model.hpp"
+
+namespace pretrain { namespace {
+
+int command(string_list const& arguments) {
+  const filling_settings s = new_filling_settings(arguments);
+  if (s.help) {
+    std::printf("fill_mask: says what a masked model expects where a text has [MASK]\n%s",
+                help_text(filling_table()).c_str());
+    return 0;
+  }
+  check_threads(s.threads, tessera::exec::available_threads());
+  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  const trained_model trained = read_trained(s.checkpoint, ctx);
+  auto const* words = trained.origin.symbols.words();
+  if (objective_of(trained.origin.asked) != objective::masked_token || !words)
+    throw tessera::option_error("[--checkpoint] " + s.checkpoint +
+                                " is of a model that predicts the next token; generate lets it write");
+  std::vector<token> inputs = words->encode(s.text);
+  inputs.insert(inputs.begin(), words->classification());
+  inputs.push_back(words->separator());
+  if (std::ssize(inputs) > trained.origin.asked.context)
+    refuse("--text",
+           tessera::message("has ", inputs.size(), " tokens with [CLS] and [SEP]; this model takes ",
+                            trained.origin.asked.context));
+  bool is_masked = false;
+  for (std::size_t at = 0; at < inputs.size(); ++at) {
+    if (inputs[at] != words->mask()) continue;
+    is_masked = true;
+    const auto expected = expected_at(*trained.network, inputs, at, static_cast<std::size_t>(s.top));
+    std::printf("%s\n", text_of(expected, trained.origin.symbols).c_str());
+  }
+  if (!is_masked) refuse("--text", "'" + s.text + "' has no [MASK]");
+  return 0;
+}
+
+}}  // namespace pretrain
+
+int main(int count, char** arguments) {
+  return pretrain::guarded_main("fill_mask", count, arguments, pretrain::command);
+}

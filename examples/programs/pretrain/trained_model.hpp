@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "run_record.hpp"
+
+namespace pretrain {
+
+/// The checkpoint that is meant by the folder of a checkpoint, of a variant or of a run: of several the best,
+/// and of both variants the sparse one.
+inline std::string find_checkpoint(std::string const& folder) {
+  namespace fs = std::filesystem;
+  if (fs::exists(fs::path(folder) / "state.json")) return folder;
+  for (std::string const& variant : {folder, folder + "/sparse", folder + "/dense"}) {
+    const auto steps = train::checkpoint_steps(variant);
+    if (steps.empty()) continue;
+    const std::string newest = train::checkpoint_folder(variant, steps.back());
+    const train::checkpoint from(newest);
+    const auto best = from.state().at("best_step").as_integer();
+    const std::string best_folder = train::checkpoint_folder(variant, best);
+    return fs::exists(best_folder) ? best_folder : newest;
+  }
+  throw tessera::io_error(tessera::message(
+      "[--checkpoint] ", folder, fs::exists(folder) ? " holds" : " does not exist, so it holds",
+      " no checkpoint; give the folder of a run, or one of its checkpoints"));
+}
+
+/// A model as a run left it.
+struct trained_model {
+  run_origin origin;
+  std::unique_ptr<model> network;
+};
+
+/// Reads the checkpoint that `named` means, and prints where it is. Throws io_error if it is not one of a
+/// run.
+inline trained_model read_trained(std::string const& named, tessera::context& ctx) {
+  const std::string folder = find_checkpoint(named);
+  const train::checkpoint from(folder);
+  for (std::string const& note : from.notes())
+    std::fprintf(stderr, "note: %s: %s\n", folder.c_str(), note.c_str());
+  const auto program = train::program_state(from);
+  trained_model read{read_origin(program, folder), nullptr};
+  const run_record record = read_record(program.at("record"));
+  for (variant const& v : variants_of(read.origin.asked))
+    if (v.name == record.variant)
+      read.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()), ctx);
+  if (!read.network)
+    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant '" + record.variant +
+                            "' that its settings do not have");
+  read.network->load(from);
+  std::fprintf(stderr, "%s\n", folder.c_str());
+  return read;
+}
+
+}  // namespace pretrain
