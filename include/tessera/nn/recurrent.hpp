@@ -10,6 +10,7 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -91,6 +92,24 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
+/// A cell of so many gates, of hidden features in and out, with random patterns.
+template <class Cell>
+Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+  const auto matrix = [&](std::uint64_t which) {
+    return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
+                                         2 * number + which);
+  };
+  return {matrix(0), matrix(1)};
+}
+template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
+  return model_size::of<T>()
+      .part(linear<T, Block>::size(gates * hidden, hidden, density, bias_term::present), 2)
+      .keeps(gates * hidden)
+      .keeps(hidden, 2)  // states, and cells or candidates
+      .lends(gates * hidden, 2)
+      .lends(hidden, 2);
+}
+
 }  // namespace detail
 
 /// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
@@ -102,6 +121,7 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
 /// series is learned in pieces, each of which begins with the state that `carry` took over from the last
 /// (truncated back-propagation through time).
 template <element T, class Block> struct gru {
+  static constexpr int gate_count = 3;
   linear<T, Block> input, recurrent;
 
   struct saved {
@@ -114,6 +134,14 @@ template <element T, class Block> struct gru {
   static void parts(auto& each, auto&... of) {
     each("input", of.input...);
     each("recurrent", of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   number   of the cell in the model, a key of its random patterns
+  static gru random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+    return detail::random_cell<gru>(hidden, density, seed, number);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, Block>(hidden, density, gate_count);
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -186,6 +214,7 @@ template <element T, class Block> struct gru {
 ///   h
 /// Time steps, and series in pieces, as for gru.
 template <element T, class Block> struct lstm {
+  static constexpr int gate_count = 4;
   linear<T, Block> input, recurrent;
 
   struct saved {
@@ -198,6 +227,14 @@ template <element T, class Block> struct lstm {
   static void parts(auto& each, auto&... of) {
     each("input", of.input...);
     each("recurrent", of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   number   of the cell in the model, a key of its random patterns
+  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+    return detail::random_cell<lstm>(hidden, density, seed, number);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, Block>(hidden, density, gate_count);
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/dropout.hpp>
+#include <tessera/nn/embedding.hpp>
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/recurrent.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The shape of a recurrent language model.
+struct recurrent_config {
+  std::int64_t layers = 2;
+  std::int64_t hidden = 256;
+  std::int64_t vocabulary = 256;  // token ids are 0 … vocabulary - 1
+  double dropout = 0;             // of embeddings and of the last layer's result
+  double density = 1;             // stored blocks ÷ all blocks, in each weight of a cell
+
+  /// Throws option_error for the first field that makes no sense.
+  void check() const {
+    const auto at_least_one = [](const char* name, std::int64_t value, std::int64_t most) {
+      if (value < 1 || value > most)
+        throw option_error(message("[recurrent] ", name, " is ", value, ": it must be in 1 … ", most));
+    };
+    constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
+    at_least_one("layers", layers, most);
+    at_least_one("hidden", hidden, most);
+    at_least_one("vocabulary", vocabulary, most_ids);
+    if (!(dropout >= 0 && dropout < 1))
+      throw option_error(message("[recurrent] dropout is ", dropout, ": it must be in [0, 1)"));
+    if (!(density > 0 && density <= 1))
+      throw option_error(message("[recurrent] density is ", density, ": it must be in (0, 1]"));
+  }
+};
+
+/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al. 2017,
+/// "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf 2017). The
+/// sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number
+/// i + t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// `ignored`.
+///   Cell   gru or lstm
+template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
+  using value_type = T;
+  using block = Block;
+
+  recurrent_config config;
+  embedding<T> token_embedding;
+  dropout<T> embedding_dropout, top_dropout;
+  stack<T, Cell> cells;
+  feature_vector<accumulator_t<T>> bias;
+
+  struct saved {
+    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+    typename stack<T, Cell>::saved cells;
+    counted_tokens targets;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
+
+  recurrent_model() = default;
+  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases 0,
+  /// but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
+  /// allocated, if the configuration makes no sense.
+  explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
+    static_cast<void>(size(config));
+    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    embedding_dropout = {config.dropout, 0}, top_dropout = {config.dropout, 1};
+    for (std::int64_t i = 0; i < config.layers; ++i)
+      cells.layers.push_back(Cell::random(config.hidden, config.density, seed, std::uint64_t(i)));
+    bias = feature_vector<accumulator_t<T>>(config.vocabulary);
+    initialise(token_embedding.table, distribution::normal, seed, 0, 0.1);
+    std::uint64_t number = 0;
+    for (Cell& cell : cells.layers) {
+      for (auto* of_cell : {&cell.input, &cell.recurrent})
+        initialise(of_cell->weight, distribution::xavier, seed, ++number);
+      if constexpr (Cell::gate_count == 4)
+        for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
+          cell.input.bias[f] = accumulator_t<T>(1);
+    }
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("top_dropout", first.top_dropout, others.top_dropout...);
+    each("cell", first.cells, others.cells...);
+    each("bias", first.bias, others.bias...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(recurrent_config const& of, std::int64_t segments = 0) {
+    of.check();
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(stack<T, Cell>::size(Cell::size(of.hidden, of.density), of.layers, of.hidden, segments))
+        .vector(of.vocabulary)
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .keeps(of.hidden, 2)  // embedded, top
+        .lends(of.hidden, 2)  // their gradients
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
+  ///   ids, targets (tokens): of the time steps of p
+  double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
+                 pass<T> const& p, double count = 1) const {
+    require_tokens(targets, p, "targets");
+    s.targets.choose(targets);
+    compute_top(ids, s, p);
+    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
+    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+    {
+      const auto dcounted = p.borrow(config.hidden, top.tokens());
+      run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+          g.token_embedding.table += sampled(s.logits * transposed(top)));
+      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+    }
+    if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
+    cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
+  }
+
+  /// Logits (vocabulary, positions) of the tokens that follow some tokens of the time steps of p.
+  void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    compute_top(ids, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    compute_logits(s.counted, logits, p);
+  }
+
+ private:
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+    require_tokens(ids, p);
+    fit(s.embedded, config.hidden, p.tokens());
+    fit(s.top, config.hidden, p.tokens());
+    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
+    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+    cells.forward(s.embedded, s.top, s.cells, p);
+    if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
+  }
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const {
+    fit(logits, config.vocabulary, top.tokens());
+    run(p.ctx, logits = token_embedding.table * top + bias);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
