@@ -68,14 +68,12 @@ template <element T, class Op> struct masked_token_head {
   }
 };
 
-/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and optional
-/// segment embeddings with a norm, post-norm blocks with attention in both directions, and a head whose
-/// output weight is the token table.
+/// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
+/// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
+/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
-///   Op      activation of the head
-template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
-          class Op = ops::gelu_polynomial>
-struct encoder {
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
+struct encoder_body {
   using value_type = T;
   using block = Block;
   using layer = Layer;
@@ -90,34 +88,25 @@ struct encoder {
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
-  masked_token_head<T, Op> head;
 
   struct saved {
     std::vector<std::int32_t> positions;
-    panel_matrix<T> summed, embedded, top, counted;  // counted: the columns of top that have a target
+    panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
-    counted_tokens targets;
-    typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
-  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
+  using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
 
-  encoder() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
-  explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+  encoder_body() = default;
+  /// Random patterns; values are zeros.
+  encoder_body(transformer_config const& of, std::uint64_t seed)
+      : config(of), token_embedding(of.vocabulary, of.hidden) {
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segment_types, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
       blocks.layers.push_back(Layer::random(config, mask::bidirectional, seed, std::uint64_t(i)));
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
-    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -130,54 +119,25 @@ struct encoder {
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
     each("block", first.blocks, others.blocks...);
-    each("head", first.head, others.head...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
+  ///   uses       products of the token table with each token
   ///   segments   see stack
-  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+  static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
-        .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 3)  // summed embeddings, embedded, top
-        .lends(of.hidden, 2)  // gradients
-        .checked();
+        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
+        .lends(of.hidden, 2);  // gradients
   }
 
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
-  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
-  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
-  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    encode(in, s, p);
-    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-    fit(s.logits, config.vocabulary, top.tokens());
-    head.forward(token_embedding.table, top, s.logits, s.head, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
-
-  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
-  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    encode(in, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    fit(logits, config.vocabulary, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    head.forward(token_embedding.table, s.counted, logits, s.head, p);
-  }
-
-  /// Computes s.top (hidden, tokens), the encoder's result for each token.
+  /// Computes s.top (hidden, tokens), the result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
     require_tokens(in.ids, p);
     list_positions(p.sequences, config.context, s.positions);
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
@@ -188,11 +148,94 @@ struct encoder {
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }
+  /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
+  void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
+                       pass<T> const& p) const {
+    const auto dx = p.borrow(config.hidden);
+    blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
+    panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
+    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
+          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
+        }));
+    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+  }
+};
+
+/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
+/// token table.
+///   Op   activation of the head
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
+          class Op = ops::gelu_polynomial>
+struct encoder : encoder_body<T, Block, Layer> {
+  using body = encoder_body<T, Block, Layer>;
+  using body::config, body::token_embedding;
+  using typename body::input;
+
+  masked_token_head<T, Op> head;
+
+  struct saved : body::saved {
+    panel_matrix<T> counted;  // the columns of top that have a target
+    counted_tokens targets;
+    typename masked_token_head<T, Op>::saved head;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
+
+  encoder() = default;
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
+  explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
+    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    body::parts(each, first, others...);
+    each("head", first.head, others.head...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    return body::size(of, 1, segments)
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
+  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
+  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
+                 double count = 1) const {
+    require_tokens(targets, p, "targets");
+    s.targets.choose(targets);
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
+    fit(s.logits, config.vocabulary, top.tokens());
+    head.forward(token_embedding.table, top, s.logits, s.head, p);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
+  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    fit(logits, config.vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  }
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
   void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
     cross_entropy<T>::require_gradient(s.loss);
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+    const auto dtop = p.borrow(config.hidden);
     const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
       head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
     };
@@ -203,14 +246,13 @@ struct encoder {
       head_backward(s.counted, *dcounted);
       run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
     }
-    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    panel_matrix<T>& dsummed = &dembedded == &*dx ? *dtop : *dx;
-    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
-        }));
-    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+    this->encode_backward(in, s, *dtop, g, p);
+  }
+
+ private:
+  static transformer_config const& checked(transformer_config const& of) {
+    static_cast<void>(size(of));
+    return of;
   }
 };
 

@@ -22,6 +22,8 @@
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/presets.hpp>
 #include <tessera/nn/recurrent.hpp>
+#include <tessera/nn/recurrent_model.hpp>
 #include <tessera/nn/relative_bias.hpp>
+#include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
