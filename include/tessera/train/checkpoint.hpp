@@ -28,6 +28,7 @@
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/train/architecture.hpp>
+#include <tessera/train/checkpoint_tensors.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
@@ -36,17 +37,13 @@
 //                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
 //                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
 //                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
-//                        NAME.pattern.cols (stored blocks), numbers of 32 bits. The metadata hold a checksum
-//                        of each tensor and of the header, and the size of each sparse matrix.
+//                        NAME.pattern.cols (stored blocks), numbers of 32 bits, or of 16 (save_weights). The
+//                        metadata hold a checksum of each tensor and of the header, and the size of each
+//                        sparse matrix.
 //   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-inline constexpr char const* checkpoint_format = "tessera.checkpoint";
-/// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
-/// architecture.
-inline constexpr int checkpoint_version = 3;
 
 namespace detail {
 
@@ -55,95 +52,19 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// The instruction set and the engine that decide about the last bits of a model's results.
-template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::string words;
-  nn::for_each_parameter(model, [&](nn::parameter_name const&, auto const& parameter) {
-    using E = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    if (std::string longer = arithmetic_of<E>(on); longer.size() > words.size()) words = std::move(longer);
-  });
-  return words;
-}
-
-/// The shape of a parameter or moment in the file; `stored` is the pattern of a matrix.
-template <class Tensor>
-std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
-  if constexpr (!nn::is_matrix<Tensor>)
-    return {tensor.size()};
-  else if (stored->is_dense())
-    return {tensor.rows(), tensor.cols()};
-  else
-    return {stored->blocks(), Tensor::block::rows, Tensor::block::cols};
-}
-
-/// The key of a matrix in the metadata, and its text: "24 x 20 in blocks of 4 x 4".
-inline std::string matrix_key(std::string const& name) { return "tessera.matrix." + name; }
-template <class Matrix> std::string matrix_text(Matrix const& matrix) {
-  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", Matrix::block::rows, " x ",
-                 Matrix::block::cols);
-}
-
-/// Calls visit(name in the file, tensor) for a parameter, its master and its moments.
-template <class Optimizer, class Model, class Visit, class Parameter, class... Its>
-void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Its&... its) {
-  visit(name, parameter);
-  std::size_t i = 0;
-  (visit(name + "." + tensor_names<Optimizer, Model>[i++], its), ...);
-}
-
-/// Tensors that will be written to a file.
-class outgoing_tensors {
- public:
-  template <class Tensor> void add(std::string name, Tensor const& tensor) {
-    using T = typename Tensor::value_type;
-    std::span<T const> values(tensor.begin(), tensor.end());
-    std::vector<std::int64_t> shape;
-    if constexpr (nn::is_matrix<Tensor>) {
-      shape = shape_in_file(tensor, &tensor.pattern());
-      if (tensor.pattern().is_dense()) {
-        auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
-        copy(tensor, row_major(rows->data(), tensor.rows(), tensor.cols()));
-        values = *rows;
-        kept_.push_back(std::move(rows));
-      }
-    } else {
-      shape = shape_in_file(tensor, nullptr);
-    }
-    list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
-  }
-  template <class Matrix> void add_pattern(std::string const& name, Matrix const& matrix) {
-    if (matrix.pattern().is_dense()) return;
-    const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
-    list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
-    list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
-    metadata[matrix_key(name)] = matrix_text(matrix);
-  }
-  std::span<io::safetensor const> all() const { return list_; }
-
-  io::safetensors_metadata metadata = io::format_metadata(checkpoint_format, checkpoint_version);
-
- private:
-  std::vector<io::safetensor> list_;
-  std::vector<std::shared_ptr<void>> kept_;  // copies that live until they are written
-};
-
-}  // namespace detail
-
-/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
-///   state   the program's own data, returned by checkpoint::state
-///   on      the machine that the model was trained on
-template <class Model, class Optimizer>
-void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
+/// Writes a checkpoint of the parameters and of models that are shaped like the gradients: masters and
+/// moments.
+template <class Optimizer, class Model, class Like>
+void write_checkpoint(std::string const& folder, io::json state, std::int64_t updates, Model const& model,
+                      Like const& of_optimizer, machine const& on) {
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
                                   {"arithmetic", detail::arithmetic_of_model(model, on)},
                                   {"architecture", architecture(model)},
-                                  {"updates", optimizer.updates},
+                                  {"updates", updates},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
-  detail::outgoing_tensors tensors;
+  outgoing_tensors tensors(std::is_same_v<Optimizer, no_optimizer>);
   const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
   std::apply(
       [&](auto&... like) {
@@ -155,7 +76,7 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
             },
             like...);
       },
-      optimizer.tensors);
+      of_optimizer);
   nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto const& tensor) {
     tensors.add(name.text(), tensor);
     if constexpr (nn::is_matrix<decltype(tensor)>) tensors.add_pattern(name.text(), tensor);
@@ -168,6 +89,27 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
                                                       tensors.metadata, io::checksums::in_metadata);
                                 io::write_atomically(detail::state_path(partial), text);
                               });
+}
+
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
+template <class Model, class Optimizer>
+void save_checkpoint(std::string const& folder, io::json state, Model const& model,
+                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
+  detail::write_checkpoint<Optimizer>(folder, std::move(state), optimizer.updates, model, optimizer.tensors,
+                                      on);
+}
+
+/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
+/// of blocks in 16 bits where they fit. Training cannot go on from it.
+template <class Model>
+void save_weights(std::string const& folder, io::json state, Model const& model,
+                  machine const& on = this_machine()) {
+  detail::write_checkpoint<detail::no_optimizer>(folder, std::move(state), 0, model, std::tuple<>(), on);
 }
 
 /// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
@@ -244,9 +186,7 @@ class checkpoint {
   }
 
  private:
-  struct no_optimizer {
-    static constexpr std::array<char const*, 0> moments{};
-  };
+  using no_optimizer = detail::no_optimizer;
 
   io::json_place place() const { return io::json_place(document_, path_); }
 
@@ -339,15 +279,17 @@ class checkpoint {
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
     expect_size(name, matrix);
-    const auto numbers = [&](std::string const& part, std::int64_t count) {
+    const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
       check(name + part);
-      std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+      std::vector<N> all(static_cast<std::size_t>(count));
       tensors_.read_into(name + part, {count}, std::span(all));
-      return all;
+      return std::vector<std::int32_t>(all.begin(), all.end());
     };
-    const auto stored = static_cast<std::int64_t>(tensors_.at(name + ".pattern.cols").bytes.size() / 4);
-    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1);
-    auto cols = numbers(".pattern.cols", stored);
+    io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
+    const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
+    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
+    auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
+                                       : numbers(".pattern.cols", stored, std::int32_t());
     try {
       return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
     } catch (shape_error const& fault) {
