@@ -24133,14 +24133,12 @@ template <element T, class Op> struct masked_token_head {
   }
 };
 
-/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019): token, learned position and optional
-/// segment embeddings with a norm, post-norm blocks with attention in both directions, and a head whose
-/// output weight is the token table.
+/// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
+/// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
+/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
-///   Op      activation of the head
-template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
-          class Op = ops::gelu_polynomial>
-struct encoder {
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
+struct encoder_body {
   using value_type = T;
   using block = Block;
   using layer = Layer;
@@ -24155,34 +24153,25 @@ struct encoder {
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
-  masked_token_head<T, Op> head;
 
   struct saved {
     std::vector<std::int32_t> positions;
-    panel_matrix<T> summed, embedded, top, counted;  // counted: the columns of top that have a target
+    panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
-    counted_tokens targets;
-    typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
-  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
+  using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
 
-  encoder() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
-  explicit encoder(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+  encoder_body() = default;
+  /// Random patterns; values are zeros.
+  encoder_body(transformer_config const& of, std::uint64_t seed)
+      : config(of), token_embedding(of.vocabulary, of.hidden) {
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segment_types, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
     embedding_dropout = {config.dropout, 0};
     for (std::int64_t i = 0; i < config.layers; ++i)
       blocks.layers.push_back(Layer::random(config, mask::bidirectional, seed, std::uint64_t(i)));
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
-    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -24195,54 +24184,25 @@ struct encoder {
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
     each("block", first.blocks, others.blocks...);
-    each("head", first.head, others.head...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
+  ///   uses       products of the token table with each token
   ///   segments   see stack
-  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+  static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
     of.check();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
-        .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 3)  // summed embeddings, embedded, top
-        .lends(of.hidden, 2)  // gradients
-        .checked();
+        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
+        .lends(of.hidden, 2);  // gradients
   }
 
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
-  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
-  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
-  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    encode(in, s, p);
-    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-    fit(s.logits, config.vocabulary, top.tokens());
-    head.forward(token_embedding.table, top, s.logits, s.head, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
-
-  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
-  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    encode(in, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    fit(logits, config.vocabulary, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    head.forward(token_embedding.table, s.counted, logits, s.head, p);
-  }
-
-  /// Computes s.top (hidden, tokens), the encoder's result for each token.
+  /// Computes s.top (hidden, tokens), the result for each token.
   void encode(input const& in, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
     require_tokens(in.ids, p);
     list_positions(p.sequences, config.context, s.positions);
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
@@ -24253,11 +24213,94 @@ struct encoder {
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
   }
+  /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
+  void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
+                       pass<T> const& p) const {
+    const auto dx = p.borrow(config.hidden);
+    blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
+    panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
+    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
+          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
+        }));
+    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+  }
+};
+
+/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
+/// token table.
+///   Op   activation of the head
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
+          class Op = ops::gelu_polynomial>
+struct encoder : encoder_body<T, Block, Layer> {
+  using body = encoder_body<T, Block, Layer>;
+  using body::config, body::token_embedding;
+  using typename body::input;
+
+  masked_token_head<T, Op> head;
+
+  struct saved : body::saved {
+    panel_matrix<T> counted;  // the columns of top that have a target
+    counted_tokens targets;
+    typename masked_token_head<T, Op>::saved head;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
+
+  encoder() = default;
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
+  explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
+    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    body::parts(each, first, others...);
+    each("head", first.head, others.head...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    return body::size(of, 1, segments)
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
+  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
+  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
+                 double count = 1) const {
+    require_tokens(targets, p, "targets");
+    s.targets.choose(targets);
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
+    fit(s.logits, config.vocabulary, top.tokens());
+    head.forward(token_embedding.table, top, s.logits, s.head, p);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
+  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    fit(logits, config.vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  }
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
   void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
     cross_entropy<T>::require_gradient(s.loss);
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+    const auto dtop = p.borrow(config.hidden);
     const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
       head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
     };
@@ -24268,14 +24311,13 @@ struct encoder {
       head_backward(s.counted, *dcounted);
       run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
     }
-    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    panel_matrix<T>& dsummed = &dembedded == &*dx ? *dtop : *dx;
-    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
-        }));
-    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+    this->encode_backward(in, s, *dtop, g, p);
+  }
+
+ private:
+  static transformer_config const& checked(transformer_config const& of) {
+    static_cast<void>(size(of));
+    return of;
   }
 };
 
@@ -24698,6 +24740,24 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
+/// A cell of so many gates, of hidden features in and out, with random patterns.
+template <class Cell>
+Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+  const auto matrix = [&](std::uint64_t which) {
+    return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
+                                         2 * number + which);
+  };
+  return {matrix(0), matrix(1)};
+}
+template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
+  return model_size::of<T>()
+      .part(linear<T, Block>::size(gates * hidden, hidden, density, bias_term::present), 2)
+      .keeps(gates * hidden)
+      .keeps(hidden, 2)  // states, and cells or candidates
+      .lends(gates * hidden, 2)
+      .lends(hidden, 2);
+}
+
 }  // namespace detail
 
 /// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
@@ -24709,6 +24769,7 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
 /// series is learned in pieces, each of which begins with the state that `carry` took over from the last
 /// (truncated back-propagation through time).
 template <element T, class Block> struct gru {
+  static constexpr int gate_count = 3;
   linear<T, Block> input, recurrent;
 
   struct saved {
@@ -24721,6 +24782,14 @@ template <element T, class Block> struct gru {
   static void parts(auto& each, auto&... of) {
     each("input", of.input...);
     each("recurrent", of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   number   of the cell in the model, a key of its random patterns
+  static gru random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+    return detail::random_cell<gru>(hidden, density, seed, number);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, Block>(hidden, density, gate_count);
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -24793,6 +24862,7 @@ template <element T, class Block> struct gru {
 ///   h
 /// Time steps, and series in pieces, as for gru.
 template <element T, class Block> struct lstm {
+  static constexpr int gate_count = 4;
   linear<T, Block> input, recurrent;
 
   struct saved {
@@ -24805,6 +24875,14 @@ template <element T, class Block> struct lstm {
   static void parts(auto& each, auto&... of) {
     each("input", of.input...);
     each("recurrent", of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   number   of the cell in the model, a key of its random patterns
+  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
+    return detail::random_cell<lstm>(hidden, density, seed, number);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, Block>(hidden, density, gate_count);
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -24874,6 +24952,168 @@ template <element T, class Block> struct lstm {
     const std::int64_t first = s.hidden.tokens() - s.initial.tokens();
     run(p.ctx, s.initial = slice_tokens(s.hidden, first, s.hidden.tokens()),
         s.initial_cell = slice_tokens(s.cell, first, s.hidden.tokens()));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/recurrent_model.hpp
+#ifndef TESSERA_SINGLE_NN_RECURRENT_MODEL
+#define TESSERA_SINGLE_NN_RECURRENT_MODEL
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The shape of a recurrent language model.
+struct recurrent_config {
+  std::int64_t layers = 2;
+  std::int64_t hidden = 256;
+  std::int64_t vocabulary = 256;  // token ids are 0 … vocabulary - 1
+  double dropout = 0;             // of embeddings and of the last layer's result
+  double density = 1;             // stored blocks ÷ all blocks, in each weight of a cell
+
+  /// Throws option_error for the first field that makes no sense.
+  void check() const {
+    const auto at_least_one = [](const char* name, std::int64_t value, std::int64_t most) {
+      if (value < 1 || value > most)
+        throw option_error(message("[recurrent] ", name, " is ", value, ": it must be in 1 … ", most));
+    };
+    constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
+    at_least_one("layers", layers, most);
+    at_least_one("hidden", hidden, most);
+    at_least_one("vocabulary", vocabulary, most_ids);
+    if (!(dropout >= 0 && dropout < 1))
+      throw option_error(message("[recurrent] dropout is ", dropout, ": it must be in [0, 1)"));
+    if (!(density > 0 && density <= 1))
+      throw option_error(message("[recurrent] density is ", density, ": it must be in (0, 1]"));
+  }
+};
+
+/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al. 2017,
+/// "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf 2017). The
+/// sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number
+/// i + t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// `ignored`.
+///   Cell   gru or lstm
+template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
+  using value_type = T;
+  using block = Block;
+
+  recurrent_config config;
+  embedding<T> token_embedding;
+  dropout<T> embedding_dropout, top_dropout;
+  stack<T, Cell> cells;
+  feature_vector<accumulator_t<T>> bias;
+
+  struct saved {
+    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+    typename stack<T, Cell>::saved cells;
+    counted_tokens targets;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
+
+  recurrent_model() = default;
+  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases 0,
+  /// but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
+  /// allocated, if the configuration makes no sense.
+  explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
+    static_cast<void>(size(config));
+    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    embedding_dropout = {config.dropout, 0}, top_dropout = {config.dropout, 1};
+    for (std::int64_t i = 0; i < config.layers; ++i)
+      cells.layers.push_back(Cell::random(config.hidden, config.density, seed, std::uint64_t(i)));
+    bias = feature_vector<accumulator_t<T>>(config.vocabulary);
+    initialise(token_embedding.table, distribution::normal, seed, 0, 0.1);
+    std::uint64_t number = 0;
+    for (Cell& cell : cells.layers) {
+      for (auto* of_cell : {&cell.input, &cell.recurrent})
+        initialise(of_cell->weight, distribution::xavier, seed, ++number);
+      if constexpr (Cell::gate_count == 4)
+        for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
+          cell.input.bias[f] = accumulator_t<T>(1);
+    }
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("top_dropout", first.top_dropout, others.top_dropout...);
+    each("cell", first.cells, others.cells...);
+    each("bias", first.bias, others.bias...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(recurrent_config const& of, std::int64_t segments = 0) {
+    of.check();
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(stack<T, Cell>::size(Cell::size(of.hidden, of.density), of.layers, of.hidden, segments))
+        .vector(of.vocabulary)
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .keeps(of.hidden, 2)  // embedded, top
+        .lends(of.hidden, 2)  // their gradients
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
+  ///   ids, targets (tokens): of the time steps of p
+  double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
+                 pass<T> const& p, double count = 1) const {
+    require_tokens(targets, p, "targets");
+    s.targets.choose(targets);
+    compute_top(ids, s, p);
+    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
+    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+    {
+      const auto dcounted = p.borrow(config.hidden, top.tokens());
+      run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+          g.token_embedding.table += sampled(s.logits * transposed(top)));
+      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+    }
+    if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
+    cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
+  }
+
+  /// Logits (vocabulary, positions) of the tokens that follow some tokens of the time steps of p.
+  void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    compute_top(ids, s, p);
+    fit(s.counted, config.hidden, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, s.top, positions));
+    compute_logits(s.counted, logits, p);
+  }
+
+ private:
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+    require_tokens(ids, p);
+    fit(s.embedded, config.hidden, p.tokens());
+    fit(s.top, config.hidden, p.tokens());
+    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
+    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+    cells.forward(s.embedded, s.top, s.cells, p);
+    if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
+  }
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const {
+    fit(logits, config.vocabulary, top.tokens());
+    run(p.ctx, logits = token_embedding.table * top + bias);
   }
 };
 
@@ -24955,6 +25195,127 @@ template <element T> struct relative_bias {
  private:
   int buckets_ = 0, farthest_ = 0;
   std::vector<int> bucket_;  // bucket of each distance -farthest … farthest
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/sequence_classifier.hpp
+#ifndef TESSERA_SINGLE_NN_SEQUENCE_CLASSIFIER
+#define TESSERA_SINGLE_NN_SEQUENCE_CLASSIFIER
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the result
+/// for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is that of two
+/// classes; to fine-tune one, make a classifier of its encoder.
+///   W (hidden, hidden), V (classes, hidden): dense
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
+struct sequence_classifier : encoder_body<T, Block, Layer> {
+  using body = encoder_body<T, Block, Layer>;
+  using typename body::input;
+  using body::config;
+  using dense = linear<T, block_shape<granule>>;
+
+  dense pooler, classifier;
+  dropout<T> pooled_dropout;
+
+  struct saved : body::saved {
+    std::vector<std::int32_t> firsts;         // tokens of the sequences that count
+    counted_tokens labels;
+    panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
+    panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
+
+  sequence_classifier() = default;
+  /// Random patterns and initial values. Throws option_error if the configuration makes no sense, or for fewer
+  /// than two classes.
+  sequence_classifier(transformer_config const& of, std::int64_t classes, std::uint64_t seed)
+      : sequence_classifier(encoder<T, Block, Layer>(of, seed), classes, seed) {}
+  /// Of an encoder that was trained: its head for masked tokens is left behind.
+  template <class Op>
+  sequence_classifier(encoder<T, Block, Layer, Op> trained, std::int64_t classes, std::uint64_t seed)
+      : body(std::move(static_cast<body&>(trained))) {
+    if (classes < 2)
+      throw option_error(message("[sequence_classifier] ", classes, " classes: there must be two or more"));
+    pooler = dense(config.hidden, config.hidden), classifier = dense(classes, config.hidden);
+    pooled_dropout = {config.dropout, 1 + 4 * std::uint64_t(config.layers)};
+    // Numbers that no parameter of the encoder has.
+    initialise(pooler.weight, distribution::truncated_normal, seed, 1u << 20);
+    initialise(classifier.weight, distribution::truncated_normal, seed, (1u << 20) + 1);
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    body::parts(each, first, others...);
+    each.dense("pooler", first.pooler, others.pooler...);
+    each.dense("classifier", first.classifier, others.classifier...);
+    each("pooled_dropout", first.pooled_dropout, others.pooled_dropout...);
+  }
+  std::int64_t classes() const { return classifier.weight.rows(); }
+
+  /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
+  ///   labels (sequences)   0 … classes - 1; sequences that are labelled have a token
+  double forward(input const& in, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                 double count = 1) const {
+    if (std::int64_t(labels.size()) != p.sequences.count())
+      throw shape_error(message("[sequence_classifier] ", labels.size(), " labels for ", p.sequences.count(),
+                                " sequences"));
+    s.labels.choose(labels);
+    s.loss.has_gradient = false;
+    list_first_tokens(s.labels.positions(), s, p);
+    compute(in, s.logits, s, p);
+    return cross_entropy<T>().forward(s.logits, s.labels.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+  /// Logits (classes, sequences).
+  void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    std::vector<std::int32_t> all(std::size_t(p.sequences.count()));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::int32_t(i);
+    s.loss.has_gradient = false;
+    list_first_tokens(all, s, p);
+    compute(in, logits, s, p);
+  }
+
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
+    const auto dtop = p.borrow(config.hidden), dpooled = p.borrow(config.hidden, s.first.tokens()),
+               dfirst = p.borrow(config.hidden, s.first.tokens());
+    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    if (pooled_dropout.drops(p)) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
+    run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
+    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
+    run(p.ctx, scatter_tokens(*dtop, *dfirst, s.firsts));
+    this->encode_backward(in, s, *dtop, g, p);
+  }
+
+ private:
+  static void list_first_tokens(std::span<std::int32_t const> chosen, saved& s, pass<T> const& p) {
+    s.firsts.clear();
+    for (const std::int32_t i : chosen) {
+      if (p.sequences.length(i) == 0)
+        throw shape_error(message("[sequence_classifier] sequence ", i, " is empty: it has no first token"));
+      s.firsts.push_back(std::int32_t(p.sequences.begin(i)));
+    }
+  }
+  void compute(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    this->encode(in, s, p);
+    const auto count = std::int64_t(s.firsts.size());
+    for (auto* each : {&s.first, &s.pooled}) fit(*each, config.hidden, count);
+    fit(logits, classes(), count);
+    run(p.ctx, gather_tokens(s.first, s.top, s.firsts));
+    run(p.ctx, s.pooled = tanh(pooler.value(s.first)));
+    if (pooled_dropout.drops(p)) {
+      fit(s.dropped, config.hidden, count);
+      run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
+    }
+    run(p.ctx, logits = classifier.value(pooled_dropout.drops(p) ? s.dropped : s.pooled));
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -26244,32 +26605,20 @@ void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/checkpoint.hpp
-#ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT
-#define TESSERA_SINGLE_TRAIN_CHECKPOINT
+// ---- tessera/train/checkpoint_tensors.hpp
+#ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
+#define TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-// A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
-//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.MOMENT for each of its moments,
-//   and NAME.master for
-//                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
-//                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
-//                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
-//                        NAME.pattern.cols (stored blocks), numbers of 32 bits. The metadata hold a checksum
-//                        of each tensor and of the header, and the size of each sparse matrix.
-//   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
-//                        checkpoints are never mixed.
+// The tensors of a checkpoint: their names, shapes and values in its file.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -26280,10 +26629,10 @@ inline constexpr int checkpoint_version = 3;
 
 namespace detail {
 
-// The files of a checkpoint.
-inline constexpr char const *tensors_file = "tensors.safetensors", *state_file = "state.json";
-inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
-inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
+/// Of a checkpoint of parameters alone.
+struct no_optimizer {
+  static constexpr std::array<char const*, 0> moments{};
+};
 
 /// The instruction set and the engine that decide about the last bits of a model's results.
 template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
@@ -26324,6 +26673,9 @@ void for_each_tensor(Visit&& visit, std::string const& name, Parameter& paramete
 /// Tensors that will be written to a file.
 class outgoing_tensors {
  public:
+  /// packed   numbers of blocks take 16 bits where they fit
+  explicit outgoing_tensors(bool packed) : packed_(packed) {}
+
   template <class Tensor> void add(std::string name, Tensor const& tensor) {
     using T = typename Tensor::value_type;
     std::span<T const> values(tensor.begin(), tensor.end());
@@ -26345,7 +26697,14 @@ class outgoing_tensors {
     if (matrix.pattern().is_dense()) return;
     const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
-    list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
+    if (packed_ && matrix.pattern().block_cols() <= 1 << 16) {
+      auto packed = std::make_shared<std::vector<std::uint16_t>>(cols.begin(), cols.end());
+      list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(*packed)},
+                                          std::span<std::uint16_t const>(*packed)));
+      kept_.push_back(std::move(packed));
+    } else {
+      list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
+    }
     metadata[matrix_key(name)] = matrix_text(matrix);
   }
   std::span<io::safetensor const> all() const { return list_; }
@@ -26353,27 +26712,66 @@ class outgoing_tensors {
   io::safetensors_metadata metadata = io::format_metadata(checkpoint_format, checkpoint_version);
 
  private:
+  bool packed_;
   std::vector<io::safetensor> list_;
   std::vector<std::shared_ptr<void>> kept_;  // copies that live until they are written
 };
 
 }  // namespace detail
 
-/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
-///   state   the program's own data, returned by checkpoint::state
-///   on      the machine that the model was trained on
-template <class Model, class Optimizer>
-void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/checkpoint.hpp
+#ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT
+#define TESSERA_SINGLE_TRAIN_CHECKPOINT
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
+//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.MOMENT for each of its moments,
+//   and NAME.master for
+//                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
+//                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
+//                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
+//                        NAME.pattern.cols (stored blocks), numbers of 32 bits, or of 16 (save_weights). The
+//                        metadata hold a checksum of each tensor and of the header, and the size of each
+//                        sparse matrix.
+//   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
+//                        checkpoints are never mixed.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+// The files of a checkpoint.
+inline constexpr char const *tensors_file = "tensors.safetensors", *state_file = "state.json";
+inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
+inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
+
+/// Writes a checkpoint of the parameters and of models that are shaped like the gradients: masters and
+/// moments.
+template <class Optimizer, class Model, class Like>
+void write_checkpoint(std::string const& folder, io::json state, std::int64_t updates, Model const& model,
+                      Like const& of_optimizer, machine const& on) {
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
                                   {"arithmetic", detail::arithmetic_of_model(model, on)},
                                   {"architecture", architecture(model)},
-                                  {"updates", optimizer.updates},
+                                  {"updates", updates},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
-  detail::outgoing_tensors tensors;
+  outgoing_tensors tensors(std::is_same_v<Optimizer, no_optimizer>);
   const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
   std::apply(
       [&](auto&... like) {
@@ -26385,7 +26783,7 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
             },
             like...);
       },
-      optimizer.tensors);
+      of_optimizer);
   nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto const& tensor) {
     tensors.add(name.text(), tensor);
     if constexpr (nn::is_matrix<decltype(tensor)>) tensors.add_pattern(name.text(), tensor);
@@ -26398,6 +26796,27 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
                                                       tensors.metadata, io::checksums::in_metadata);
                                 io::write_atomically(detail::state_path(partial), text);
                               });
+}
+
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
+template <class Model, class Optimizer>
+void save_checkpoint(std::string const& folder, io::json state, Model const& model,
+                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
+  detail::write_checkpoint<Optimizer>(folder, std::move(state), optimizer.updates, model, optimizer.tensors,
+                                      on);
+}
+
+/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
+/// of blocks in 16 bits where they fit. Training cannot go on from it.
+template <class Model>
+void save_weights(std::string const& folder, io::json state, Model const& model,
+                  machine const& on = this_machine()) {
+  detail::write_checkpoint<detail::no_optimizer>(folder, std::move(state), 0, model, std::tuple<>(), on);
 }
 
 /// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
@@ -26474,9 +26893,7 @@ class checkpoint {
   }
 
  private:
-  struct no_optimizer {
-    static constexpr std::array<char const*, 0> moments{};
-  };
+  using no_optimizer = detail::no_optimizer;
 
   io::json_place place() const { return io::json_place(document_, path_); }
 
@@ -26569,15 +26986,17 @@ class checkpoint {
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
     expect_size(name, matrix);
-    const auto numbers = [&](std::string const& part, std::int64_t count) {
+    const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
       check(name + part);
-      std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+      std::vector<N> all(static_cast<std::size_t>(count));
       tensors_.read_into(name + part, {count}, std::span(all));
-      return all;
+      return std::vector<std::int32_t>(all.begin(), all.end());
     };
-    const auto stored = static_cast<std::int64_t>(tensors_.at(name + ".pattern.cols").bytes.size() / 4);
-    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1);
-    auto cols = numbers(".pattern.cols", stored);
+    io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
+    const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
+    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
+    auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
+                                       : numbers(".pattern.cols", stored, std::int32_t());
     try {
       return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
     } catch (shape_error const& fault) {

@@ -67,7 +67,7 @@ TEST_CASE("options: a value outside its range is refused with the range") {
   CHECK(refusal_of({"--steps=3000000000"}) == "[--steps] '3000000000' is not a whole number in [0, 2e9]");
   CHECK(refusal_of({"--block=5"}) == "[--block] '5' is not one of 1|4|8|16");
   CHECK(refusal_of({"--block=1|4"}) == "[--block] '1|4' is not one of 1|4|8|16");
-  CHECK(refusal_of({"--level=word"}) == "[--level] 'word' is not one of char|byte");
+  CHECK(refusal_of({"--level=word"}) == "[--level] 'word' is not one of char|byte|wordpiece|bpe");
   CHECK(refusal_of({"--static=maybe"}) == "[--static] 'maybe' is not true or false");
   CHECK(refusal_of({"--layers"}) == "[--layers] needs a value: [1, 1000]");
   CHECK(refusal_of({"--text", "--quiet"}) == "[--text] needs a value: FILE");

@@ -22,7 +22,7 @@
 namespace pretrain_program_test {
 
 // The built programs, run as a user runs them.
-#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK)
+#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE)
 
 namespace fs = std::filesystem;
 
@@ -385,6 +385,48 @@ TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask 
   refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
           "are unknown to the vocabulary");
   CHECK(!fs::exists(here.in("runs/b")));
+}
+
+TEST_CASE("pretrain: a recurrent model learns, is resumed with the same bits, and logs as it goes") {
+  const workplace here;
+  const std::string options = "--model rnn --layers 1 --eval-every 20 --tensorboard ";
+  CHECK(shell(here.pretrain("whole", options)).code == 0);
+  const outcome first = terminate(here.pretrain("parts", options + "--checkpoint-every 1"),
+                                  here.in("runs/parts/sparse/step-*"));
+  CHECK(first.code == 128 + SIGTERM);
+  CHECK(shell(here.resume("parts", "--threads 1")).code == 0);
+  CHECK(same_tensors(here.in("runs/whole/sparse/step-00000060"), here.in("runs/parts/sparse/step-00000060")));
+  CHECK(contains(shell(here.generate("whole", "--prompt 'of 12'")), "of 12"));
+  for (const char* log : {"/sparse/log.csv", "/sparse/log.jsonl"}) {
+    const std::string text = contents(here.in("runs/parts") + log);
+    CHECK(std::count(text.begin(), text.end(), '\n') == (std::string(log).ends_with("csv") ? 4 : 3));
+  }
+  CHECK(fs::exists(here.in("runs/parts/dense/events.out.tfevents.0.dense")));
+  const outcome narrow = shell(here.pretrain("b", "--model rnn --precision bfloat16"));
+  CHECK(narrow.code == 2);
+  CHECK(contains(narrow, "--model rnn computes in float"));
+}
+
+TEST_CASE("freeze: a model for inference writes and guesses the same, in a fraction of the bytes") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--block 4 --hidden 64")).code == 0);
+  CHECK(shell(here.pretrain("b", "--model bert --vocabulary 300")).code == 0);
+  const auto frozen = [&](std::string const& run) {
+    return shell(FREEZE " --checkpoint " + here.in("runs/" + run) + " --out " + here.in("frozen-" + run));
+  };
+  const outcome a = frozen("a");
+  CHECK(a.code == 0);
+  CHECK(contains(a, "of a checkpoint of"));
+  const auto output = [](std::string const& command) { return shell(command + " 2>/dev/null").output; };
+  CHECK(output(GENERATE " --prompt 'of 12' --checkpoint " + here.in("frozen-a")) ==
+        output(GENERATE " --prompt 'of 12' --checkpoint " + here.in("runs/a")));
+  CHECK(frozen("b").code == 0);
+  CHECK(output(FILL_MASK " --text 'of [MASK]' --checkpoint " + here.in("frozen-b")) ==
+        output(FILL_MASK " --text 'of [MASK]' --checkpoint " + here.in("runs/b")));
+  const outcome again = frozen("a");
+  CHECK(again.code == 2);
+  CHECK(contains(again, "exists already"));
+  CHECK(shell(FREEZE " --out x").code == 2);
 }
 
 TEST_CASE("pretrain: a GPT on the pieces of words writes text again") {

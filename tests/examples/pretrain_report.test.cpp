@@ -12,6 +12,7 @@
 #include <pretrain/curves.hpp>
 #include <pretrain/progress.hpp>
 #include <pretrain/run_folder.hpp>
+#include <pretrain/tensorboard.hpp>
 
 #include "../io/scratch_folder.hpp"
 
@@ -214,6 +215,27 @@ TEST_CASE("run folder: a name is one folder and must be possible to make") {
     s.name = name;
     CHECK(error_of<tessera::io_error>([&] { (void)make_run_folder(s); }).find("[make " + s.out) == 0);
   }
+}
+
+TEST_CASE("tensorboard: an event file has records with lengths and checksums") {
+  CHECK(masked_crc("123456789") == ((0xe3069283u >> 15 | 0xe3069283u << 17) + 0xa282ead8u));  // RFC 3720, B.4
+  const std::string none = tensorboard_events({}),
+                    file = tensorboard_events({{300, 1e6, seconds(2.5), 1.5, 1.25, 1e-3}});
+  REQUIRE(file.starts_with(none));
+  CHECK(none.substr(12, none.size() - 16) ==
+        std::string("\x09\0\0\0\0\0\0\0\0\x1a\x0d", 11) + "brain.Event:2");
+  const std::string record = file.substr(none.size()), event = record.substr(12, record.size() - 16);
+  CHECK(record.substr(0, 8) == protocol_buffer::fixed_size(std::uint64_t(event.size())));
+  CHECK(record.substr(8, 4) == protocol_buffer::fixed_size(masked_crc(record.substr(0, 8))));
+  CHECK(record.substr(record.size() - 4) == protocol_buffer::fixed_size(masked_crc(event)));
+  CHECK(event.substr(0, 12) == "\x09" + protocol_buffer::fixed_size(2.5) + "\x10\xac\x02");  // step 300
+  CHECK(event.find("loss/validation\x15" + protocol_buffer::fixed_size(1.25f)) != event.npos);
+}
+
+TEST_CASE("curves: a log has a line of JSON for each evaluation") {
+  CHECK(json_lines({{"dense", {{3, 96, seconds(0.5), 2, 1.5, 1e-3}}}}) ==
+        "{\"model\":\"dense\",\"step\":3,\"tokens\":96.0,\"seconds\":0.5,\"training_loss\":2.0,"
+        "\"validation_loss\":1.5,\"learning_rate\":0.001}\n");
 }
 
 }  // namespace pretrain_report_test

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/io/json.hpp>
+
 #include "format.hpp"
 #include "ngram.hpp"
 #include "plot.hpp"
@@ -35,6 +37,23 @@ inline table curve_table(std::vector<loss_curve> const& curves) {
       all.rows.push_back({curve.name, std::to_string(p.step), number(p.tokens, 17),
                           fixed(p.training_time.count(), 3), number(p.training_loss, 7),
                           number(p.validation_loss, 7), number(p.learning_rate)});
+  return all;
+}
+
+/// The same, an object of JSON in each line.
+inline std::string json_lines(std::vector<loss_curve> const& curves) {
+  using tessera::io::json;
+  std::string all;
+  for (loss_curve const& curve : curves)
+    for (curve_point const& p : curve.points)
+      all += tessera::io::to_text(json(json::object{{"model", curve.name},
+                                                    {"step", p.step},
+                                                    {"tokens", p.tokens},
+                                                    {"seconds", p.training_time.count()},
+                                                    {"training_loss", p.training_loss},
+                                                    {"validation_loss", p.validation_loss},
+                                                    {"learning_rate", p.learning_rate}})) +
+             "\n";
   return all;
 }
 

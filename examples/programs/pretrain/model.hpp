@@ -5,11 +5,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/exec/context.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/model_size.hpp>
+#include <tessera/nn/recurrent_model.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/loop.hpp>
@@ -28,13 +30,22 @@ namespace train = tessera::train;
 
 /// All that makes a model.
 struct model_description {
-  std::string family = "gpt";  ///< or "bert"
+  std::string family = "gpt";  ///< or "bert", "rnn"
   nn::transformer_config shape;
   std::string precision = "float";
   int block = 16;    ///< rows and columns of a block
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
 };
+
+/// The configuration of a network.
+template <class Network> auto shape_for(model_description const& what) {
+  if constexpr (std::is_same_v<decltype(Network::config), nn::recurrent_config>)
+    return nn::recurrent_config{what.shape.layers, what.shape.hidden, what.shape.vocabulary,
+                                what.shape.dropout, what.shape.density};
+  else
+    return what.shape;
+}
 
 /// What a training asks of the program, for models of any type.
 class training_program : public train::program {
@@ -63,6 +74,8 @@ class model {
 
   /// Reads the weights and patterns of a checkpoint. Throws io_error if it is not one of such a model.
   virtual void load(train::checkpoint const& from) = 0;
+  /// Writes them alone, for inference.
+  virtual void save_weights(std::string const& folder, tessera::io::json state) const = 0;
   /// The logits of what the model says about a place of `inputs`, which are at most as many as the context:
   /// a GPT of the token that follows, BERT of the token itself.
   virtual std::vector<float> logits(std::span<token const> inputs, std::size_t place) = 0;

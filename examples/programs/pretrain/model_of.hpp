@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,36 +14,79 @@
 
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/recurrent_model.hpp>
 #include <tessera/train/training.hpp>
 
 #include "model.hpp"
 
 namespace pretrain {
 
-/// A model of the family nn::gpt or nn::encoder.
+/// A batch as a network wants it: nn::gpt and nn::encoder take it as it is.
+template <class Network> struct arranged {
+  tessera::sequences windows;
+  std::span<token const> inputs, targets;
+
+  explicit arranged(batch const& shown)
+      : windows(shown.windows()), inputs(shown.inputs), targets(shown.targets) {}
+  explicit arranged(batch const&&) = delete;
+  static std::size_t place(std::size_t at) { return at; }  // of a token of the first sequence
+};
+/// A recurrent network takes the windows side by side, time step by time step, the longest first.
+template <class Element, class Block, class Cell> struct arranged<nn::recurrent_model<Element, Block, Cell>> {
+  tessera::sequences windows;
+  std::vector<token> inputs, targets;
+
+  explicit arranged(batch const& shown) {
+    const std::size_t series = shown.lengths.size();
+    std::vector<std::size_t> order(series), begin(series);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t i = 1; i < series; ++i) begin[i] = begin[i - 1] + std::size_t(shown.lengths[i - 1]);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return shown.lengths[a] > shown.lengths[b]; });
+    std::vector<std::int64_t> series_at(std::size_t(shown.lengths[order[0]]), 0);
+    for (const std::int64_t length : shown.lengths)
+      for (std::int64_t t = 0; t < length; ++t) ++series_at[std::size_t(t)];
+    windows = nn::time_steps(series_at);
+    inputs.assign(std::size_t(windows.tokens()), 0);
+    targets.assign(inputs.size(), nn::ignored);
+    for (std::size_t i = 0; i < series; ++i)
+      for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
+        const std::size_t from = begin[order[i]] + t, to = std::size_t(windows.begin(std::int64_t(t))) + i;
+        inputs[to] = shown.inputs[from];
+        if (!shown.targets.empty()) targets[to] = shown.targets[from];
+      }
+  }
+  static std::size_t place(std::size_t at) { return at * tessera::panel_tokens; }
+};
+
+/// A model of the family nn::gpt, nn::encoder or nn::recurrent_model.
 template <class Network> class model_of final : public model {
   using Element = typename Network::value_type;
 
  public:
   model_of(model_description const& what, tessera::context& ctx)
-      : ctx_(ctx), seed_(what.seed), network_(what.shape, what.seed) {
-    network_.blocks.segments = what.segments;
+      : ctx_(ctx), seed_(what.seed), network_(shape_for<Network>(what), what.seed) {
+    layers_of(network_).segments = what.segments;
   }
 
   void load(train::checkpoint const& from) override { from.load(network_); }
+  void save_weights(std::string const& folder, tessera::io::json state) const override {
+    train::save_weights(folder, std::move(state), network_, ctx_.runs_on());
+  }
 
   std::vector<float> logits(std::span<token const> inputs, std::size_t place) override {
-    const auto window = tessera::sequences::of_equal_length(1, std::ssize(inputs));
-    const std::array at{static_cast<std::int32_t>(place)};
-    network_.predict({inputs}, at, logits_, saved_, evaluation(window));
+    const batch alone{{std::ssize(inputs)}, {inputs.begin(), inputs.end()}, {}, 0};
+    const arranged<Network> shown(alone);
+    const std::array at{static_cast<std::int32_t>(shown.place(place))};
+    network_.predict({shown.inputs}, at, logits_, saved_, evaluation(shown.windows));
     std::vector<float> all;
     for (std::int64_t i = 0; i < logits_.features(); ++i) all.push_back(static_cast<float>(logits_(i, 0)));
     return all;
   }
 
-  double evaluate(batch const& shown) override {
-    const tessera::sequences windows = shown.windows();
-    return network_.forward({shown.inputs}, shown.targets, saved_, evaluation(windows));
+  double evaluate(batch const& given) override {
+    const arranged<Network> shown(given);
+    return network_.forward({shown.inputs}, shown.targets, saved_, evaluation(shown.windows));
   }
 
   void begin_training(train::adamw const& optimizer) override {
@@ -50,12 +95,12 @@ template <class Network> class model_of final : public model {
     if (std::is_same_v<Element, tessera::float16>) training_->scaling = train::loss_scaling::adaptive();
   }
 
-  train::token_loss learn(batch const& shown) override {
-    const tessera::sequences windows = shown.windows();
-    const nn::pass<Element> p = training_->pass(ctx_, windows, room_, seed_);
+  train::token_loss learn(batch const& given) override {
+    const arranged<Network> shown(given);
+    const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
     const double loss = network_.forward({shown.inputs}, shown.targets, saved_, p);
     network_.backward({shown.inputs}, saved_, training_->gradients, p);
-    return {loss, shown.predicted, p};
+    return {loss, given.predicted, p};
   }
 
   std::int64_t steps_within(double seconds, train::planned_run const& planned, chosen_policy const& patterns,
@@ -78,6 +123,12 @@ template <class Network> class model_of final : public model {
   double explored() const override { return training_->explored.fraction(); }
 
  private:
+  static auto& layers_of(Network& of) {
+    if constexpr (requires { of.cells; })
+      return of.cells;
+    else
+      return of.blocks;
+  }
   nn::pass<Element> evaluation(tessera::sequences const& windows) {
     return {ctx_, windows, room_, nn::purpose::evaluation};
   }
@@ -93,6 +144,9 @@ template <class Network> class model_of final : public model {
 
 template <class Element, class Block>
 std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx) {
+  if constexpr (std::is_same_v<Element, float>)  // check() refuses others: they would take the compiler long
+    if (what.family == "rnn")
+      return std::make_unique<model_of<nn::recurrent_model<Element, Block>>>(what, ctx);
   if (what.family == "bert") return std::make_unique<model_of<nn::encoder<Element, Block>>>(what, ctx);
   return std::make_unique<model_of<nn::gpt<Element, Block>>>(what, ctx);
 }

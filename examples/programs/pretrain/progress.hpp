@@ -21,6 +21,7 @@ struct progress_report {
   seconds training_time;
   double loss, learning_rate;
   seconds evaluations{0};  ///< those still to come
+  const char* unit = "tokens";
 };
 
 inline std::string progress_line(std::string const& name, progress_report const& now) {
@@ -29,7 +30,7 @@ inline std::string progress_line(std::string const& name, progress_report const&
   const std::string steps = std::to_string(now.steps), step = std::to_string(now.step);
   return padded(name, 8) + "step " + padded(step, steps.size(), padding::before) + "/" + steps + "  loss " +
          fixed(now.loss, 3) + "  lr " + scientific(now.learning_rate, 2) + "  " +
-         padded(quantity(spent > 0 ? now.tokens / spent : 0), 5, padding::before) + " tokens/s  " +
+         padded(quantity(spent > 0 ? now.tokens / spent : 0), 5, padding::before) + " " + now.unit + "/s  " +
          padded(fixed(100 * done, 0), 3, padding::before) + " %  " +
          padded(done > 0 ? duration_text(now.training_time * (1 / done - 1) + now.evaluations) : "?", 6,
                 padding::before) +

@@ -45,7 +45,7 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.family = s.model;
   what.shape.layers = s.layers;
   what.shape.hidden = s.hidden;
-  what.shape.heads = s.heads;
+  what.shape.heads = s.model == "rnn" ? 1 : s.heads;
   what.shape.context = s.context;
   what.shape.vocabulary = symbols;
   what.shape.dropout = s.dropout;

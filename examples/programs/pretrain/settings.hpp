@@ -51,7 +51,7 @@ struct settings {
   std::string out = "runs", name;
   int eval_every = 0, checkpoint_every = 0, keep = 2;
   int threads = 0, recompute = 0;
-  bool quiet = false;
+  bool quiet = false, tensorboard = false;
 
   std::string config, resume;
   bool dry_run = false, help = false;
@@ -76,8 +76,10 @@ inline option_table<settings> const& settings_table() {
         {"documents", &s::documents, "files|blank-lines",
          "what ends a document, which no sequence of a masked model leaves"}}},
       {"Model",
-       {{"model", &s::model, "gpt|bert",
-         "predicts the next token (GPT-2: Radford et al. 2019), or masked ones (BERT: Devlin et al. 2019)"},
+       {{"model", &s::model, "gpt|bert|rnn",
+         "gpt predicts the next token (GPT-2: Radford et al. 2019), bert masked ones (Devlin et al. 2019), "
+         "rnn the "
+         "next one by LSTM cells, of which there are --layers (Narang et al. 2017)"},
         {"preset", &s::preset, "NAME",
          "--layers, --hidden and --heads of a published model: tiny, mini, small, medium, base of BERT; "
          "tiny, "
@@ -139,6 +141,8 @@ inline option_table<settings> const& settings_table() {
          command},
         {"resume", &s::resume, "DIR", "go on with the run in this folder", command},
         {"dry-run", &s::dry_run, "", "print sizes and expected time, and train nothing", command},
+        {"tensorboard", &s::tensorboard, "",
+         "write event files of TensorBoard, too, beside log.csv and log.jsonl of each model", session},
         {"quiet", &s::quiet, "", "no progress lines", session},
         {"help", &s::help, "", "print this", command}}}};
   return table;
@@ -189,6 +193,22 @@ inline option_table<filling_settings> const& filling_table() {
   return table;
 }
 
+/// All that the program that freezes a model can be told.
+struct freezing_settings {
+  std::string checkpoint, out;
+  bool help = false;
+};
+
+inline option_table<freezing_settings> const& freezing_table() {
+  using s = freezing_settings;
+  static const option_table<freezing_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"out", &s::out, "DIR", "folder to write, which generate and fill_mask take as a --checkpoint"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
 /// Throws option_error if --threads asks for more than this process may use.
 inline void check_threads(int asked, int available) {
   if (asked > available)
@@ -199,7 +219,7 @@ inline void check_threads(int asked, int available) {
 /// Sizes that do not go together; `available_threads` is what this process may use. Throws option_error.
 inline void check(settings const& s, int available_threads) {
   using tessera::message;
-  if (s.hidden % s.heads != 0) {
+  if (s.model != "rnn" && s.hidden % s.heads != 0) {
     int below = s.heads, above = s.heads;
     while (s.hidden % below != 0) --below;
     while (above < s.hidden && s.hidden % above != 0) ++above;
@@ -209,9 +229,10 @@ inline void check(settings const& s, int available_threads) {
                                                    below, " and ", above, " are"));
   }
   if (const int block = s.only == "dense" ? 1 : s.block; s.hidden % block != 0) {
-    const int unit = std::lcm(s.heads, block), below = s.hidden / unit * unit;
+    const int unit = s.model == "rnn" ? block : std::lcm(s.heads, block), below = s.hidden / unit * unit;
     refuse("--hidden",
-           message(s.hidden, " is not a multiple of blocks of ", block, "; with ", s.heads, " heads ",
+           message(s.hidden, " is not a multiple of blocks of ", block, "; ",
+                   s.model == "rnn" ? "" : message("with ", s.heads, " heads "),
                    below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
   }
   if (s.recompute > s.layers)
@@ -233,6 +254,8 @@ inline void check(settings const& s, int available_threads) {
   if (s.model == "bert" && s.level != "wordpiece")
     refuse("--level",
            s.level + " has no token that stands for a masked one; --model bert needs --level wordpiece");
+  if (s.model == "rnn" && s.precision != "float")
+    refuse("--precision", s.precision + ": --model rnn computes in float");
   if (s.model == "bert" && s.context < 8)
     refuse("--context", message(s.context, " tokens are too few for a masked model; 8 is the least"));
   check_threads(s.threads, available_threads);
@@ -290,7 +313,11 @@ inline settings new_settings(string_list const& arguments) {
     if (says("time")) s.steps = 0;
     assign(settings_table(), s, given);
   }
-  if (says("preset")) take_preset(s, says);
+  if (says("preset") && s.model != "rnn") take_preset(s, says);
+  if (s.model == "rnn" && !s.preset.empty())
+    refuse("--preset", "has no meaning with --model rnn; say --layers and --hidden");
+  // Series fill the lanes of a time step.
+  if (s.model == "rnn" && !says("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
   if (s.model == "bert" && s.level == "char" && !says("level")) s.level = "wordpiece";
   if (says("policy")) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
@@ -329,6 +356,16 @@ inline filling_settings new_filling_settings(string_list const& arguments) {
   if (s.checkpoint.empty() && !s.help)
     refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
   if (s.text.empty() && !s.help) refuse("--text", "is missing: a text with [MASK] in it");
+  return s;
+}
+
+/// The settings of the program that freezes a model.
+inline freezing_settings new_freezing_settings(string_list const& arguments) {
+  freezing_settings s;
+  assign(freezing_table(), s, read_arguments(freezing_table(), arguments));
+  if (s.checkpoint.empty() && !s.help)
+    refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
+  if (s.out.empty() && !s.help) refuse("--out", "is missing: the folder to write");
   return s;
 }
 

@@ -32,6 +32,7 @@ inline std::string find_checkpoint(std::string const& folder) {
 /// A model as a run left it.
 struct trained_model {
   run_origin origin;
+  run_record record;
   std::unique_ptr<model> network;
 };
 
@@ -43,13 +44,12 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   for (std::string const& note : from.notes())
     std::fprintf(stderr, "note: %s: %s\n", folder.c_str(), note.c_str());
   const auto program = train::program_state(from);
-  trained_model read{read_origin(program, folder), nullptr};
-  const run_record record = read_record(program.at("record"));
+  trained_model read{read_origin(program, folder), read_record(program.at("record")), nullptr};
   for (variant const& v : variants_of(read.origin.asked))
-    if (v.name == record.variant)
+    if (v.name == read.record.variant)
       read.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()), ctx);
   if (!read.network)
-    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant '" + record.variant +
+    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant '" + read.record.variant +
                             "' that its settings do not have");
   read.network->load(from);
   std::fprintf(stderr, "%s\n", folder.c_str());

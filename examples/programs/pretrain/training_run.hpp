@@ -12,11 +12,14 @@
 #include <vector>
 
 #include <tessera/core/memory.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/train/interrupt.hpp>
 #include <tessera/train/time_budget.hpp>
 
 #include "progress.hpp"
 #include "run_record.hpp"
+#include "tensorboard.hpp"
 #include "validation.hpp"
 #include "windows.hpp"
 
@@ -66,6 +69,7 @@ class training_run final : public training_program {
   void resume(train::checkpoint const& from, run_record record) {
     model_->resume(from);
     record_ = std::move(record);
+    if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint
   }
 
   train::stop_reason train() {
@@ -106,7 +110,8 @@ class training_run final : public training_program {
     train::progress const& now = model_->progress();
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
                     static_cast<double>(now.tokens), seconds(now.seconds), report.loss, report.learning_rate,
-                    evaluation_time((record_.steps - now.step) / evaluation_interval())});
+                    evaluation_time((record_.steps - now.step) / evaluation_interval()),
+                    objective_of(asked()) == objective::masked_token ? "masked tokens" : "tokens"});
   }
 
   void evaluated(double loss) override {
@@ -114,6 +119,7 @@ class training_run final : public training_program {
     record_.points.push_back({static_cast<int>(now.step), static_cast<double>(now.tokens),
                               seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1)});
     record_.recent = {};
+    write_logs();
   }
 
   void save() override {
@@ -128,6 +134,18 @@ class training_run final : public training_program {
   }
 
   bool interrupted() override { return signals_.signal() != 0; }
+
+  /// The evaluations so far, as CSV, JSON lines and, if asked for, an event file of TensorBoard.
+  void write_logs() const {
+    using tessera::io::write_atomically;
+    const std::vector<loss_curve> curve{{variant_.name, record_.points}};
+    tessera::io::make_folder(folder_);
+    write_atomically(folder_ + "/log.csv", csv(curve_table(curve)));
+    write_atomically(folder_ + "/log.jsonl", json_lines(curve));
+    if (asked().tensorboard)
+      write_atomically(folder_ + "/events.out.tfevents.0." + variant_.name,
+                       tensorboard_events(record_.points));
+  }
 
  private:
   static constexpr int checkpoints = 5;  // in a run, unless asked otherwise

@@ -19,8 +19,12 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
 tessera::nn::model_size size_of(model_description const& what) {
   return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
     return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-      return what.family == "bert" ? nn::encoder<Element, Block>::size(what.shape, what.segments)
-                                   : nn::gpt<Element, Block>::size(what.shape, what.segments);
+      const auto size = [&]<class Network>(std::type_identity<Network>) {
+        return Network::size(shape_for<Network>(what), what.segments);
+      };
+      return what.family == "bert"  ? size(std::type_identity<nn::encoder<Element, Block>>())
+             : what.family == "rnn" ? size(std::type_identity<nn::recurrent_model<Element, Block>>())
+                                    : size(std::type_identity<nn::gpt<Element, Block>>());
     });
   });
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Writes a trained model for inference: its weights and patterns alone.
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include <tessera/exec/available_threads.hpp>
+
+#include "format.hpp"
+#include "guarded_main.hpp"
+#include "options_help.hpp"
+#include "trained_model.hpp"
+
+namespace pretrain { namespace {
+
+std::string bytes_of(std::string const& folder) {
+  std::uintmax_t bytes = 0;
+  for (auto const& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
+  return quantity(double(bytes)) + "B";
+}
+
+int command(string_list const& arguments) {
+  const freezing_settings s = new_freezing_settings(arguments);
+  if (s.help) {
+    std::printf("freeze: writes a trained model for inference, without what only training needs\n%s",
+                help_text(freezing_table()).c_str());
+    return 0;
+  }
+  if (std::filesystem::exists(s.out)) refuse("--out", s.out + " exists already; choose another name");
+  tessera::context ctx(1);
+  const std::string from = find_checkpoint(s.checkpoint);
+  const trained_model trained = read_trained(from, ctx);
+  tessera::io::json kept = to_json(trained.origin);
+  kept["record"] = to_json(trained.record);
+  trained.network->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+  std::printf("%s: %s, of a checkpoint of %s\n", s.out.c_str(), bytes_of(s.out).c_str(), bytes_of(from).c_str());
+  return 0;
+}
+
+}}  // namespace pretrain
+
+int main(int count, char** arguments) {
+  return pretrain::guarded_main("freeze", count, arguments, pretrain::command);
+}
