@@ -24993,10 +24993,10 @@ struct recurrent_config {
   }
 };
 
-/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al. 2017,
-/// "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf 2017). The
-/// sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number
-/// i + t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al.
+/// 2017, "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf
+/// 2017). The sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number i +
+/// t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
 /// `ignored`.
 ///   Cell   gru or lstm
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
@@ -25019,8 +25019,8 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
   recurrent_model() = default;
-  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases 0,
-  /// but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
+  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases
+  /// 0, but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
   /// allocated, if the configuration makes no sense.
   explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
@@ -25209,22 +25209,22 @@ template <element T> struct relative_bias {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the result
-/// for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is that of two
-/// classes; to fine-tune one, make a classifier of its encoder.
+/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the
+/// result for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is
+/// that of two classes; to fine-tune one, make a classifier of its encoder.
 ///   W (hidden, hidden), V (classes, hidden): dense
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct sequence_classifier : encoder_body<T, Block, Layer> {
   using body = encoder_body<T, Block, Layer>;
-  using typename body::input;
   using body::config;
+  using typename body::input;
   using dense = linear<T, block_shape<granule>>;
 
   dense pooler, classifier;
   dropout<T> pooled_dropout;
 
   struct saved : body::saved {
-    std::vector<std::int32_t> firsts;         // tokens of the sequences that count
+    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
     counted_tokens labels;
     panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
     panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
@@ -25233,8 +25233,8 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
   using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
 
   sequence_classifier() = default;
-  /// Random patterns and initial values. Throws option_error if the configuration makes no sense, or for fewer
-  /// than two classes.
+  /// Random patterns and initial values. Throws option_error if the configuration makes no sense, or for
+  /// fewer than two classes.
   sequence_classifier(transformer_config const& of, std::int64_t classes, std::uint64_t seed)
       : sequence_classifier(encoder<T, Block, Layer>(of, seed), classes, seed) {}
   /// Of an encoder that was trained: its head for masked tokens is left behind.
@@ -25286,7 +25286,8 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
     cross_entropy<T>::require_gradient(s.loss);
     const auto dtop = p.borrow(config.hidden), dpooled = p.borrow(config.hidden, s.first.tokens()),
                dfirst = p.borrow(config.hidden, s.first.tokens());
-    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier,
+                        p);
     if (pooled_dropout.drops(p)) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
     run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
     pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);

@@ -83,6 +83,12 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
   CHECK(refusal_of({"--hidden=10", "--heads=5"}) ==
         "[--hidden] 10 is not a multiple of blocks of 16; with 5 heads 80 is");
   CHECK(refusal_of({"--hidden=252", "--block=4"}) == "");
+  CHECK(
+      refusal_of({"--hidden=128", "--heads=2", "--density=0.001"}) ==
+      "[--density] 0.001 leaves a matrix of 128 x 128 features, of 64 blocks, none; 0.0157 is the least that "
+      "leaves one");
+  CHECK(refusal_of({"--hidden=128", "--heads=2", "--density=0.0157"}) == "");
+  CHECK(refusal_of({"--hidden=128", "--heads=2", "--density=0.001", "--only=dense"}) == "");
   CHECK(refusal_of({"--hidden=252", "--only=dense"}) == "");
   CHECK(refusal_of({"--threads=3"}) ==
         "[--threads] 3 is more than the 2 that this process may use; 0 takes all of them");

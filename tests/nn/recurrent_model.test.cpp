@@ -17,8 +17,9 @@ using models = std::tuple<nn::recurrent_model<double, block>,
 
 nn::recurrent_config small() { return {2, 12, 23, 0, 0.5}; }
 
-TEST_CASE_TEMPLATE_DEFINE("recurrent_model: gradients are right, for series of several lengths and with dropout",
-                          Model, gradients) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "recurrent_model: gradients are right, for series of several lengths and with dropout", Model,
+    gradients) {
   for (const double rate : {0.0, 0.3}) {
     support::trial t({0, 64, 128, 192, 256}, {5, 5, 3, 1});
     nn::recurrent_config config = small();
@@ -40,8 +41,9 @@ TEST_CASE_TEMPLATE_DEFINE("recurrent_model: gradients are right, for series of s
 }
 TEST_CASE_TEMPLATE_APPLY(gradients, models);
 
-TEST_CASE_TEMPLATE_DEFINE("recurrent_model: counts are those of its containers, and a state is carried through time",
-                          Model, counts) {
+TEST_CASE_TEMPLATE_DEFINE(
+    "recurrent_model: counts are those of its containers, and a state is carried through time", Model,
+    counts) {
   nn::recurrent_config config = small();
   config.density = 1;
   const Model m(config, 1);

@@ -26,7 +26,8 @@ nn::transformer_config small(double dropout) {
   return config;
 }
 
-TEST_CASE("sequence_classifier: gradients are right, with and without dropout and a sequence without a label") {
+TEST_CASE(
+    "sequence_classifier: gradients are right, with and without dropout and a sequence without a label") {
   for (const double dropout : {0.0, 0.2}) {
     support::trial t({0, 41, 46, 87}, {30, 5, 41});
     model m(small(dropout), 3, 7);

@@ -35,7 +35,8 @@ int command(string_list const& arguments) {
   tessera::io::json kept = to_json(trained.origin);
   kept["record"] = to_json(trained.record);
   trained.network->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
-  std::printf("%s: %s, of a checkpoint of %s\n", s.out.c_str(), bytes_of(s.out).c_str(), bytes_of(from).c_str());
+  std::printf("%s: %s, of a checkpoint of %s\n", s.out.c_str(), bytes_of(s.out).c_str(),
+              bytes_of(from).c_str());
   return 0;
 }
 

@@ -248,6 +248,13 @@ inline void check(settings const& s, int available_threads) {
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
                    std::numeric_limits<int>::max() / s.context, " are possible"));
+  if (s.only != "dense") {  // the smallest matrix is square, or a little more
+    const double side = std::ceil(double(s.hidden) / s.block), blocks = side * side;
+    if (s.density * blocks < 0.5)
+      refuse("--density", message(s.density, " leaves a matrix of ", s.hidden, " x ", s.hidden,
+                                  " features, of ", std::int64_t(blocks), " blocks, none; ",
+                                  std::ceil(1e4 * 1 / blocks) / 1e4, " is the least that leaves one"));
+  }
   const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
   if (!s.vocabulary_file.empty() && !learns_pieces)
     refuse("--vocabulary-file", "has no meaning with --level " + s.level + "; say --level wordpiece or bpe");

@@ -73,10 +73,9 @@ inline std::string tensorboard_events(std::vector<curve_point> const& points) {
   record(field(1, 0.0) + field(3, std::string_view("brain.Event:2")));
   for (curve_point const& p : points) {
     std::string values;
-    for (auto const& [tag, value] : {std::pair{"loss/training", p.training_loss},
-                                     std::pair{"loss/validation", p.validation_loss},
-                                     std::pair{"learning_rate", p.learning_rate},
-                                     std::pair{"tokens", p.tokens}})
+    for (auto const& [tag, value] :
+         {std::pair{"loss/training", p.training_loss}, std::pair{"loss/validation", p.validation_loss},
+          std::pair{"learning_rate", p.learning_rate}, std::pair{"tokens", p.tokens}})
       values += field(1, field(1, std::string_view(tag)) + field(2, static_cast<float>(value)));
     record(field(1, p.training_time.count()) + field(2, std::int64_t{p.step}) + field(5, values));
   }

@@ -43,10 +43,10 @@ struct recurrent_config {
   }
 };
 
-/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al. 2017,
-/// "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf 2017). The
-/// sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number
-/// i + t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al.
+/// 2017, "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf
+/// 2017). The sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number i +
+/// t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
 /// `ignored`.
 ///   Cell   gru or lstm
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
@@ -69,8 +69,8 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
   recurrent_model() = default;
-  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases 0,
-  /// but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
+  /// Random patterns and initial values: tokens normal with deviation 0.1, weights uniform (xavier), biases
+  /// 0, but 1 for the forget gates of LSTM (Jozefowicz et al. 2015). Throws option_error, before anything is
   /// allocated, if the configuration makes no sense.
   explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));

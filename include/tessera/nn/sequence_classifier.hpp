@@ -10,22 +10,22 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the result
-/// for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is that of two
-/// classes; to fine-tune one, make a classifier of its encoder.
+/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the
+/// result for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is
+/// that of two classes; to fine-tune one, make a classifier of its encoder.
 ///   W (hidden, hidden), V (classes, hidden): dense
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct sequence_classifier : encoder_body<T, Block, Layer> {
   using body = encoder_body<T, Block, Layer>;
-  using typename body::input;
   using body::config;
+  using typename body::input;
   using dense = linear<T, block_shape<granule>>;
 
   dense pooler, classifier;
   dropout<T> pooled_dropout;
 
   struct saved : body::saved {
-    std::vector<std::int32_t> firsts;         // tokens of the sequences that count
+    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
     counted_tokens labels;
     panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
     panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
@@ -34,8 +34,8 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
   using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
 
   sequence_classifier() = default;
-  /// Random patterns and initial values. Throws option_error if the configuration makes no sense, or for fewer
-  /// than two classes.
+  /// Random patterns and initial values. Throws option_error if the configuration makes no sense, or for
+  /// fewer than two classes.
   sequence_classifier(transformer_config const& of, std::int64_t classes, std::uint64_t seed)
       : sequence_classifier(encoder<T, Block, Layer>(of, seed), classes, seed) {}
   /// Of an encoder that was trained: its head for masked tokens is left behind.
@@ -87,7 +87,8 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
     cross_entropy<T>::require_gradient(s.loss);
     const auto dtop = p.borrow(config.hidden), dpooled = p.borrow(config.hidden, s.first.tokens()),
                dfirst = p.borrow(config.hidden, s.first.tokens());
-    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier,
+                        p);
     if (pooled_dropout.drops(p)) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
     run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
     pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
