@@ -209,6 +209,35 @@ inline option_table<freezing_settings> const& freezing_table() {
   return table;
 }
 
+/// All that the program that fine-tunes can be told.
+struct finetune_settings {
+  std::string checkpoint, train, validation, out;
+  int epochs = 4, batch = 32, threads = 0;
+  double lr = 2e-4, weight_decay = 0.01;
+  std::uint64_t seed = 1;
+  bool random_weights = false, help = false;
+};
+
+inline option_table<finetune_settings> const& finetune_table() {
+  using s = finetune_settings;
+  static const option_table<finetune_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run of --model bert, or one of its checkpoints"},
+        {"train", &s::train, "FILE.tsv", "texts to learn from: lines of a label, a tab and a text"},
+        {"validation", &s::validation, "FILE.tsv", "texts that measure, of the same labels"},
+        {"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
+        {"batch", &s::batch, "[1, 65536]", "texts of a step"},
+        {"lr", &s::lr, "(0, inf)", "highest learning rate, after a tenth of the steps; it falls to 0"},
+        {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
+        {"random-weights", &s::random_weights, "",
+         "begin with random weights of the same shape, to see what pre-training is worth"},
+        {"seed", &s::seed, "[0, inf)", "decides all that is random"},
+        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
 /// Throws option_error if --threads asks for more than this process may use.
 inline void check_threads(int asked, int available) {
   if (asked > available)
@@ -373,6 +402,16 @@ inline freezing_settings new_freezing_settings(string_list const& arguments) {
   if (s.checkpoint.empty() && !s.help)
     refuse("--checkpoint", "is missing: the folder of a run, or one of its checkpoints");
   if (s.out.empty() && !s.help) refuse("--out", "is missing: the folder to write");
+  return s;
+}
+
+/// The settings of the program that fine-tunes.
+inline finetune_settings new_finetune_settings(string_list const& arguments) {
+  finetune_settings s;
+  assign(finetune_table(), s, read_arguments(finetune_table(), arguments));
+  for (const auto& [name, value] : {std::pair{"checkpoint", s.checkpoint}, std::pair{"train", s.train},
+                                    std::pair{"validation", s.validation}})
+    if (value.empty() && !s.help) refuse("--" + std::string(name), "is missing");
   return s;
 }
 

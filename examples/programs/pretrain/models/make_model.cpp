@@ -4,6 +4,7 @@
 #include <tessera/nn/gpt.hpp>
 
 #include "../element_and_block.hpp"
+#include "../fine_tuning.hpp"
 #include "../model.hpp"
 
 namespace pretrain {
@@ -13,6 +14,14 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
     return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
       return new_model<Element, Block>(what, ctx);
     });
+  });
+}
+
+std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
+                                              int classes, train::adamw const& optimizer,
+                                              tessera::context& ctx) {
+  return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
+    return new_fine_tuning<Block>(what, from, classes, optimizer, ctx);
   });
 }
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Teaches a pre-trained BERT to tell classes of texts apart.
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <tessera/exec/available_threads.hpp>
+#include <tessera/train/schedules.hpp>
+
+#include "fine_tuning.hpp"
+#include "format.hpp"
+#include "guarded_main.hpp"
+#include "labelled_text.hpp"
+#include "options_help.hpp"
+#include "trained_model.hpp"
+
+namespace pretrain { namespace {
+
+int command(string_list const& arguments) {
+  const finetune_settings s = new_finetune_settings(arguments);
+  if (s.help) {
+    std::printf("finetune: teaches a pre-trained BERT to tell classes of texts apart\n%s",
+                help_text(finetune_table()).c_str());
+    return 0;
+  }
+  check_threads(s.threads, tessera::exec::available_threads());
+  if (!s.out.empty() && std::filesystem::exists(s.out))
+    refuse("--out", s.out + " exists already; choose another name");
+
+  const std::string folder = find_checkpoint(s.checkpoint);
+  const train::checkpoint from(folder);
+  const auto program = train::program_state(from);
+  run_origin origin = read_origin(program, folder);
+  const run_record record = read_record(program.at("record"));
+  auto const* words = origin.symbols.words();
+  if (objective_of(origin.asked) != objective::masked_token || !words)
+    refuse("--checkpoint", folder + " is of a model that predicts the next token; finetune takes a BERT");
+  if (origin.asked.precision != "float")
+    refuse("--checkpoint", folder + " is in " + origin.asked.precision + "; finetune computes in float");
+
+  const std::vector<labelled_line> lines = read_labelled(s.train);
+  const std::vector<std::string> classes = classes_of(lines);
+  if (classes.size() < 2)
+    refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
+  const labelled_text training(lines, classes, *words, origin.asked.context),
+      validation(read_labelled(s.validation), classes, *words, origin.asked.context);
+  std::printf("text     %zu texts of %zu classes to learn, %zu to validate\n", training.size(), classes.size(),
+              validation.size());
+
+  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  std::unique_ptr<fine_tuning> model;
+  for (variant const& v : variants_of(origin.asked))
+    if (v.name == record.variant) {
+      model_description what = description_of(origin.asked, v, origin.symbols.size());
+      what.seed = s.seed;
+      model = make_fine_tuning(what, s.random_weights ? nullptr : &from, static_cast<int>(classes.size()),
+                               {.weight_decay = s.weight_decay}, ctx);
+    }
+  if (!model) refuse("--checkpoint", folder + " is of a variant that its settings do not have");
+
+  const std::size_t batch = static_cast<std::size_t>(s.batch),
+                    steps_an_epoch = tessera::ceil_div(training.size(), batch);
+  const auto steps = static_cast<std::int64_t>(steps_an_epoch) * s.epochs, warmup = steps / 10;
+  const train::warmed_up<train::cosine> rates{warmup, {s.lr, 0, std::max<std::int64_t>(1, steps - warmup)}};
+  std::int64_t step = 0;
+  for (int epoch = 0; epoch < s.epochs; ++epoch) {
+    const auto order = training.shuffled(s.seed, static_cast<std::uint64_t>(epoch));
+    double sum = 0;
+    for (std::size_t first = 0; first < order.size(); first += batch) {
+      labelled_batch shown;
+      for (std::size_t i = first; i < std::min(order.size(), first + batch); ++i)
+        training.add(order[i], shown);
+      sum += model->learn(shown, rates.rate(step++), 1) * static_cast<double>(shown.labels.size());
+    }
+    std::printf("epoch %2d  loss %.3f  accuracy %.1f %%\n", epoch + 1, sum / double(training.size()),
+                100 * validation.accuracy(*model, batch));
+    std::fflush(stdout);
+  }
+  if (!s.out.empty()) {
+    tessera::io::json::array names(classes.begin(), classes.end());
+    tessera::io::json kept = to_json(origin);
+    kept["record"] = to_json(record);
+    kept["classes"] = std::move(names);
+    model->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+    std::printf("in %s\n", s.out.c_str());
+  }
+  return 0;
+}
+
+}}  // namespace pretrain
+
+int main(int count, char** arguments) {
+  return pretrain::guarded_main("finetune", count, arguments, pretrain::command);
+}

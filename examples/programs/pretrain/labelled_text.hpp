@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+#include <tessera/io/file.hpp>
+
+#include "fine_tuning.hpp"
+#include "vocabulary.hpp"
+
+namespace pretrain {
+
+/// A text and the name of its class.
+struct labelled_line {
+  std::string label, text;
+};
+
+/// Reads a file of lines LABEL, a tab, TEXT. Throws io_error for a line of another form, by its number.
+inline std::vector<labelled_line> read_labelled(std::string const& path) {
+  const std::string all = tessera::io::read_file(path);
+  std::vector<labelled_line> lines;
+  int number = 0;
+  for (std::string_view rest = all; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    const std::size_t tab = line.find('\t');
+    if (tab == 0 || tab == line.npos || tab + 1 == line.size())
+      throw tessera::io_error(tessera::message("[labels] ", path, " line ", number,
+                                               ": a label, a tab and a text are meant"));
+    lines.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
+  }
+  if (lines.empty()) throw tessera::io_error(tessera::message("[labels] ", path, " has no lines"));
+  return lines;
+}
+
+/// Texts as tokens, with the numbers of their classes.
+class labelled_text {
+ public:
+  /// Throws option_error for a label that is not one of `classes`.
+  labelled_text(std::vector<labelled_line> const& lines, std::vector<std::string> const& classes,
+                tessera::tokenizers::wordpiece const& words, int context) {
+    for (labelled_line const& line : lines) {
+      const auto at = std::lower_bound(classes.begin(), classes.end(), line.label);
+      if (at == classes.end() || *at != line.label)
+        throw tessera::option_error(tessera::message("[labels] '", line.label, "' is in no line to train on"));
+      std::vector<token> tokens = words.encode(line.text);
+      tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(context) - 2));
+      tokens.insert(tokens.begin(), words.classification());
+      tokens.push_back(words.separator());
+      tokens_.push_back(std::move(tokens));
+      labels_.push_back(static_cast<std::int32_t>(at - classes.begin()));
+    }
+  }
+  std::size_t size() const { return tokens_.size(); }
+
+  void add(std::size_t i, labelled_batch& to) const {
+    to.lengths.push_back(std::ssize(tokens_[i]));
+    to.tokens.insert(to.tokens.end(), tokens_[i].begin(), tokens_[i].end());
+    to.labels.push_back(labels_[i]);
+  }
+  /// All of them in an order of the seed and the epoch.
+  std::vector<std::size_t> shuffled(std::uint64_t seed, std::uint64_t epoch) const {
+    const tessera::random_stream random(seed, tessera::random_purpose::batches, 1, epoch);
+    std::vector<std::size_t> order(size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = i;
+      std::swap(order[i], order[random.below(i, i + 1)]);
+    }
+    return order;
+  }
+  /// The share whose class a model finds.
+  double accuracy(fine_tuning& of, std::size_t at_once) const {
+    std::size_t right = 0;
+    for (std::size_t first = 0; first < size(); first += at_once) {
+      labelled_batch shown;
+      for (std::size_t i = first; i < std::min(size(), first + at_once); ++i) add(i, shown);
+      const std::vector<std::int32_t> found = of.predict(shown);
+      for (std::size_t i = 0; i < found.size(); ++i) right += found[i] == shown.labels[i];
+    }
+    return static_cast<double>(right) / static_cast<double>(size());
+  }
+
+ private:
+  std::vector<std::vector<token>> tokens_;
+  std::vector<std::int32_t> labels_;
+};
+
+/// The names of the classes, in order.
+inline std::vector<std::string> classes_of(std::vector<labelled_line> const& lines) {
+  std::set<std::string> names;
+  for (labelled_line const& line : lines) names.insert(line.label);
+  return {names.begin(), names.end()};
+}
+
+}  // namespace pretrain
