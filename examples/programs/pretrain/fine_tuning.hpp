@@ -35,15 +35,17 @@ class fine_tuning {
   virtual void save_weights(std::string const& folder, tessera::io::json state) const = 0;
 };
 
-/// Of the encoder in a checkpoint, or of random weights on a random pattern if there is none. `ctx` must live as
-/// long. Throws io_error if the checkpoint is not of such an encoder.
+/// Of the encoder in a checkpoint, or of random weights on a random pattern if there is none. `ctx` must live
+/// as long. Throws io_error if the checkpoint is not of such an encoder.
 std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                              int classes, train::adamw const& optimizer, tessera::context& ctx);
+                                              int classes, train::adamw const& optimizer,
+                                              tessera::context& ctx);
 
 /// The same for one kind of blocks, from models/.
 template <class Block>
 std::unique_ptr<fine_tuning> new_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                             int classes, train::adamw const& optimizer, tessera::context& ctx);
+                                             int classes, train::adamw const& optimizer,
+                                             tessera::context& ctx);
 
 template <class Block> class fine_tuning_of final : public fine_tuning {
   using network = nn::sequence_classifier<float, Block>;
@@ -101,7 +103,8 @@ template <class Block> class fine_tuning_of final : public fine_tuning {
 
 template <class Block>
 std::unique_ptr<fine_tuning> new_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                             int classes, train::adamw const& optimizer, tessera::context& ctx) {
+                                             int classes, train::adamw const& optimizer,
+                                             tessera::context& ctx) {
   return std::make_unique<fine_tuning_of<Block>>(what, from, classes, optimizer, ctx);
 }
 

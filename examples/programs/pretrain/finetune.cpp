@@ -47,8 +47,8 @@ int command(string_list const& arguments) {
     refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
   const labelled_text training(lines, classes, *words, origin.asked.context),
       validation(read_labelled(s.validation), classes, *words, origin.asked.context);
-  std::printf("text     %zu texts of %zu classes to learn, %zu to validate\n", training.size(), classes.size(),
-              validation.size());
+  std::printf("text     %zu texts of %zu classes to learn, %zu to validate\n", training.size(),
+              classes.size(), validation.size());
 
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   std::unique_ptr<fine_tuning> model;

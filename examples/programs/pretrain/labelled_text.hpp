@@ -38,8 +38,8 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
     if (line.empty()) continue;
     const std::size_t tab = line.find('\t');
     if (tab == 0 || tab == line.npos || tab + 1 == line.size())
-      throw tessera::io_error(tessera::message("[labels] ", path, " line ", number,
-                                               ": a label, a tab and a text are meant"));
+      throw tessera::io_error(
+          tessera::message("[labels] ", path, " line ", number, ": a label, a tab and a text are meant"));
     lines.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
   }
   if (lines.empty()) throw tessera::io_error(tessera::message("[labels] ", path, " has no lines"));
@@ -55,7 +55,8 @@ class labelled_text {
     for (labelled_line const& line : lines) {
       const auto at = std::lower_bound(classes.begin(), classes.end(), line.label);
       if (at == classes.end() || *at != line.label)
-        throw tessera::option_error(tessera::message("[labels] '", line.label, "' is in no line to train on"));
+        throw tessera::option_error(
+            tessera::message("[labels] '", line.label, "' is in no line to train on"));
       std::vector<token> tokens = words.encode(line.text);
       tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(context) - 2));
       tokens.insert(tokens.begin(), words.classification());

@@ -114,7 +114,8 @@ inline option_table<settings> const& settings_table() {
         {"until-tokens", &s::until_tokens, "[0, 9e18]", "end after so many tokens; 0: at the last step",
          session},
         {"batch", &s::batch, "[1, 65536]", "sequences of a step"},
-        {"lr", &s::lr, "(0, inf)", "highest learning rate of the dense model"},
+        {"lr", &s::lr, "(0, inf)",
+         "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
          "highest learning rate of the sparse model; 0: suggested by --lr and --density"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
@@ -355,6 +356,8 @@ inline settings new_settings(string_list const& arguments) {
   // Series fill the lanes of a time step.
   if (s.model == "rnn" && !says("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
   if (s.model == "bert" && s.level == "char" && !says("level")) s.level = "wordpiece";
+  // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
+  if (s.model == "bert" && s.config.empty() && !says("lr")) s.lr = 2e-4;
   if (says("policy")) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
