@@ -25480,6 +25480,50 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
 
+// ---- tessera/tokenizers/pieces.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_PIECES
+#define TESSERA_SINGLE_TOKENIZERS_PIECES
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+// What the tokenizers share: the numbers of their pieces, and the words of a text to learn pieces from.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+using piece_numbers = std::unordered_map<std::string, std::int32_t>;
+
+/// Token i is pieces[i]. Throws option_error if a piece occurs twice.
+///   tokenizer, source   who asks, and where the pieces come from
+inline piece_numbers numbers_of(std::vector<std::string> const& pieces, char const* tokenizer,
+                                std::string const& source) {
+  piece_numbers numbers;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (const auto [place, is_new] = numbers.emplace(pieces[i], std::int32_t(i)); !is_new)
+      throw option_error(message("[", tokenizer, "] ", source, ": \"", pieces[i], "\" is token ",
+                                 place->second, " and token ", i, "; each piece must occur once"));
+  return numbers;
+}
+
+/// How often each word occurs; `for_each_word(visit)` shows them.
+template <class ForEachWord> auto counted_words(ForEachWord&& for_each_word) {
+  std::map<std::string, std::int64_t, std::less<>> words;
+  for_each_word([&](std::string_view word) {
+    if (const auto at = words.find(word); at != words.end())
+      ++at->second;
+    else
+      words.emplace(word, 1);
+  });
+  return words;
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
 // ---- tessera/tokenizers/unicode_tables.hpp
 #ifndef TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
 #define TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
@@ -25871,7 +25915,6 @@ class accent_folding {
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25903,11 +25946,7 @@ class byte_pair {
   /// end of a text is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
             std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
-        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i], "\" is token ", place->second,
-                                   " and token ", i, "; each piece must occur once"));
+      : pieces_(std::move(pieces)), numbers_(detail::numbers_of(pieces_, "byte_pair", source)) {
     finish(merges, source);
   }
 
@@ -25945,13 +25984,7 @@ class byte_pair {
                                  " tokens: there are 256 bytes and the end "
                                  "of a text, make it 257 or more"));
     const byte_pair cutter({});
-    std::map<std::string, std::int64_t, std::less<>> words;
-    cutter.for_each_word(text, [&](std::string_view word) {
-      if (const auto at = words.find(word); at != words.end())
-        ++at->second;
-      else
-        words.emplace(word, 1);
-    });
+    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     std::vector<counted_word> counted;
     for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
     std::vector<std::pair<std::string, std::string>> named;
@@ -26133,7 +26166,7 @@ class byte_pair {
   }
 
   std::vector<std::string> pieces_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  detail::piece_numbers numbers_;
   std::unordered_map<std::uint64_t, ranked> ranks_;
   std::unordered_map<char32_t, int> bytes_;
   std::array<std::int32_t, 256> token_of_byte_{};
@@ -26178,11 +26211,9 @@ class wordpiece {
   ///   source   what the pieces come from, for errors
   explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
                      std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)), letters_(letters) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
-        throw option_error(message("[wordpiece] ", source, ": \"", pieces_[i], "\" is token ", place->second,
-                                   " and token ", i, "; each piece must occur once"));
+      : pieces_(std::move(pieces)),
+        letters_(letters),
+        numbers_(detail::numbers_of(pieces_, "wordpiece", source)) {
     for (std::size_t i = 0; i < special_names.size(); ++i) {
       const auto at = numbers_.find(std::string(special_names[i]));
       if (at == numbers_.end())
@@ -26221,13 +26252,7 @@ class wordpiece {
       throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
                                  " are special, and there must be some for text"));
     const wordpiece cutter(pieces, letters);
-    std::map<std::string, std::int64_t, std::less<>> words;
-    cutter.for_each_word(text, [&](std::string_view word) {
-      if (const auto at = words.find(word); at != words.end())
-        ++at->second;
-      else
-        words.emplace(word, 1);
-    });
+    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     constexpr std::size_t most_characters = 1000;
     std::map<std::string, std::int64_t> characters;
     for (auto const& [word, count] : words)
@@ -26379,7 +26404,7 @@ class wordpiece {
 
   std::vector<std::string> pieces_;
   letter_case letters_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  detail::piece_numbers numbers_;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, others_{tables::others};
   accent_folding folding_;

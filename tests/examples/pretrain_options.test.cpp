@@ -5,6 +5,7 @@
 #include <pretrain/guarded_main.hpp>
 #include <pretrain/options_help.hpp>
 #include <pretrain/run_folder.hpp>
+#include <pretrain/reader_settings.hpp>
 #include <pretrain/settings.hpp>
 
 #include "../io/scratch_folder.hpp"

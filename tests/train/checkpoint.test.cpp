@@ -10,8 +10,6 @@
 #include <sys/resource.h>
 #include <train/toy_model.hpp>
 
-#include <tessera/nn/linear.hpp>
-#include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
@@ -133,19 +131,6 @@ TEST_CASE("checkpoint: weights alone are read for inference, and no training goe
   file.load(loaded.parameters);
   CHECK(toy::same_bits(loaded.parameters, saved.parameters));
   CHECK(contains(refusal(scratch / "frozen"), "no tensor"));
-}
-
-TEST_CASE_TEMPLATE("checkpoint: weights alone take at most a twentieth more than their values", Block,
-                   block_shape<4>, block_shape<8>, block_shape<16>) {
-  const scratch_folder scratch;
-  const nn::linear<float, Block> layer(
-      1024, 512, random_pattern(1024 / Block::rows, 512 / Block::cols, 0.1, 1), nn::bias_term::absent);
-  train::save_weights(scratch / "frozen", {}, layer);
-  const io::safetensors_file file(scratch / "frozen/tensors.safetensors");
-  double index = 0;
-  for (auto const& [name, tensor] : file.tensors())
-    if (contains(name, ".pattern.")) index += double(tensor.bytes.size());
-  CHECK(index <= 0.05 * double(file.at("weight").bytes.size()));
 }
 
 TEST_CASE("checkpoint: dense matrices are stored row by row and need no pattern") {

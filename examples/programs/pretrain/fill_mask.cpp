@@ -10,6 +10,7 @@
 
 #include "guarded_main.hpp"
 #include "options_help.hpp"
+#include "reader_settings.hpp"
 #include "sampling.hpp"
 #include "trained_model.hpp"
 

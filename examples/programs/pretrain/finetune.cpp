@@ -15,6 +15,7 @@
 #include "guarded_main.hpp"
 #include "labelled_text.hpp"
 #include "options_help.hpp"
+#include "reader_settings.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {

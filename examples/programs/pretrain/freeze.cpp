@@ -11,6 +11,7 @@
 #include "format.hpp"
 #include "guarded_main.hpp"
 #include "options_help.hpp"
+#include "reader_settings.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {

@@ -135,6 +135,14 @@ class training_run final : public training_program {
 
   bool interrupted() override { return signals_.signal() != 0; }
 
+ private:
+  static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
+
+  settings const& asked() const { return origin_.asked; }
+  window_text part_of(std::span<token const> tokens, std::span<std::size_t const> ends) const {
+    return windows_of(asked(), tokens, ends, text_.symbols);
+  }
+
   /// The evaluations so far, as CSV, JSON lines and, if asked for, an event file of TensorBoard.
   void write_logs() const {
     using tessera::io::write_atomically;
@@ -145,14 +153,6 @@ class training_run final : public training_program {
     if (asked().tensorboard)
       write_atomically(folder_ + "/events.out.tfevents.0." + variant_.name,
                        tensorboard_events(record_.points));
-  }
-
- private:
-  static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
-
-  settings const& asked() const { return origin_.asked; }
-  window_text part_of(std::span<token const> tokens, std::span<std::size_t const> ends) const {
-    return windows_of(asked(), tokens, ends, text_.symbols);
   }
 
   /// Evaluates the whole text, once, at the end. False if a signal came first.

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/tokenizers/merges.hpp>
+#include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
@@ -44,11 +44,7 @@ class byte_pair {
   /// end of a text is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
             std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
-        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i], "\" is token ", place->second,
-                                   " and token ", i, "; each piece must occur once"));
+      : pieces_(std::move(pieces)), numbers_(detail::numbers_of(pieces_, "byte_pair", source)) {
     finish(merges, source);
   }
 
@@ -86,13 +82,7 @@ class byte_pair {
                                  " tokens: there are 256 bytes and the end "
                                  "of a text, make it 257 or more"));
     const byte_pair cutter({});
-    std::map<std::string, std::int64_t, std::less<>> words;
-    cutter.for_each_word(text, [&](std::string_view word) {
-      if (const auto at = words.find(word); at != words.end())
-        ++at->second;
-      else
-        words.emplace(word, 1);
-    });
+    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     std::vector<counted_word> counted;
     for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
     std::vector<std::pair<std::string, std::string>> named;
@@ -274,7 +264,7 @@ class byte_pair {
   }
 
   std::vector<std::string> pieces_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  detail::piece_numbers numbers_;
   std::unordered_map<std::uint64_t, ranked> ranks_;
   std::unordered_map<char32_t, int> bytes_;
   std::array<std::int32_t, 256> token_of_byte_{};

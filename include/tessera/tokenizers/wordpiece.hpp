@@ -17,6 +17,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/tokenizers/merges.hpp>
+#include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
@@ -38,11 +39,9 @@ class wordpiece {
   ///   source   what the pieces come from, for errors
   explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
                      std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)), letters_(letters) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i)); !is_new)
-        throw option_error(message("[wordpiece] ", source, ": \"", pieces_[i], "\" is token ", place->second,
-                                   " and token ", i, "; each piece must occur once"));
+      : pieces_(std::move(pieces)),
+        letters_(letters),
+        numbers_(detail::numbers_of(pieces_, "wordpiece", source)) {
     for (std::size_t i = 0; i < special_names.size(); ++i) {
       const auto at = numbers_.find(std::string(special_names[i]));
       if (at == numbers_.end())
@@ -81,13 +80,7 @@ class wordpiece {
       throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
                                  " are special, and there must be some for text"));
     const wordpiece cutter(pieces, letters);
-    std::map<std::string, std::int64_t, std::less<>> words;
-    cutter.for_each_word(text, [&](std::string_view word) {
-      if (const auto at = words.find(word); at != words.end())
-        ++at->second;
-      else
-        words.emplace(word, 1);
-    });
+    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     constexpr std::size_t most_characters = 1000;
     std::map<std::string, std::int64_t> characters;
     for (auto const& [word, count] : words)
@@ -239,7 +232,7 @@ class wordpiece {
 
   std::vector<std::string> pieces_;
   letter_case letters_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  detail::piece_numbers numbers_;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, others_{tables::others};
   accent_folding folding_;

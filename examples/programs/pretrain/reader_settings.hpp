@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "options.hpp"
+#include "settings.hpp"
+
+// What the programs that read a checkpoint can be told: generate, fill_mask, freeze and finetune.
+
+namespace pretrain {
+
+/// All that the sampling program can be told.
+struct sampling_settings {
+  std::string checkpoint, prompt;
+  int tokens = 500, top_k = 0;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+  int threads = 0;
+  bool help = false;
+};
+
+inline option_table<sampling_settings> const& sampling_table() {
+  using s = sampling_settings;
+  static const option_table<sampling_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
+        {"tokens", &s::tokens, "[1, 2e9]", "how many to add"},
+        {"temperature", &s::temperature, "[0, inf)",
+         "logits are divided by it; 0: always the likeliest token"},
+        {"top-k", &s::top_k, "[0, 2e9]", "choose among so many likeliest tokens; 0: among all"},
+        {"seed", &s::seed, "[0, inf)", "decides what is chosen"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
+/// All that the program that fills masks can be told.
+struct filling_settings {
+  std::string checkpoint, text;
+  int top = 5, threads = 0;
+  bool help = false;
+};
+
+inline option_table<filling_settings> const& filling_table() {
+  using s = filling_settings;
+  static const option_table<filling_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"text", &s::text, "TEXT", "what has [MASK] where a token is to be guessed, once or more often"},
+        {"top", &s::top, "[1, 1000]", "how many guesses to print for each"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
+/// All that the program that freezes a model can be told.
+struct freezing_settings {
+  std::string checkpoint, out;
+  bool help = false;
+};
+
+inline option_table<freezing_settings> const& freezing_table() {
+  using s = freezing_settings;
+  static const option_table<freezing_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"out", &s::out, "DIR", "folder to write, which generate and fill_mask take as a --checkpoint"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
+/// All that the program that fine-tunes can be told.
+struct finetune_settings {
+  std::string checkpoint, train, validation, out;
+  int epochs = 4, batch = 32, threads = 0;
+  double lr = 2e-4, weight_decay = 0.01;
+  std::uint64_t seed = 1;
+  bool random_weights = false, help = false;
+};
+
+inline option_table<finetune_settings> const& finetune_table() {
+  using s = finetune_settings;
+  static const option_table<finetune_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run of --model bert, or one of its checkpoints"},
+        {"train", &s::train, "FILE.tsv", "texts to learn from: lines of a label, a tab and a text"},
+        {"validation", &s::validation, "FILE.tsv", "texts that measure, of the same labels"},
+        {"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
+        {"batch", &s::batch, "[1, 65536]", "texts of a step"},
+        {"lr", &s::lr, "(0, inf)", "highest learning rate, after a tenth of the steps; it falls to 0"},
+        {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
+        {"random-weights", &s::random_weights, "",
+         "begin with random weights of the same shape, to see what pre-training is worth"},
+        {"seed", &s::seed, "[0, inf)", "decides all that is random"},
+        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
+/// Throws option_error if an option that a program needs was not said.
+inline void require_said(std::string const& name, std::string const& value, std::string const& what) {
+  if (value.empty()) refuse("--" + name, "is missing: " + what);
+}
+inline void require_checkpoint(std::string const& said) {
+  require_said("checkpoint", said, "the folder of a run, or one of its checkpoints");
+}
+
+/// The settings of the sampling program.
+inline sampling_settings new_sampling_settings(string_list const& arguments) {
+  sampling_settings s;
+  assign(sampling_table(), s, read_arguments(sampling_table(), arguments));
+  if (!s.help) require_checkpoint(s.checkpoint);
+  return s;
+}
+
+/// The settings of the program that fills masks.
+inline filling_settings new_filling_settings(string_list const& arguments) {
+  filling_settings s;
+  assign(filling_table(), s, read_arguments(filling_table(), arguments));
+  if (s.help) return s;
+  require_checkpoint(s.checkpoint);
+  require_said("text", s.text, "a text with [MASK] in it");
+  return s;
+}
+
+/// The settings of the program that freezes a model.
+inline freezing_settings new_freezing_settings(string_list const& arguments) {
+  freezing_settings s;
+  assign(freezing_table(), s, read_arguments(freezing_table(), arguments));
+  if (s.help) return s;
+  require_checkpoint(s.checkpoint);
+  require_said("out", s.out, "the folder to write");
+  return s;
+}
+
+/// The settings of the program that fine-tunes.
+inline finetune_settings new_finetune_settings(string_list const& arguments) {
+  finetune_settings s;
+  assign(finetune_table(), s, read_arguments(finetune_table(), arguments));
+  if (s.help) return s;
+  require_checkpoint(s.checkpoint);
+  require_said("train", s.train, "a file of texts to learn from");
+  require_said("validation", s.validation, "a file of texts that measure");
+  return s;
+}
+
+}  // namespace pretrain
