@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 #include <pretrain/guarded_main.hpp>
 #include <pretrain/options_help.hpp>
-#include <pretrain/run_folder.hpp>
 #include <pretrain/reader_settings.hpp>
+#include <pretrain/run_folder.hpp>
 #include <pretrain/settings.hpp>
 
 #include "../io/scratch_folder.hpp"
