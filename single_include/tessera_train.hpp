@@ -22954,6 +22954,7 @@ struct transformer_config {
   std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
   std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
+  bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
   position_coding positions = position_coding::learned;
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
@@ -23685,6 +23686,114 @@ void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t see
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/sequence_head.hpp
+#ifndef TESSERA_SINGLE_NN_SEQUENCE_HEAD
+#define TESSERA_SINGLE_NN_SEQUENCE_HEAD
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Says to which class each sequence of an encoder belongs: softmax(V tanh(W h + b) + c), where h is the
+/// result for its first token, [CLS] (Devlin et al. 2019, §3.1).
+///   W (hidden, hidden), V (classes, hidden): dense
+template <element T> struct sequence_head {
+  using dense = linear<T, block_shape<granule>>;
+
+  dense pooler, classifier;
+  dropout<T> pooled_dropout;
+
+  struct saved {
+    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
+    counted_tokens labels;
+    panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
+    panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = sequence_head<accumulator_t<T>>;
+
+  sequence_head() = default;
+  sequence_head(std::int64_t hidden, std::int64_t classes, dropout<T> of_pooled)
+      : pooler(hidden, hidden), classifier(classes, hidden), pooled_dropout(of_pooled) {}
+
+  static void parts(auto& each, auto&... of) {
+    each.dense("pooler", of.pooler...);
+    each.dense("classifier", of.classifier...);
+    each("pooled_dropout", of.pooled_dropout...);
+  }
+  static model_size size(std::int64_t hidden, std::int64_t classes) {
+    return model_size::of<T>()
+        .part(dense::size(hidden, hidden, 1, bias_term::present))
+        .part(dense::size(classes, hidden, 1, bias_term::present));
+  }
+
+  std::int64_t classes() const { return classifier.weight.rows(); }
+
+  /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
+  ///   top      (hidden, tokens), the result of the encoder
+  ///   labels   (sequences) 0 … classes - 1; sequences that are labelled have a token
+  double forward(panel_matrix<T> const& top, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                 double count) const {
+    if (std::int64_t(labels.size()) != p.sequences.count())
+      throw shape_error(
+          message("[sequence_head] ", labels.size(), " labels for ", p.sequences.count(), " sequences"));
+    s.labels.choose(labels);
+    list_first_tokens(s.labels.positions(), s, p);
+    compute(top, s.logits, s, p);
+    return cross_entropy<T>().forward(s.logits, s.labels.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+  /// Logits (classes, sequences).
+  void predict(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    std::vector<std::int32_t> all(std::size_t(p.sequences.count()));
+    std::iota(all.begin(), all.end(), 0);
+    s.loss.has_gradient = false;
+    list_first_tokens(all, s, p);
+    compute(top, logits, s, p);
+  }
+
+  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens.
+  void backward(saved const& s, panel_matrix<T>& dtop, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
+    const std::int64_t hidden = s.first.features(), count = s.first.tokens();
+    const auto dpooled = p.borrow(hidden, count), dfirst = p.borrow(hidden, count);
+    const bool drops = pooled_dropout.drops(p);
+    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    if (drops) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
+    run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
+    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
+    run(p.ctx, scatter_tokens(dtop, *dfirst, s.firsts));
+  }
+
+ private:
+  static void list_first_tokens(std::span<std::int32_t const> chosen, saved& s, pass<T> const& p) {
+    s.firsts.clear();
+    for (const std::int32_t i : chosen) {
+      if (p.sequences.length(i) == 0)
+        throw shape_error(message("[sequence_head] sequence ", i, " is empty: it has no first token"));
+      s.firsts.push_back(std::int32_t(p.sequences.begin(i)));
+    }
+  }
+  void compute(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    const auto count = std::int64_t(s.firsts.size());
+    for (auto* each : {&s.first, &s.pooled}) fit(*each, top.features(), count);
+    fit(logits, classes(), count);
+    run(p.ctx, gather_tokens(s.first, top, s.firsts));
+    run(p.ctx, s.pooled = tanh(pooler.value(s.first)));
+    const bool drops = pooled_dropout.drops(p);
+    if (drops) {
+      fit(s.dropped, top.features(), count);
+      run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
+    }
+    run(p.ctx, logits = classifier.value(drops ? s.dropped : s.pooled));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/mlp.hpp
 #ifndef TESSERA_SINGLE_NN_MLP
 #define TESSERA_SINGLE_NN_MLP
@@ -24075,6 +24184,7 @@ struct transformer_block {
 // ---- tessera/nn/encoder.hpp
 #ifndef TESSERA_SINGLE_NN_ENCODER
 #define TESSERA_SINGLE_NN_ENCODER
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24143,7 +24253,7 @@ struct encoder_body {
   using block = Block;
   using layer = Layer;
 
-  /// The tokens of a batch and, if the model has segments, the segment of each token.
+  /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
   struct input {
     std::span<std::int32_t const> ids, segments = {};
   };
@@ -24155,7 +24265,7 @@ struct encoder_body {
   stack<T, Layer> blocks;
 
   struct saved {
-    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> positions, first_segment;
     panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
@@ -24208,7 +24318,10 @@ struct encoder_body {
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
         when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-    if (config.segment_types > 0) run(p.ctx, add_rows(s.summed, segment_embedding.table, in.segments));
+    if (config.segment_types > 0) {
+      if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
+      run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
+    }
     embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
@@ -24224,12 +24337,25 @@ struct encoder_body {
     run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
           return scatter_rows(g.position_embedding.table, dsummed, s.positions);
         }));
-    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+    if (config.segment_types > 0)
+      run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+  }
+
+ protected:
+  /// That of a head for sequences; no layer has its number.
+  static dropout<T> pooled_dropout(transformer_config const& of) {
+    return {of.dropout, 1 + 4 * std::uint64_t(of.layers)};
+  }
+
+ private:
+  static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
+    return in.segments.empty() ? s.first_segment : in.segments;
   }
 };
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
-/// token table.
+/// token table, and, if the configuration says so, whether the second segment of a sequence follows the
+/// first.
 ///   Op   activation of the head
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
           class Op = ops::gelu_polynomial>
@@ -24238,7 +24364,11 @@ struct encoder : encoder_body<T, Block, Layer> {
   using body::config, body::token_embedding;
   using typename body::input;
 
+  /// The classes of next-sentence prediction.
+  static constexpr std::int32_t is_next = 0, is_not_next = 1;
+
   masked_token_head<T, Op> head;
+  sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
 
   struct saved : body::saved {
     panel_matrix<T> counted;  // the columns of top that have a target
@@ -24246,6 +24376,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     typename masked_token_head<T, Op>::saved head;
     panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    typename sequence_head<T>::saved next_sentence;
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 
@@ -24254,12 +24385,14 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
     head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    if (config.next_sentence) next_sentence = {config.hidden, 2, body::pooled_dropout(config)};
     initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
     body::parts(each, first, others...);
     each("head", first.head, others.head...);
+    if (first.config.next_sentence) each("next_sentence", first.next_sentence, others.next_sentence...);
   }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
@@ -24267,6 +24400,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     return body::size(of, 1, segments)
         .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
         .part(cross_entropy<T>::size(of.vocabulary))
+        .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();
   }
 
@@ -24277,13 +24411,35 @@ struct encoder : encoder_body<T, Block, Layer> {
                  double count = 1) const {
     require_tokens(targets, p, "targets");
     s.targets.choose(targets);
-    s.loss.has_gradient = false;
+    s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
     this->encode(in, s, p);
     panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
     fit(s.logits, config.vocabulary, top.tokens());
     head.forward(token_embedding.table, top, s.logits, s.head, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
+  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
+  ///   labels (sequences)   is_next, is_not_next or `ignored`
+  /// Throws option_error if the configuration has no next_sentence.
+  double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
+                 saved& s, pass<T> const& p, double count = 1) const {
+    if (!config.next_sentence)
+      throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
+    const double masked = forward(in, targets, s, p, count);
+    const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
+    if (labelled == 0 || s.targets.count() == 0) return masked;
+    return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
+                                          count * labelled / double(s.targets.count()));
+  }
+
+  /// Logits (2, sequences) of the next sentences.
+  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    next_sentence.predict(s.top, logits, s.next_sentence, p);
   }
 
   /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
@@ -24310,6 +24466,11 @@ struct encoder : encoder_body<T, Block, Layer> {
       const auto dcounted = p.borrow(config.hidden, s.targets.count());
       head_backward(s.counted, *dcounted);
       run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+    }
+    if (s.next_sentence.loss.has_gradient) {
+      const auto dnext = p.borrow(config.hidden);
+      next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
+      run(p.ctx, *dtop += *dnext);
     }
     this->encode_backward(in, s, *dtop, g, p);
   }
@@ -24390,6 +24551,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     if (of.segment_types != 0)
       throw option_error(message("[gpt] segment_types is ", of.segment_types,
                                  ": a decoder has no segment embeddings, make it 0"));
+    if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
@@ -25205,30 +25367,22 @@ template <element T> struct relative_bias {
 #define TESSERA_SINGLE_NN_SEQUENCE_CLASSIFIER
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <utility>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// An encoder that says to which class each sequence belongs: softmax(V tanh(W h + b) + c), where h is the
-/// result for its first token, [CLS] (Devlin et al. 2019, §3.2 and §4.1). BERT's next-sentence prediction is
-/// that of two classes; to fine-tune one, make a classifier of its encoder.
-///   W (hidden, hidden), V (classes, hidden): dense
+/// An encoder that says to which class each sequence belongs (Devlin et al. 2019, §4.1). To fine-tune one,
+/// make a classifier of a trained encoder.
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct sequence_classifier : encoder_body<T, Block, Layer> {
   using body = encoder_body<T, Block, Layer>;
   using body::config;
   using typename body::input;
-  using dense = linear<T, block_shape<granule>>;
 
-  dense pooler, classifier;
-  dropout<T> pooled_dropout;
+  sequence_head<T> head;
 
   struct saved : body::saved {
-    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
-    counted_tokens labels;
-    panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
-    panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
+    typename sequence_head<T>::saved head;
   };
   using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -25237,85 +25391,43 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
   /// fewer than two classes.
   sequence_classifier(transformer_config const& of, std::int64_t classes, std::uint64_t seed)
       : sequence_classifier(encoder<T, Block, Layer>(of, seed), classes, seed) {}
-  /// Of an encoder that was trained: its head for masked tokens is left behind.
+  /// Of an encoder that was trained: its heads are left behind.
   template <class Op>
   sequence_classifier(encoder<T, Block, Layer, Op> trained, std::int64_t classes, std::uint64_t seed)
       : body(std::move(static_cast<body&>(trained))) {
     if (classes < 2)
       throw option_error(message("[sequence_classifier] ", classes, " classes: there must be two or more"));
-    pooler = dense(config.hidden, config.hidden), classifier = dense(classes, config.hidden);
-    pooled_dropout = {config.dropout, 1 + 4 * std::uint64_t(config.layers)};
+    head = sequence_head<T>(config.hidden, classes, body::pooled_dropout(config));
     // Numbers that no parameter of the encoder has.
-    initialise(pooler.weight, distribution::truncated_normal, seed, 1u << 20);
-    initialise(classifier.weight, distribution::truncated_normal, seed, (1u << 20) + 1);
+    initialise(head.pooler.weight, distribution::truncated_normal, seed, 1u << 20);
+    initialise(head.classifier.weight, distribution::truncated_normal, seed, (1u << 20) + 1);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
     body::parts(each, first, others...);
-    each.dense("pooler", first.pooler, others.pooler...);
-    each.dense("classifier", first.classifier, others.classifier...);
-    each("pooled_dropout", first.pooled_dropout, others.pooled_dropout...);
+    sequence_head<T>::parts(each, first.head, others.head...);
   }
-  std::int64_t classes() const { return classifier.weight.rows(); }
+  std::int64_t classes() const { return head.classes(); }
 
   /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
   ///   labels (sequences)   0 … classes - 1; sequences that are labelled have a token
   double forward(input const& in, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
                  double count = 1) const {
-    if (std::int64_t(labels.size()) != p.sequences.count())
-      throw shape_error(message("[sequence_classifier] ", labels.size(), " labels for ", p.sequences.count(),
-                                " sequences"));
-    s.labels.choose(labels);
-    s.loss.has_gradient = false;
-    list_first_tokens(s.labels.positions(), s, p);
-    compute(in, s.logits, s, p);
-    return cross_entropy<T>().forward(s.logits, s.labels.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+    s.head.loss.has_gradient = false;
+    this->encode(in, s, p);
+    return head.forward(s.top, labels, s.head, p, count);
   }
   /// Logits (classes, sequences).
   void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    std::vector<std::int32_t> all(std::size_t(p.sequences.count()));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::int32_t(i);
-    s.loss.has_gradient = false;
-    list_first_tokens(all, s, p);
-    compute(in, logits, s, p);
+    this->encode(in, s, p);
+    head.predict(s.top, logits, s.head, p);
   }
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
   void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    const auto dtop = p.borrow(config.hidden), dpooled = p.borrow(config.hidden, s.first.tokens()),
-               dfirst = p.borrow(config.hidden, s.first.tokens());
-    classifier.backward(pooled_dropout.drops(p) ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier,
-                        p);
-    if (pooled_dropout.drops(p)) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
-    run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
-    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
-    run(p.ctx, scatter_tokens(*dtop, *dfirst, s.firsts));
+    const auto dtop = p.borrow(config.hidden);
+    head.backward(s.head, *dtop, g.head, p);
     this->encode_backward(in, s, *dtop, g, p);
-  }
-
- private:
-  static void list_first_tokens(std::span<std::int32_t const> chosen, saved& s, pass<T> const& p) {
-    s.firsts.clear();
-    for (const std::int32_t i : chosen) {
-      if (p.sequences.length(i) == 0)
-        throw shape_error(message("[sequence_classifier] sequence ", i, " is empty: it has no first token"));
-      s.firsts.push_back(std::int32_t(p.sequences.begin(i)));
-    }
-  }
-  void compute(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    this->encode(in, s, p);
-    const auto count = std::int64_t(s.firsts.size());
-    for (auto* each : {&s.first, &s.pooled}) fit(*each, config.hidden, count);
-    fit(logits, classes(), count);
-    run(p.ctx, gather_tokens(s.first, s.top, s.firsts));
-    run(p.ctx, s.pooled = tanh(pooler.value(s.first)));
-    if (pooled_dropout.drops(p)) {
-      fit(s.dropped, config.hidden, count);
-      run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
-    }
-    run(p.ctx, logits = classifier.value(pooled_dropout.drops(p) ? s.dropped : s.pooled));
   }
 };
 

@@ -93,6 +93,8 @@ TEST_CASE("gpt: rotary positions of odd heads and keys that do not divide are re
         "them 1 or 5");
   CHECK(said([](auto& c) { c.segment_types = 2; }) ==
         "[gpt] segment_types is 2: a decoder has no segment embeddings, make it 0");
+  CHECK(said([](auto& c) { c.next_sentence = true; }) ==
+        "[gpt] next_sentence: a decoder predicts tokens alone");
 }
 
 /// The bits of a loss and of all gradients.

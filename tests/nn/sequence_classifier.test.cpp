@@ -58,14 +58,14 @@ TEST_CASE("sequence_classifier: it is made of a trained encoder, whose body it k
   m.predict({ids, segments}, logits, saved, p);
   CHECK(logits.features() == 3);
   CHECK(logits.tokens() == 3);
-  for (std::int64_t f = 0; f < 20; ++f) CHECK(saved.first(f, 1) == of_encoder.top(f, 41));
+  for (std::int64_t f = 0; f < 20; ++f) CHECK(saved.head.first(f, 1) == of_encoder.top(f, 41));
   const std::vector<std::int32_t> labels{0, 1, 2};
   const double whole = m.forward({ids, segments}, labels, saved, p);
   CHECK(whole > 0);
   CHECK_THROWS_WITH_AS(model(trained, 1, 7), "[sequence_classifier] 1 classes: there must be two or more",
                        option_error);
   CHECK_THROWS_WITH_AS(m.forward({ids, segments}, std::vector<std::int32_t>{1}, saved, p),
-                       "[sequence_classifier] 1 labels for 3 sequences", shape_error);
+                       "[sequence_head] 1 labels for 3 sequences", shape_error);
 }
 
 }  // namespace sequence_classifier_test

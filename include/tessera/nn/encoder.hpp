@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/model_size.hpp>
+#include <tessera/nn/sequence_head.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
@@ -78,7 +80,7 @@ struct encoder_body {
   using block = Block;
   using layer = Layer;
 
-  /// The tokens of a batch and, if the model has segments, the segment of each token.
+  /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
   struct input {
     std::span<std::int32_t const> ids, segments = {};
   };
@@ -90,7 +92,7 @@ struct encoder_body {
   stack<T, Layer> blocks;
 
   struct saved {
-    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> positions, first_segment;
     panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
@@ -143,7 +145,10 @@ struct encoder_body {
     for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
     run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
         when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-    if (config.segment_types > 0) run(p.ctx, add_rows(s.summed, segment_embedding.table, in.segments));
+    if (config.segment_types > 0) {
+      if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
+      run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
+    }
     embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
     if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
     blocks.forward(s.embedded, s.top, s.blocks, p);
@@ -159,12 +164,25 @@ struct encoder_body {
     run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
           return scatter_rows(g.position_embedding.table, dsummed, s.positions);
         }));
-    if (config.segment_types > 0) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, in.segments));
+    if (config.segment_types > 0)
+      run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+  }
+
+ protected:
+  /// That of a head for sequences; no layer has its number.
+  static dropout<T> pooled_dropout(transformer_config const& of) {
+    return {of.dropout, 1 + 4 * std::uint64_t(of.layers)};
+  }
+
+ private:
+  static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
+    return in.segments.empty() ? s.first_segment : in.segments;
   }
 };
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
-/// token table.
+/// token table, and, if the configuration says so, whether the second segment of a sequence follows the
+/// first.
 ///   Op   activation of the head
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
           class Op = ops::gelu_polynomial>
@@ -173,7 +191,11 @@ struct encoder : encoder_body<T, Block, Layer> {
   using body::config, body::token_embedding;
   using typename body::input;
 
+  /// The classes of next-sentence prediction.
+  static constexpr std::int32_t is_next = 0, is_not_next = 1;
+
   masked_token_head<T, Op> head;
+  sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
 
   struct saved : body::saved {
     panel_matrix<T> counted;  // the columns of top that have a target
@@ -181,6 +203,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     typename masked_token_head<T, Op>::saved head;
     panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    typename sequence_head<T>::saved next_sentence;
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 
@@ -189,12 +212,14 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
     head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    if (config.next_sentence) next_sentence = {config.hidden, 2, body::pooled_dropout(config)};
     initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
     body::parts(each, first, others...);
     each("head", first.head, others.head...);
+    if (first.config.next_sentence) each("next_sentence", first.next_sentence, others.next_sentence...);
   }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
@@ -202,6 +227,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     return body::size(of, 1, segments)
         .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
         .part(cross_entropy<T>::size(of.vocabulary))
+        .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();
   }
 
@@ -212,13 +238,35 @@ struct encoder : encoder_body<T, Block, Layer> {
                  double count = 1) const {
     require_tokens(targets, p, "targets");
     s.targets.choose(targets);
-    s.loss.has_gradient = false;
+    s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
     this->encode(in, s, p);
     panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
     fit(s.logits, config.vocabulary, top.tokens());
     head.forward(token_embedding.table, top, s.logits, s.head, p);
     return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
                                       p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
+  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
+  ///   labels (sequences)   is_next, is_not_next or `ignored`
+  /// Throws option_error if the configuration has no next_sentence.
+  double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
+                 saved& s, pass<T> const& p, double count = 1) const {
+    if (!config.next_sentence)
+      throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
+    const double masked = forward(in, targets, s, p, count);
+    const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
+    if (labelled == 0 || s.targets.count() == 0) return masked;
+    return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
+                                          count * labelled / double(s.targets.count()));
+  }
+
+  /// Logits (2, sequences) of the next sentences.
+  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    s.loss.has_gradient = false;
+    this->encode(in, s, p);
+    next_sentence.predict(s.top, logits, s.next_sentence, p);
   }
 
   /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
@@ -245,6 +293,11 @@ struct encoder : encoder_body<T, Block, Layer> {
       const auto dcounted = p.borrow(config.hidden, s.targets.count());
       head_backward(s.counted, *dcounted);
       run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+    }
+    if (s.next_sentence.loss.has_gradient) {
+      const auto dnext = p.borrow(config.hidden);
+      next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
+      run(p.ctx, *dtop += *dnext);
     }
     this->encode_backward(in, s, *dtop, g, p);
   }

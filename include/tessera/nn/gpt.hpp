@@ -73,6 +73,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     if (of.segment_types != 0)
       throw option_error(message("[gpt] segment_types is ", of.segment_types,
                                  ": a decoder has no segment embeddings, make it 0"));
+    if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
     return model_size::of<T>()
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)

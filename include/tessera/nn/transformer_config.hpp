@@ -28,6 +28,7 @@ struct transformer_config {
   std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
   std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
+  bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
   position_coding positions = position_coding::learned;
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
