@@ -15,4 +15,4 @@ class Tessera(CMakePackage):
 
     conflicts("%gcc@:11", msg="tessera needs GCC 12 or later")
     conflicts("%clang@:15", msg="tessera needs Clang 16 or later")
-    requires("platform=linux", "target=x86_64:", msg="tessera runs on Linux, x86-64")
+    requires("platform=linux target=x86_64:", msg="tessera runs on Linux, x86-64")
