@@ -23723,10 +23723,14 @@ template <element T> struct sequence_head {
     each.dense("classifier", of.classifier...);
     each("pooled_dropout", of.pooled_dropout...);
   }
+  /// Its products are for each sequence, not for each token: they are not counted.
   static model_size size(std::int64_t hidden, std::int64_t classes) {
+    constexpr block_size block = block_size_of<block_shape<granule>>();
     return model_size::of<T>()
-        .part(dense::size(hidden, hidden, 1, bias_term::present))
-        .part(dense::size(classes, hidden, 1, bias_term::present));
+        .matrix(hidden, hidden, 1, block, 0)
+        .vector(hidden)
+        .matrix(classes, hidden, 1, block, 0)
+        .vector(classes);
   }
 
   std::int64_t classes() const { return classifier.weight.rows(); }

@@ -19,6 +19,7 @@ class listener final : public model {
   std::vector<token> seen;
   int calls = 0;
 
+  std::int64_t next_sentences_right(batch const& shown) override { return std::ssize(shown.lengths) - 1; }
   double evaluate(batch const& shown) override {
     ++calls;
     seen.insert(seen.end(), shown.inputs.begin(), shown.inputs.end());
@@ -62,6 +63,12 @@ TEST_CASE("validation: the whole text is every token but the first, predicted on
   CHECK(all.tokens == 1002);
   CHECK(all.mean() == 1);
   CHECK(heard.seen == counting(1002));
+}
+
+TEST_CASE("validation: next sentences are told of all windows") {
+  const auto text = counting(1001);
+  listener heard;  // is wrong once in a batch
+  CHECK(validation(window_text(text, 10)).next_right(heard, 20) == 0.95);
 }
 
 TEST_CASE("validation: a sample is spread over the text and the same every time") {

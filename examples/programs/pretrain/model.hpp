@@ -79,12 +79,14 @@ class model {
   /// The logits of what the model says about a place of `inputs`, which are at most as many as the context:
   /// a GPT of the token that follows, BERT of the token itself.
   virtual std::vector<float> logits(std::span<token const> inputs, std::size_t place) = 0;
-  /// The sum of all losses, in nats.
+  /// The sum of the losses of all tokens, in nats.
   virtual double evaluate(batch const& shown) = 0;
+  /// The number of sequences of which it says rightly whether their halves follow each other.
+  virtual std::int64_t next_sentences_right(batch const& shown) = 0;
 
   /// Makes gradients and moments; what follows needs them.
   virtual void begin_training(train::adamw const& optimizer) = 0;
-  /// As evaluate, and adds the gradients.
+  /// As evaluate, with the loss of next sentences, and adds the gradients.
   virtual train::token_loss learn(batch const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,
                                     chosen_policy const& patterns, training_program& program) = 0;

@@ -25,9 +25,14 @@ namespace pretrain {
 template <class Network> struct arranged {
   tessera::sequences windows;
   std::span<token const> inputs, targets;
+  std::span<std::int32_t const> segments, not_next;
 
   explicit arranged(batch const& shown)
-      : windows(shown.windows()), inputs(shown.inputs), targets(shown.targets) {}
+      : windows(shown.windows()),
+        inputs(shown.inputs),
+        targets(shown.targets),
+        segments(shown.segments),
+        not_next(shown.not_next) {}
   explicit arranged(batch const&&) = delete;
   static std::size_t place(std::size_t at) { return at; }  // of a token of the first sequence
 };
@@ -78,7 +83,7 @@ template <class Network> class model_of final : public model {
     const batch alone{{std::ssize(inputs)}, {inputs.begin(), inputs.end()}, {}, 0};
     const arranged<Network> shown(alone);
     const std::array at{static_cast<std::int32_t>(shown.place(place))};
-    network_.predict({shown.inputs}, at, logits_, saved_, evaluation(shown.windows));
+    network_.predict(input_of(shown), at, logits_, saved_, evaluation(shown.windows));
     std::vector<float> all;
     for (std::int64_t i = 0; i < logits_.features(); ++i) all.push_back(static_cast<float>(logits_(i, 0)));
     return all;
@@ -86,7 +91,20 @@ template <class Network> class model_of final : public model {
 
   double evaluate(batch const& given) override {
     const arranged<Network> shown(given);
-    return network_.forward({shown.inputs}, shown.targets, saved_, evaluation(shown.windows));
+    return network_.forward(input_of(shown), shown.targets, saved_, evaluation(shown.windows));
+  }
+  std::int64_t next_sentences_right(batch const& given) override {
+    std::int64_t right = 0;
+    if constexpr (is_encoder) {
+      const arranged<Network> shown(given);
+      network_.predict_next(input_of(shown), logits_, saved_, evaluation(shown.windows));
+      for (std::size_t i = 0; i < shown.not_next.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        right +=
+            (logits_(Network::is_not_next, at) > logits_(Network::is_next, at)) == (shown.not_next[i] == 1);
+      }
+    }
+    return right;
   }
 
   void begin_training(train::adamw const& optimizer) override {
@@ -98,8 +116,8 @@ template <class Network> class model_of final : public model {
   train::token_loss learn(batch const& given) override {
     const arranged<Network> shown(given);
     const nn::pass<Element> p = training_->pass(ctx_, shown.windows, room_, seed_);
-    const double loss = network_.forward({shown.inputs}, shown.targets, saved_, p);
-    network_.backward({shown.inputs}, saved_, training_->gradients, p);
+    const double loss = loss_of(shown, p);
+    network_.backward(input_of(shown), saved_, training_->gradients, p);
     return {loss, given.predicted, p};
   }
 
@@ -123,6 +141,20 @@ template <class Network> class model_of final : public model {
   double explored() const override { return training_->explored.fraction(); }
 
  private:
+  static constexpr bool is_encoder = requires { Network::is_next; };
+
+  static auto input_of(arranged<Network> const& shown) {
+    if constexpr (is_encoder)
+      return typename Network::input{shown.inputs, shown.segments};
+    else
+      return std::span<token const>(shown.inputs);
+  }
+  double loss_of(arranged<Network> const& shown, nn::pass<Element> const& p) {
+    if constexpr (is_encoder)
+      if (!shown.not_next.empty())
+        return network_.forward(input_of(shown), shown.targets, shown.not_next, saved_, p);
+    return network_.forward(input_of(shown), shown.targets, saved_, p);
+  }
   static auto& layers_of(Network& of) {
     if constexpr (requires { of.cells; })
       return of.cells;

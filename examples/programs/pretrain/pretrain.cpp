@@ -19,6 +19,7 @@
 #include "options_help.hpp"
 #include "run_folder.hpp"
 #include "sampling.hpp"
+#include "trained_model.hpp"
 #include "training_run.hpp"
 
 namespace pretrain { namespace {
@@ -42,14 +43,23 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
                           arguments);
 }
 
+/// The vocabulary of the run in a folder.
+vocabulary vocabulary_of(std::string const& run) {
+  const std::string folder = find_checkpoint(run);
+  const train::checkpoint from(folder);
+  return read_origin(train::program_state(from), folder).symbols;
+}
+
 token_text read_text(settings const& s) {
   const corpus text = s.text.empty()
                           ? read_repository(TESSERA_SOURCE_DIR)
                           : read_files(s.text, level_of(s),
                                        s.documents == "files" ? documents::files : documents::blank_lines);
   const vocabulary symbols =
-      vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file);
-  token_text tokens = tokenize(text, symbols, s.context, objective_of(s));
+      s.from.empty()
+          ? vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file)
+          : vocabulary_of(s.from);
+  token_text tokens = tokenize(text, symbols, s.context, objective_of(s), s.next_sentence ? 2 : 0);
   print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
         " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +
         std::to_string(tokens.symbols.size()) + " symbols\n");
@@ -90,6 +100,8 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   }
 
   training_run training(origin, v, text, folder, ctx, signals);
+  if (!from && !origin.asked.from.empty())
+    training.begin_from(train::checkpoint(find_checkpoint(origin.asked.from + "/" + v.name)));
   if (from)
     training.resume(*from, earlier);
   else
@@ -142,7 +154,10 @@ int command(string_list const& arguments, std::string const& typed) {
   const std::string resumed = s.resume;
   if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
   check(s, tessera::exec::available_threads());
-  for (variant const& v : variants_of(s)) description_of(s, v, 256).shape.check();
+  for (variant const& v : variants_of(s)) {
+    description_of(s, v, 256).shape.check();
+    if (!s.from.empty()) static_cast<void>(find_checkpoint(s.from + "/" + v.name));
+  }
 
   const token_text text = read_text(s);
   const run_origin origin{s, text.symbols, text.hash};

@@ -64,6 +64,9 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
       [](run_record const& r) { return quantity(double(r.reached.tokens) / r.reached.seconds); });
   add_loss("the end",
            [](run_record const& r) { return r.whole_loss.value_or(r.points.back().validation_loss); });
+  if (s.next_sentence)
+    add("next sentences told rightly",
+        [](run_record const& r) { return fixed(100 * r.next_right.value_or(0), 1) + " %"; });
   if (runs.size() > 1) {
     const double at_time = least(time), at_tokens = least(tokens);
     add_loss(time_text(at_time), [&](run_record const& r) { return loss_at(r.points, time, at_time); });

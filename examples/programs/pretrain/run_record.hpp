@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -46,7 +47,9 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.shape.layers = s.layers;
   what.shape.hidden = s.hidden;
   what.shape.heads = s.model == "rnn" ? 1 : s.heads;
-  what.shape.context = s.context;
+  what.shape.context = std::max(s.positions, s.context);
+  what.shape.segment_types = s.next_sentence ? 2 : 0;
+  what.shape.next_sentence = s.next_sentence;
   what.shape.vocabulary = symbols;
   what.shape.dropout = s.dropout;
   what.shape.density = v.density;
@@ -65,6 +68,7 @@ struct run_record {
   std::vector<curve_point> points;
   train::token_loss recent;          ///< of the steps since the last evaluation
   std::optional<double> whole_loss;  ///< over the whole validation text; at the end
+  std::optional<double> next_right;  ///< share of its sequences whose next sentence was told; at the end
   std::int64_t peak_bytes = 0;       ///< of tensors
   double explored = 0;               ///< share of the blocks that were ever stored
   train::progress reached;           ///< not written: the checkpoint itself has it
@@ -84,7 +88,8 @@ inline tessera::io::json to_json(run_record const& r) {
                       {"recent_tokens", r.recent.tokens},
                       {"peak_bytes", r.peak_bytes},
                       {"explored", r.explored},
-                      {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()}};
+                      {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()},
+                      {"next_right", r.next_right ? json(*r.next_right) : json()}};
 }
 
 inline run_record read_record(tessera::io::json_place const& at) {
@@ -103,6 +108,8 @@ inline run_record read_record(tessera::io::json_place const& at) {
   r.explored = at.at("explored").as_number();
   if (at.contains("whole_loss") && !at.at("whole_loss").value().is_null())
     r.whole_loss = at.at("whole_loss").as_number();
+  if (at.contains("next_right") && !at.at("next_right").value().is_null())
+    r.next_right = at.at("next_right").as_number();
   return r;
 }
 
@@ -138,6 +145,7 @@ inline window_text windows_of(settings const& s, std::span<token const> tokens,
   masked_task task{words.classification(), words.separator(), symbols.masking()};
   task.rule.chosen = s.mask_share;
   task.rule.whole_words = s.mask == "words";
+  task.next_sentence = s.next_sentence;
   return {tokens, ends, s.context, task};
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -26,7 +27,7 @@ struct settings {
   int vocabulary = 4096;
 
   std::string model = "gpt", preset;
-  int layers = 4, hidden = 384, heads = 6, context = 128;
+  int layers = 4, hidden = 384, heads = 6, context = 128, positions = 0;
   double dropout = 0;
   std::string precision = "float";
 
@@ -46,6 +47,7 @@ struct settings {
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
   double weight_decay = 0.1, clip = 1, mask_share = 0.15;
   std::string mask = "words";
+  bool next_sentence = false;
   std::uint64_t seed = 1;
 
   std::string out = "runs", name;
@@ -53,7 +55,7 @@ struct settings {
   int threads = 0, recompute = 0;
   bool quiet = false, tensorboard = false;
 
-  std::string config, resume;
+  std::string from, config, resume;
   bool dry_run = false, help = false;
 };
 
@@ -88,6 +90,9 @@ inline option_table<settings> const& settings_table() {
         {"hidden", &s::hidden, "[1, 65536]", "features of a token"},
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
+        {"positions", &s::positions, "[0, 1000000]",
+         "tokens of the longest sequence that the model will ever see, in a later phase of training; 0: "
+         "--context"},
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
         {"precision", &s::precision, precisions,
          "of weights and activations; gradients, masters of the weights and moments are float"}}},
@@ -124,6 +129,8 @@ inline option_table<settings> const& settings_table() {
         {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
         {"mask-share", &s::mask_share, "(0, 1]", "share of the tokens that a masked model predicts"},
         {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},
+        {"next-sentence", &s::next_sentence, "",
+         "a masked model also says whether one half of a sequence follows the other in its document"},
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
@@ -138,6 +145,9 @@ inline option_table<settings> const& settings_table() {
         {"keep", &s::keep, "[1, 1000]", "checkpoints kept beside the best", session},
         {"out", &s::out, "DIR", "where the folders of runs are", session},
         {"name", &s::name, "NAME", "folder of this run; without, made from the settings"},
+        {"from", &s::from, "DIR",
+         "begin with the weights, patterns, vocabulary and settings of the run in this folder; the other "
+         "options override settings that leave the model as it is"},
         {"config", &s::config, "FILE.json", "settings to begin with; the other options override them",
          command},
         {"resume", &s::resume, "DIR", "go on with the run in this folder", command},
@@ -203,6 +213,12 @@ inline void check(settings const& s, int available_threads) {
            s.level + " has no token that stands for a masked one; --model bert needs --level wordpiece");
   if (s.model == "rnn" && s.precision != "float")
     refuse("--precision", s.precision + ": --model rnn computes in float");
+  if (s.positions > 0 && s.context > s.positions)
+    refuse("--context", message(s.context, " tokens are more than the ", s.positions,
+                                " positions of the model; --positions is for its longest sequence"));
+  if (s.positions > 0 && s.model == "rnn") refuse("--positions", "has no meaning with --model rnn");
+  if (s.next_sentence && s.model != "bert")
+    refuse("--next-sentence", "has no meaning with --model " + s.model + "; say --model bert");
   if (s.model == "bert" && s.context < 8)
     refuse("--context", message(s.context, " tokens are too few for a masked model; 8 is the least"));
   check_threads(s.threads, available_threads);
@@ -238,8 +254,20 @@ inline void take_preset(settings& s, auto const& says) {
   if (!says("heads")) s.heads = static_cast<int>(shape.heads);
 }
 
-/// The settings of a new run: the defaults, over them --config, over that the arguments. A learning rate that
-/// --config took from the suggestion is suggested anew for what the arguments say.
+/// Throws option_error unless a run that begins --from another has its model.
+inline void require_same_model(settings const& earlier, settings const& s) {
+  const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
+  for (const char* name : {"model", "preset", "layers", "hidden", "heads", "positions", "precision", "block",
+                           "density", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+    if (*before.find(name) != *now.find(name))
+      refuse("--" + std::string(name),
+             "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
+                 tessera::io::to_text(*now.find(name)) + ", which would be another model; leave it out");
+}
+
+/// The settings of a new run: the defaults, over them --config or those of the run in --from, over that the
+/// arguments. A learning rate that was taken from the suggestion is suggested anew for what the arguments
+/// say.
 inline settings new_settings(string_list const& arguments) {
   const std::vector<given_option> given = read_arguments(settings_table(), arguments);
   const auto says = [&](const char* name) {
@@ -247,18 +275,27 @@ inline settings new_settings(string_list const& arguments) {
   };
   settings s;
   assign(settings_table(), s, given);
-  for (const auto& [name, value] : {std::pair{"resume", s.resume}, std::pair{"config", s.config}})
+  for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
     if (says(name) && value.empty())
       refuse("--" + std::string(name), "is empty; give a path, or leave it out");
   if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
   if (!s.config.empty() && !s.resume.empty())
     refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
-  if (!s.config.empty()) {
-    const std::string path = s.config;
+  const bool begins_from = says("from") && s.resume.empty();
+  if (begins_from && !s.config.empty())
+    refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
+  if (begins_from && !std::filesystem::exists(s.from + "/settings.json"))
+    refuse("--from", s.from + " is not the folder of a run: it has no settings.json");
+  if (begins_from || !s.config.empty()) {
+    const std::string path = begins_from ? s.from + "/settings.json" : s.config;
     s = stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path);
     if (s.sparse_lr == suggested_sparse_lr(s.lr, s.density)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
+    if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
+    const settings earlier = s;
+    if (begins_from) s.name.clear();
     assign(settings_table(), s, given);
+    if (begins_from) require_same_model(earlier, s);
   }
   if (says("preset") && s.model != "rnn") take_preset(s, says);
   if (s.model == "rnn" && !s.preset.empty())
@@ -267,7 +304,7 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "rnn" && !says("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
   if (s.model == "bert" && s.level == "char" && !says("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
-  if (s.model == "bert" && s.config.empty() && !says("lr")) s.lr = 2e-4;
+  if (s.model == "bert" && s.config.empty() && s.from.empty() && !says("lr")) s.lr = 2e-4;
   if (says("policy")) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/error.hpp>
@@ -185,9 +186,10 @@ inline std::vector<token> encode_documents(std::string_view text, std::vector<st
 /// What a model is to say of a token: which one follows, or which one was masked.
 enum class objective { next_token, masked_token };
 
-/// Throws option_error if a part of the text is shorter than one window of `context` + 1 tokens.
+/// Throws option_error if a part of the text is shorter than one window of `context` + 1 tokens, or has fewer
+/// documents than `documents`.
 inline token_text tokenize(corpus const& text, vocabulary const& symbols, int context,
-                           objective wanted = objective::next_token) {
+                           objective wanted = objective::next_token, std::size_t documents = 0) {
   const auto between = wanted == objective::next_token ? symbols.between_documents() : std::vector<token>{};
   token_text result{symbols, {}, {}, 0, 0, {}, {}};
   result.training =
@@ -202,6 +204,14 @@ inline token_text tokenize(corpus const& text, vocabulary const& symbols, int co
   };
   require("training", result.training.size());
   require("validation", result.validation.size());
+  for (auto const& [part, ends] :
+       {std::pair{"training", &result.training_ends}, {"validation", &result.validation_ends}})
+    if (ends->size() < documents)
+      throw tessera::option_error(
+          tessera::message("[--next-sentence] the ", part, " part of ", text.source, " has ", ends->size(),
+                           ends->size() == 1 ? " document" : " documents",
+                           ", but the sentences that do not follow come from "
+                           "another one; say --documents blank-lines, or name more files"));
   if (auto const* words = symbols.words()) {
     const auto unknown = std::count(result.training.begin(), result.training.end(), words->unknown());
     if (2 * unknown > std::ssize(result.training))

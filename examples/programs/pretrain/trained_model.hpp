@@ -25,7 +25,7 @@ inline std::string find_checkpoint(std::string const& folder) {
     return fs::exists(best_folder) ? best_folder : newest;
   }
   throw tessera::io_error(tessera::message(
-      "[--checkpoint] ", folder, fs::exists(folder) ? " holds" : " does not exist, so it holds",
+      "[checkpoint] ", folder, fs::exists(folder) ? " holds" : " does not exist, so it holds",
       " no checkpoint; give the folder of a run, or one of its checkpoints"));
 }
 

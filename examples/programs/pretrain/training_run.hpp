@@ -41,10 +41,15 @@ class training_run final : public training_program {
         progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
     tessera::tensor_memory::reset_peak();
     model_ = make_model(description_of(asked(), v, text.symbols.size()), ctx);
-    model_->begin_training({.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay});
+    model_->begin_training(optimizer());
     record_.variant = v.name;
   }
 
+  /// Takes over the weights and patterns of another run.
+  void begin_from(train::checkpoint const& earlier) {
+    model_->load(earlier);
+    model_->begin_training(optimizer());
+  }
   /// The beginning of a new training: finds out how many steps it has, in the time that evaluations leave,
   /// but at least in half of the time.
   void begin() {
@@ -139,6 +144,9 @@ class training_run final : public training_program {
   static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
 
   settings const& asked() const { return origin_.asked; }
+  train::adamw optimizer() const {
+    return {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay};
+  }
   window_text part_of(std::span<token const> tokens, std::span<std::size_t const> ends) const {
     return windows_of(asked(), tokens, ends, text_.symbols);
   }
@@ -166,6 +174,7 @@ class training_run final : public training_program {
     const train::token_loss all = loss_over(whole_, [this] { return interrupted(); });
     if (all.tokens == 0) return false;
     record_.whole_loss = all.mean();
+    if (asked().next_sentence) record_.next_right = whole_.next_right(*model_, asked().batch);
     save();
     return true;
   }

@@ -36,18 +36,35 @@ class validation {
   /// That it shows, about.
   std::size_t tokens() const { return chosen_ * text_.tokens() / std::max<std::size_t>(1, text_.windows()); }
 
-  /// The loss of a model, so many windows at a time; that of no tokens if `stopped` says so before the end.
-  train::token_loss loss_of(model& of, int at_once, std::function<bool()> const& stopped) const {
-    train::token_loss all;
+  /// Shows so many windows at a time; false if `stopped` says so before the end.
+  template <class Show>
+  bool show(int at_once, std::function<bool()> const& stopped, Show&& show_batch) const {
     batch shown;
     for (std::size_t first = 0; first < chosen_; first += static_cast<std::size_t>(at_once)) {
-      if (stopped()) return {};
+      if (stopped()) return false;
       shown.clear();
       for (std::size_t i = first; i < std::min(chosen_, first + static_cast<std::size_t>(at_once)); ++i)
         text_.add_window(i * text_.windows() / chosen_, shown);
-      all += {of.evaluate(shown), shown.predicted};
+      show_batch(shown);
     }
-    return all;
+    return true;
+  }
+  /// The loss of a model; that of no tokens if `stopped` says so before the end.
+  train::token_loss loss_of(model& of, int at_once, std::function<bool()> const& stopped) const {
+    train::token_loss all;
+    const auto add = [&](batch const& shown) { all += {of.evaluate(shown), shown.predicted}; };
+    return show(at_once, stopped, add) ? all : train::token_loss{};
+  }
+  /// The share of the sequences of which a model says rightly whether their halves follow each other.
+  double next_right(model& of, int at_once) const {
+    std::int64_t right = 0, sequences = 0;
+    show(
+        at_once, [] { return false; },
+        [&](batch const& shown) {
+          right += of.next_sentences_right(shown);
+          sequences += std::ssize(shown.lengths);
+        });
+    return static_cast<double>(right) / static_cast<double>(sequences);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -22,16 +23,24 @@ namespace pretrain {
 struct batch {
   std::vector<std::int64_t> lengths;  // of the sequences
   std::vector<token> inputs, targets;
-  std::int64_t predicted = 0;  // tokens with a target
+  std::int64_t predicted = 0;            // tokens with a target
+  std::vector<std::int32_t> segments{};  // of the tokens, and
+  std::vector<std::int32_t> not_next{};  // of the sequences: 1 if segment 1 does not follow segment 0;
+                                         // both empty without next-sentence prediction
 
   tessera::sequences windows() const { return tessera::sequences::from_lengths(lengths); }
   void clear() { *this = {}; }
 };
 
-/// A masked model's sequence: [CLS], tokens of one document, some of them masked, [SEP].
+/// A masked model's sequence: [CLS], tokens of one document, some of them masked, [SEP]; or, with
+/// next-sentence prediction, [CLS], a segment, [SEP], in half of all sequences what follows it and else a
+/// place of another document, [SEP] (Devlin et al. 2019, §3.1).
 struct masked_task {
   token first, last;
   tessera::train::masking rule;
+  bool next_sentence = false;
+
+  std::size_t frame() const { return next_sentence ? 3 : 2; }  // tokens that are not of the text
 };
 
 /// A text in windows of at most `context` tokens. A model says which token follows each (next-token
@@ -42,7 +51,8 @@ class window_text {
   window_text(std::span<token const> text, int context)
       : text_(text), context_(static_cast<std::size_t>(context)) {}
   /// Masked tokens.
-  ///   ends   of the documents in `text`, in ascending order; the last one is that of the text
+  ///   ends   of the documents in `text`, in ascending order; the last one is that of the text; two or more
+  ///          for next-sentence prediction
   window_text(std::span<token const> text, std::span<std::size_t const> ends, int context, masked_task task)
       : text_(text), context_(static_cast<std::size_t>(context)), masked_(std::move(task)) {
     ends_.assign(ends.begin(), ends.end());
@@ -58,7 +68,9 @@ class window_text {
     return masked_ ? begins_.size() : tessera::ceil_div(text_.size() - 1, context_);
   }
   /// Tokens in them.
-  std::size_t tokens() const { return masked_ ? text_.size() + 2 * begins_.size() : text_.size() - 1; }
+  std::size_t tokens() const {
+    return masked_ ? text_.size() + masked_->frame() * begins_.size() : text_.size() - 1;
+  }
 
   /// Adds the i-th of these windows; the last one of a document may be shorter than `context`. Always masked
   /// alike.
@@ -84,21 +96,27 @@ class window_text {
     }
     // A place is drawn, so that long documents come as often as their length asks for.
     for (std::size_t w = 0;; ++w) {
-      const std::size_t at = random.below(w, text_.size()), end = document_end(at);
-      const std::size_t earliest = document_begin(at), latest = end - std::min(end - earliest, content());
-      const std::size_t begin = std::clamp(at, earliest, latest);
-      const std::size_t length = std::min(end - begin, content()) + 2;
+      const auto [begin, end] = around(random.below(w, text_.size()), content());
+      const std::size_t length = end - begin + masked_->frame();
       if (w > 0 && to.inputs.size() + length > static_cast<std::size_t>(sequences) * context_) return;
-      add_masked(begin, begin + length - 2, {seed, tessera::random_purpose::masking, w, step + 1}, to);
+      add_masked(begin, end, {seed, tessera::random_purpose::masking, w, step + 1}, to);
     }
   }
 
  private:
-  std::size_t content() const { return context_ - 2; }  // of a masked window
+  std::size_t content() const { return context_ - masked_->frame(); }  // of a masked window
   std::size_t document_end(std::size_t at) const { return *std::upper_bound(ends_.begin(), ends_.end(), at); }
   std::size_t document_begin(std::size_t at) const {
     const auto end = std::upper_bound(ends_.begin(), ends_.end(), at);
     return end == ends_.begin() ? 0 : *(end - 1);
+  }
+
+  /// A window of at most so many tokens of the document at a place: from there, or as late as the document
+  /// allows.
+  std::pair<std::size_t, std::size_t> around(std::size_t at, std::size_t length) const {
+    const std::size_t first = document_begin(at), end = document_end(at);
+    const std::size_t begin = std::min(at, end - std::min(end - first, length));
+    return {begin, std::min(end, begin + length)};
   }
 
   void add_next(std::size_t begin, std::size_t length, batch& to) const {
@@ -112,14 +130,36 @@ class window_text {
   }
   void add_masked(std::size_t begin, std::size_t end, tessera::random_stream const& random, batch& to) const {
     std::vector<token> tokens{masked_->first};
-    tokens.insert(tokens.end(), text_.begin() + static_cast<std::ptrdiff_t>(begin),
-                  text_.begin() + static_cast<std::ptrdiff_t>(end));
-    tokens.push_back(masked_->last);
+    const auto add = [&](std::size_t from, std::size_t until) {
+      const auto part = text_.subspan(from, until - from);
+      tokens.insert(tokens.end(), part.begin(), part.end());
+      tokens.push_back(masked_->last);
+    };
+    if (masked_->next_sentence) {
+      const tessera::random_stream pair(random.key(), tessera::random_purpose::batches);
+      const std::size_t length = end - begin, cut = begin + 1 + (length > 1 ? pair.below(0, length - 1) : 0);
+      const bool follows = cut < end && pair.uniform(1) < 0.5;
+      add(begin, cut);
+      to.segments.insert(to.segments.end(), tokens.size(), 0);
+      const auto [from, until] =
+          follows ? std::pair(cut, end) : around(place_elsewhere(begin, pair.uniform(2)), end - cut);
+      add(from, until);
+      to.segments.resize(to.inputs.size() + tokens.size(), 1);
+      to.not_next.push_back(follows ? 0 : 1);
+    } else {
+      add(begin, end);
+    }
     const std::size_t at = to.inputs.size(), all = at + tokens.size();
     to.inputs.resize(all), to.targets.resize(all);
     to.predicted += masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at),
                                         std::span(to.targets).subspan(at));
     to.lengths.push_back(static_cast<std::int64_t>(tokens.size()));
+  }
+  /// A place in another document than `here`; `uniform` in [0, 1) chooses it.
+  std::size_t place_elsewhere(std::size_t here, double uniform) const {
+    const std::size_t begin = document_begin(here), length = document_end(here) - begin;
+    const auto at = static_cast<std::size_t>(uniform * static_cast<double>(text_.size() - length));
+    return at < begin ? at : at + length;
   }
 
   std::span<token const> text_;

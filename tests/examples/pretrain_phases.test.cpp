@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <pretrain/windows.hpp>
+
+#include "pretrain_programs.hpp"
+
+namespace pretrain_phases_test {
+
+using namespace pretrain;
+namespace nn = tessera::nn;
+
+TEST_CASE("windows: of two segments half follow each other, and the other half come from elsewhere") {
+  // Token t stands at place t - 10 of the text; 1 and 2 are [CLS] and [SEP].
+  std::vector<token> text(3000);
+  std::iota(text.begin(), text.end(), 10);
+  masked_task task{1, 2, {.mask = 3, .kinds = {}}, true};
+  task.rule.kinds.assign(3010, tessera::train::token_kind::begins_word);
+  std::fill_n(task.rule.kinds.begin(), 10, tessera::train::token_kind::special);
+  const std::vector<std::size_t> ends{1000, 1001, 1500, 3000};
+  const window_text windows(text, ends, 32, task);
+  const auto document = [&](token t) {
+    return std::upper_bound(ends.begin(), ends.end(), std::size_t(t - 10)) - ends.begin();
+  };
+  batch all;
+  for (std::uint64_t step = 0; step < 400; ++step) {
+    batch shown;
+    windows.sample(1, step, 4, shown);
+    CHECK(shown.inputs.size() <= 128);
+    for (std::size_t t = 0; t < shown.inputs.size(); ++t)
+      if (shown.targets[t] != nn::ignored) shown.inputs[t] = shown.targets[t];
+    for (auto [from, to] : {std::pair{&shown.inputs, &all.inputs},
+                            {&shown.segments, &all.segments},
+                            {&shown.not_next, &all.not_next}})
+      to->insert(to->end(), from->begin(), from->end());
+    all.lengths.insert(all.lengths.end(), shown.lengths.begin(), shown.lengths.end());
+  }
+  REQUIRE(all.segments.size() == all.inputs.size());
+  REQUIRE(all.not_next.size() == all.lengths.size());
+  std::size_t begin = 0;
+  double lonely = 0;
+  for (std::size_t i = 0; i < all.lengths.size(); ++i) {
+    const auto at = all.inputs.begin() + std::ptrdiff_t(begin), end = at + all.lengths[i];
+    const auto middle = std::find(at, end, 2);
+    REQUIRE(*at == 1);
+    REQUIRE(middle < end - 1);
+    REQUIRE(*(end - 1) == 2);
+    for (auto t = at; t < end; ++t)
+      REQUIRE(all.segments[std::size_t(t - all.inputs.begin())] == (t > middle ? 1 : 0));
+    const bool single = document(at[1]) == 1;
+    lonely += single;
+    if (single) {
+      CHECK(end - at == 4);  // nothing follows it
+      CHECK(all.not_next[i] == 1);
+    } else if (all.not_next[i] == 0) {
+      CHECK(end - at == 32);
+      CHECK(*(middle + 1) == *(middle - 1) + 1);
+    } else {
+      CHECK(document(*(middle + 1)) != document(at[1]));
+      CHECK(document(*(middle + 1)) == document(*(end - 2)));
+    }
+    begin += std::size_t(all.lengths[i]);
+  }
+  const double share = (double(std::accumulate(all.not_next.begin(), all.not_next.end(), 0)) - lonely) /
+                       (double(all.lengths.size()) - lonely);
+  CHECK(std::abs(share - 0.5) < 0.05);
+}
+
+#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
+
+using namespace pretrain_programs;
+
+TEST_CASE("pretrain: a second phase with longer sequences begins with what the first one learned") {
+  const workplace here;
+  std::string articles;
+  for (int i = 0; i < 60; ++i)
+    for (const char* part : {"one two three four five. ", "six seven eight nine ten. ", "\n\n"})
+      articles += std::to_string(i) + " " + part;
+  put(here.in("articles"), articles);
+  const std::string first = "--model bert --vocabulary 100 --documents blank-lines --next-sentence --text " +
+                            here.in("articles") + " --positions 40 ";
+  const outcome one = shell(here.pretrain("one", first));
+  CHECK(one.code == 0);
+  CHECK(contains(one, "next sentences told rightly"));
+
+  const std::string from = PRETRAIN " --out " + here.in("runs") + " --quiet --from " + here.in("runs/one");
+  const outcome two = shell(from + " --name two --context 40 --steps 1 --lr 1e-30 --sparse-lr 1e-30");
+  CHECK(two.code == 0);
+  for (const char* variant : {"/dense", "/sparse"}) {  // a step so small that it leaves all as it was
+    const auto positions = [&](std::string const& run) {
+      std::set<std::string> of_checkpoints;
+      for (std::string const& file : here.files(run)) {
+        if (!("/" + file).starts_with(variant) || !file.ends_with("/tensors.safetensors")) continue;
+        const tessera::io::safetensors_file tensors(here.in("runs/" + run + "/" + file));
+        auto const& table = tensors.at("position_embedding");
+        of_checkpoints.emplace(reinterpret_cast<const char*>(table.bytes.data()), table.bytes.size());
+      }
+      return of_checkpoints;
+    };
+    REQUIRE(positions("two").size() == 1);
+    CHECK(positions("one").contains(*positions("two").begin()));
+  }
+  // It is a run as any other: it is resumed, and has the same bits.
+  CHECK(shell(from + " --name whole --context 40 --steps 40").code == 0);
+  CHECK(shell(from + " --name parts --context 40 --steps 40 --until-tokens 60").code == 0);
+  CHECK(shell(here.resume("parts", "--until-tokens 0")).code == 0);
+  for (std::string const variant : {"/dense/step-00000040", "/sparse/step-00000040"})
+    CHECK(same_tensors(here.in("runs/whole") + variant, here.in("runs/parts") + variant));
+
+  const auto refused = [&](std::string const& command, int code, std::string const& why) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, why));
+  };
+  refused(from + " --name no --context 41", 2, "[--context] 41 tokens are more than the 40 positions");
+  refused(from + " --name no --hidden 64", 2, "[--hidden] is 32 in the run of --from, not 64");
+  refused(from + " --name no --preset mini", 2, "[--preset] is \"\" in the run of --from, not \"mini\"");
+  refused(from + " --name no --config x", 2, "[--config] has no meaning with --from");
+  refused(PRETRAIN " --from " + here.in("nothing"), 2, "nothing is not the folder of a run");
+  refused(here.pretrain("no", "--next-sentence"), 2, "[--next-sentence] has no meaning with --model gpt");
+  refused(here.pretrain("no", "--model bert --vocabulary 300 --next-sentence"), 2,
+          "the training part of " + here.in("text") + " has 1 document");
+  fs::remove_all(here.in("runs/one/dense"));
+  refused(from + " --name no", 1, "runs/one/dense does not exist, so it holds no checkpoint");
+  CHECK(!fs::exists(here.in("runs/no")));
+}
+
+#endif
+
+}  // namespace pretrain_phases_test

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <tessera/io/safetensors.hpp>
+
+#include "../io/scratch_folder.hpp"
+
+// The built programs, run as a user runs them.
+#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
+
+namespace pretrain_programs {
+
+namespace fs = std::filesystem;
+
+struct outcome {
+  int code;
+  std::string output;  // stdout and stderr
+};
+
+inline outcome shell(std::string const& script) {
+  std::FILE* const pipe = popen(("exec 2>&1; " + script).c_str(), "r");
+  REQUIRE(pipe);
+  outcome result;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+inline bool contains(outcome const& result, std::string const& part) {
+  const bool found = result.output.find(part) != std::string::npos;
+  if (!found) MESSAGE(result.output);
+  return found;
+}
+
+inline std::string contents(std::string const& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A folder with a text to learn and runs of a small model on it.
+class workplace {
+ public:
+  explicit workplace(std::string const& word = "square") {
+    std::string text;
+    for (int i = 0; i < 500; ++i)
+      text += "of " + std::to_string(i) + " the " + word + " is " + std::to_string(i * i) + ".\n";
+    put(folder / "text", text);
+  }
+
+  std::string in(std::string const& name) const { return folder / name; }
+
+  /// The command that trains a small model, in the run of that name.
+  std::string pretrain(std::string const& run, std::string const& more = "") const {
+    return PRETRAIN " --text " + in("text") + " --out " + in("runs") + " --name " + run +
+           " --layers 2 --hidden 32 --heads 2 --context 16 --batch 4 --steps 60 --updates 59 --density 0.25"
+           " --quiet " +
+           more;
+  }
+  std::string resume(std::string const& run, std::string const& more = "") const {
+    return PRETRAIN " --resume " + in("runs/" + run) + " " + more;
+  }
+  std::string generate(std::string const& of, std::string const& more = "") const {
+    return GENERATE " --checkpoint " + in("runs/" + of) + " --tokens 40 " + more;
+  }
+  /// All that lies in a run.
+  std::set<std::string> files(std::string const& run) const {
+    std::set<std::string> all;
+    for (auto const& entry : fs::recursive_directory_iterator(in("runs/" + run)))
+      all.insert(entry.path().lexically_relative(in("runs/" + run)).string());
+    return all;
+  }
+
+ private:
+  scratch_folder folder;
+};
+
+/// Runs `command`, and sends it a signal once there is a file that matches `awaited`. The output ends with
+/// the exit code.
+inline outcome terminate(std::string const& command, std::string const& awaited,
+                         std::string const& signal = "TERM") {
+  return shell(command + " & pid=$!; until ls " + awaited +
+               " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -" + signal +
+               " $pid; wait $pid");
+}
+
+/// Whether two checkpoints hold the same bits; their metadata may differ, since they say how long it took.
+inline bool same_tensors(std::string const& a, std::string const& b) {
+  const tessera::io::safetensors_file x(a + "/tensors.safetensors"), y(b + "/tensors.safetensors");
+  if (x.tensors().size() != y.tensors().size()) return false;
+  for (auto const& [name, tensor] : x.tensors()) {
+    auto const& other = y.at(name);
+    if (tensor.dtype != other.dtype || tensor.shape != other.shape ||
+        !std::equal(tensor.bytes.begin(), tensor.bytes.end(), other.bytes.begin(), other.bytes.end()))
+      return false;
+  }
+  return !x.tensors().empty();
+}
+
+}  // namespace pretrain_programs
+
+#endif
