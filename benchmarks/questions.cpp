@@ -360,7 +360,7 @@ std::vector<workload> step_group(std::string const& operation, std::array<std::i
 }
 
 constexpr std::array<std::int64_t, 3> gpt_size = {512, 8, 4096}, bert_size = {768, 1, 4096},
-                                      mlp_size = {1024, 512, 60000};
+                                      bert_model_size = {768, 12, 4096}, mlp_size = {1024, 512, 60000};
 
 /// Our models beside PyTorch's dense one and our own dense one.
 question step(int threads) {
@@ -368,7 +368,8 @@ question step(int threads) {
           "forward, backward and optimizer of whole models (m hidden, k layers, n tokens; "
           "benchmarks/step/step.hpp)",
           {step_group("gpt", gpt_size, threads), step_group("bert", bert_size, threads),
-           step_group("bert", bert_size, threads, "bfloat16"), step_group("mlp", mlp_size, threads)},
+           step_group("bert", bert_size, threads, "bfloat16"),
+           step_group("bert model", bert_model_size, threads), step_group("mlp", mlp_size, threads)},
           {64, 2, 256},
           {},
           [](entrant const& e, std::vector<entrant> const& group) {
@@ -377,6 +378,7 @@ question step(int threads) {
                 {"gpt float", {{16, 6}, {4, 5.5}, {1, 3}, {0, 1.25}}},
                 {"bert float", {{16, 8}, {4, 7.5}, {1, 3.5}, {0, 1.25}}},
                 {"bert bfloat16", {{16, 8}, {4, 7}, {0, 1.2}}},
+                {"bert model float", {{16, 10}, {4, 10}, {0, 1.2}}},
                 {"mlp float", {{16, 6}, {4, 6}, {1, 3}, {0, 1.2}}}};
             std::vector<comparison> beside;
             if (e.name != "tessera") return beside;

@@ -54,6 +54,9 @@ const registered gpt({"PyTorch", "gpt",
 const registered bert({"PyTorch", "bert", [](workload const& what) {
                          return prepare<bert_shape>(what, &bert_shape::untrained);
                        }});
+const registered bert_model({"PyTorch", "bert model", [](workload const& what) {
+                               return prepare<bert_model_shape>(what, &bert_model_shape::untrained);
+                             }});
 const registered mlp({"PyTorch", "mlp",
                       [](workload const& what) { return prepare<mlp_shape>(what, &mlp_shape::learnt); }});
 

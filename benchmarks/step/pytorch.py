@@ -3,13 +3,14 @@
 """Training steps of dense models in PyTorch on the CPU: forward, backward, optimizer; in float, or with the
 forward pass under autocast to bfloat16.
 
-  gpt    pre-norm blocks with causal attention, a tied output, no dropout; AdamW
-  bert   post-norm layers with attention in both directions, dropout, the input's gradient included; AdamW
-  mlp    an epoch of 784-m-k-10 with relu on MNIST (or random images), batches of 100; SGD with momentum
+  gpt         pre-norm blocks with causal attention, a tied output, no dropout; AdamW
+  bert        post-norm layers with attention in both directions, dropout, the input's gradient included; AdamW
+  bert model  embeddings, such layers, and the head for 15 % of the tokens, tied to the embedding; AdamW
+  mlp         an epoch of 784-m-k-10 with relu on MNIST (or random images), batches of 100; SGD with momentum
 
 Prints a record as `bench step` does. With --serve it is a contestant of `bench`: it says "ready", and then
-makes one step (or epoch) for every line it reads and answers with a number: the loss of gpt, the mean square
-of bert's result, the mean loss of mlp.
+makes one step (or epoch) for every line it reads and answers with a number: the loss of gpt and of
+bert model, the mean square of bert's result, the mean loss of mlp.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from torch import nn
 from torch.nn import functional as F
 
 VOCABULARY, PIXELS, CLASSES, BATCH = 256, 784, 10, 100
+BERT_VOCABULARY, BERT_POSITIONS, BERT_SEGMENTS = 30522, 512, 2
 
 
 def attend(qkv, heads, causal):
@@ -132,6 +134,48 @@ def bert_step(o):
     return step, 6 * o.n * (12 * o.m**2 * o.k + 2 * o.k * context * o.m)
 
 
+class BERT(nn.Module):
+    def __init__(self, hidden, heads, layers):
+        super().__init__()
+        self.tokens = nn.Embedding(BERT_VOCABULARY, hidden)
+        self.positions = nn.Embedding(BERT_POSITIONS, hidden)
+        self.segments = nn.Embedding(BERT_SEGMENTS, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.blocks = nn.Sequential(*(PostNormBlock(hidden, heads, False, 0.1) for _ in range(layers)))
+        self.transform = nn.Linear(hidden, hidden)
+        self.head_norm = nn.LayerNorm(hidden)
+        self.bias = nn.Parameter(torch.zeros(BERT_VOCABULARY))
+        for embedding in (self.tokens, self.positions, self.segments):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, tokens, predicted):
+        """Logits of the tokens at these places of the batch; the others never meet the vocabulary."""
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]] + self.segments.weight[0]
+        x = self.blocks(F.dropout(self.norm(x), 0.1)).flatten(0, 1)[predicted]
+        return F.linear(self.head_norm(F.gelu(self.transform(x))), self.tokens.weight, self.bias)
+
+
+def bert_model_step(o):
+    context, heads, count = min(o.n, 128), max(1, o.m // 64), o.n * 15 // 100
+    model = BERT(o.m, heads, o.k)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(BERT_VOCABULARY, (o.n // context, context))
+    predicted = torch.arange(count) * o.n // count
+    targets = torch.randint(BERT_VOCABULARY, (count,))
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(o):
+            logits = model(tokens, predicted)
+        loss = F.cross_entropy(logits, targets)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    layers = o.n * (12 * o.m**2 * o.k + 2 * o.k * context * o.m)
+    return step, 6 * (layers + count * (o.m**2 + BERT_VOCABULARY * o.m))
+
+
 def digits(count):
     """Images (count, 784) from 0 to 1 and labels."""
     folder = os.path.join(os.environ.get("TESSERA_DATA", "data"), "mnist")
@@ -174,22 +218,32 @@ def main():
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--model", choices=("gpt", "bert", "mlp"), default="gpt")
-    options.add_argument("-m", type=int, help="hidden size, of the mlp the first (512, 768, 1024)")
-    options.add_argument("-k", type=int, help="layers, of the mlp the second hidden size (8, 1, 512)")
-    options.add_argument("-n", type=int, help="tokens, of the mlp images (4096, 4096, 60000)")
+    options.add_argument("--model", choices=("gpt", "bert", "bert model", "mlp"), default="gpt")
+    options.add_argument("-m", type=int, help="hidden size, of the mlp the first (512, 768, 768, 1024)")
+    options.add_argument("-k", type=int, help="layers, of the mlp the second hidden size (8, 1, 12, 512)")
+    options.add_argument("-n", type=int, help="tokens, of the mlp images (4096, 4096, 4096, 60000)")
     options.add_argument("--element", choices=("float", "bfloat16"), default="float")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--serve", action="store_true")
     o = options.parse_args()
-    m, k, n = {"gpt": (512, 8, 4096), "bert": (768, 1, 4096), "mlp": (1024, 512, 60000)}[o.model]
+    m, k, n = {
+        "gpt": (512, 8, 4096),
+        "bert": (768, 1, 4096),
+        "bert model": (768, 12, 4096),
+        "mlp": (1024, 512, 60000),
+    }[o.model]
     o.m, o.k, o.n = o.m or m, o.k or k, o.n or n
 
     torch.set_num_threads(o.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    step, flops = {"gpt": gpt_step, "bert": bert_step, "mlp": mlp_step}[o.model](o)
+    step, flops = {
+        "gpt": gpt_step,
+        "bert": bert_step,
+        "bert model": bert_model_step,
+        "mlp": mlp_step,
+    }[o.model](o)
 
     if o.serve:
         print("ready", flush=True)

@@ -65,6 +65,24 @@ struct bert_shape {
   checked_value untrained(double mean_square) const { return {mean_square, 1, 1e-3}; }
 };
 
+/// "bert model": the layers of "bert" below embeddings, and the masked-token head above, whose output weight
+/// is the token table; sequences of 128, a token of 30 522, 15 % of them to be predicted, which alone meet
+/// the head; AdamW.
+///   m hidden, k layers, n tokens
+struct bert_model_shape : bert_shape {
+  static constexpr std::int64_t vocabulary = 30522, positions = 512, segments = 2;
+  std::int64_t predicted;
+
+  explicit bert_model_shape(workload const& what) : bert_shape(what), predicted(what.n * 15 / 100) {}
+
+  double useful_flops(double density) const {
+    return bert_shape::useful_flops(density) +
+           6.0 * double(predicted) * double(hidden * hidden + vocabulary * hidden);
+  }
+  /// The loss of the first step: an untrained model knows nothing.
+  checked_value untrained(double loss) const { return {loss, std::log(double(vocabulary)), 0.4}; }
+};
+
 /// "mlp": digits through 784-m-k-10 with relu, an epoch in random order; SGD with momentum. The last matrix
 /// is dense.
 ///   m, k hidden, n images

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records how PyTorch trains a sparse GRU and a sparse LSTM for 20 steps, for tests/train/recurrent.test.cpp.
+"""Records how PyTorch trains a sparse GRU and a sparse LSTM, and language models of them, for 20 steps, for
+tests/train/recurrent.test.cpp.
 
     python3 record_recurrent.py        (PyTorch 2.13, CPU; one thread; seconds)
 
@@ -8,6 +9,10 @@ NAME.initial.PARAMETER, NAME.pattern.PARAMETER.row_start | cols in blocks of 4 x
 NAME.final.PARAMETER. The loss is the sum of squared errors over all outputs, divided by the series. SGD at a rate of
 0.05; every second step goes on from the state that the one before ended with (truncated back-propagation through
 time). Sparse is dense with masks, in double.
+
+The language models, lm_gru and lm_lstm, have two layers and a table of tokens that is the output weight, too. ids
+(20, time + 1, series) are their tokens; of series i the first lengths[i] + 1 are read, and each predicts the next. The
+loss is the mean cross entropy, AdamW without decay takes a rate of 0.01.
 """
 import pathlib
 
@@ -32,30 +37,63 @@ def pattern(rows, cols):
     return starts, columns, mask.repeat_interleave(block, 0).repeat_interleave(block, 1).double()
 
 
+def make_sparse(layer, name):
+    """Masks of the weights, which are recorded, with the initial values."""
+    masks = {}
+    for which, weight in layer.named_parameters():
+        if which.startswith("weight"):
+            starts, columns, masks[which] = pattern(*weight.shape)
+            weight.data *= 2 * masks[which]
+            recorded[f"{name}.pattern.{which}.row_start"] = starts
+            recorded[f"{name}.pattern.{which}.cols"] = columns
+    record_parameters(layer, f"{name}.initial")
+    return masks
+
+
+def record_parameters(layer, name):
+    for which, value in layer.named_parameters():
+        recorded[f"{name}.{which}"] = value.detach().clone()
+
+
+def step(loss, optimizer, layer, masks):
+    optimizer.zero_grad()
+    loss.backward()
+    for which, mask in masks.items():
+        getattr(layer, which).grad *= mask
+    optimizer.step()
+    return loss.detach()
+
+
 for name, kind in ("gru", torch.nn.GRU), ("lstm", torch.nn.LSTM):
     layer = kind(inputs, hidden)
-    masks = {}
-    for which in "weight_ih_l0", "weight_hh_l0":
-        weight = getattr(layer, which)
-        starts, columns, masks[which] = pattern(*weight.shape)
-        weight.data *= 2 * masks[which]
-        recorded[f"{name}.pattern.{which}.row_start"] = starts
-        recorded[f"{name}.pattern.{which}.cols"] = columns
-    for which, value in layer.named_parameters():
-        recorded[f"{name}.initial.{which}"] = value.detach().clone()
+    masks = make_sparse(layer, name)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
     losses, state = [], None
-    for step in range(training_steps):
-        y, after = layer(x[step], state if step % 2 else None)
-        loss = ((y - targets[step]) ** 2).sum() / series
-        optimizer.zero_grad()
-        loss.backward()
-        for which, mask in masks.items():
-            getattr(layer, which).grad *= mask
-        optimizer.step()
-        losses.append(loss.detach())
+    for number in range(training_steps):
+        y, after = layer(x[number], state if number % 2 else None)
+        losses.append(step(((y - targets[number]) ** 2).sum() / series, optimizer, layer, masks))
         state = tuple(s.detach() for s in after) if name == "lstm" else after.detach()
     recorded[f"{name}.losses"] = torch.stack(losses)
-    for which, value in layer.named_parameters():
-        recorded[f"{name}.final.{which}"] = value.detach().clone()
+    record_parameters(layer, f"{name}.final")
+
+vocabulary = 20
+lengths = torch.tensor([6, 6, 6, 5, 5, 4, 4, 2, 1])
+ids = torch.randint(vocabulary, (training_steps, time + 1, series))
+counted = torch.arange(time)[:, None] < lengths
+recorded["ids"], recorded["lengths"] = ids.to(torch.int32), lengths.to(torch.int32)
+for name, kind in ("lm_gru", torch.nn.GRU), ("lm_lstm", torch.nn.LSTM):
+    layer = kind(hidden, hidden, num_layers=2)
+    masks = make_sparse(layer, name)
+    ends = torch.nn.ParameterDict({"table": torch.randn(vocabulary, hidden) / 2, "bias": torch.randn(vocabulary) / 4})
+    record_parameters(ends, f"{name}.initial")
+    optimizer = torch.optim.AdamW([*layer.parameters(), *ends.parameters()], lr=0.01, weight_decay=0)
+    losses = []
+    for number in range(training_steps):
+        y, _ = layer(ends["table"][ids[number, :-1]])
+        logits = y @ ends["table"].T + ends["bias"]
+        loss = torch.nn.functional.cross_entropy(logits[counted], ids[number, 1:][counted])
+        losses.append(step(loss, optimizer, layer, masks))
+    recorded[f"{name}.losses"] = torch.stack(losses)
+    record_parameters(layer, f"{name}.final")
+    record_parameters(ends, f"{name}.final")
 save_file(recorded, pathlib.Path(__file__).parent / "recurrent.safetensors")
