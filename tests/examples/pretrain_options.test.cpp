@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <cstdint>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -6,7 +8,10 @@
 #include <pretrain/options_help.hpp>
 #include <pretrain/reader_settings.hpp>
 #include <pretrain/run_folder.hpp>
+#include <pretrain/run_record.hpp>
 #include <pretrain/settings.hpp>
+
+#include <tessera/nn/gpt.hpp>
 
 #include "../io/scratch_folder.hpp"
 
@@ -152,6 +157,25 @@ TEST_CASE("options: a time in the arguments replaces the steps of a settings fil
   put(file, R"({"steps": 100})");
   CHECK(new_settings({"--config", file}).steps == 100);
   CHECK(new_settings({"--config", file, "--time=5s"}).steps == 0);
+}
+
+TEST_CASE("options: the settings of a sparse GPT-2 have its size, and all of them are known") {
+  const std::string file = TESSERA_SOURCE_DIR "/examples/programs/pretrain/gpt2_sparse.json";
+  const settings s = new_settings({"--config", file});
+  check(s, 2);
+  const variant v = variants_of(s).at(0);
+  CHECK(v.name == "sparse");
+  CHECK(v.lr == 2e-4);
+  // Of each layer a tenth of 12 h² in blocks of 16 x 16, and biases and norms; the tables are dense.
+  const model_description what = description_of(s, v, 16000);
+  const auto size = tessera::nn::gpt<float, tessera::block_shape<16>>::size(what.shape);
+  const std::int64_t h = 768, blocks = 2304;
+  const auto stored = [](std::int64_t all) { return 256 * std::llround(0.1 * double(all)); };
+  const std::int64_t layer =
+      stored(3 * blocks) + stored(blocks) + 2 * stored(4 * blocks) + (3 + 1 + 4 + 1) * h + 4 * h;
+  CHECK(size.live_parameters == 12 * layer + (16000 + 256) * h + 2 * h);
+  CHECK(size.multiply_adds ==
+        12 * (stored(3 * blocks) + stored(blocks) + 2 * stored(4 * blocks)) + 16000 * h);
 }
 
 TEST_CASE("options: mistakes in a settings file name the file and the setting") {

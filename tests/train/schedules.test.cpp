@@ -81,6 +81,18 @@ TEST_CASE("schedules: warm-up and a line follow their table") {
                                             {41, 0.0}});
 }
 
+TEST_CASE("schedules: warm-up and an inverse square root follow the transformer's") {
+  // 512^-0.5 min(t^-0.5, t 4000^-1.5) at t = step + 1, in Python; its warm-up ends one step later than ours.
+  const warmed_up<inverse_power> s{3999, {6.987712429686843e-04, 4000}};
+  check(s, {{0, 1.746928107421711e-07},
+            {99, 1.746928107421711e-05},
+            {3999, 6.987712429686843e-04},
+            {7999, 4.941058844013093e-04},
+            {15999, 3.493856214843422e-04},
+            {99999, 1.3975424859373689e-04}});
+  check(inverse_power{2, 10, 1}, {{0, 2}, {10, 1}, {30, 0.5}});
+}
+
 TEST_CASE("schedules: no warm-up is the schedule itself") {
   const cosine plain{1, 0, 50};
   const warmed_up<cosine> warmed{0, plain};

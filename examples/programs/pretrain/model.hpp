@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <tessera/exec/context.hpp>
@@ -16,6 +17,7 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/schedules.hpp>
 
 #include "sparsity.hpp"
 #include "windows.hpp"
@@ -61,10 +63,19 @@ class training_program : public train::program {
   ~training_program() = default;
 };
 
+/// How the learning rate falls, by --decay.
+struct chosen_decay {
+  std::variant<train::cosine, train::linear, train::inverse_power> chosen;
+
+  double rate(std::int64_t step) const {
+    return std::visit([&](auto const& s) { return s.rate(step); }, chosen);
+  }
+};
+
 /// How a model is trained.
 struct training_settings {
   train::loop_settings loop;
-  train::warmed_up<train::cosine> rates;
+  train::warmed_up<chosen_decay> rates;
   chosen_policy patterns;
 };
 

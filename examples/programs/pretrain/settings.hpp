@@ -46,7 +46,7 @@ struct settings {
   int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
   double weight_decay = 0.1, clip = 1, mask_share = 0.15;
-  std::string mask = "words";
+  std::string mask = "words", decay = "cosine";
   bool next_sentence = false;
   std::uint64_t seed = 1;
 
@@ -123,6 +123,9 @@ inline option_table<settings> const& settings_table() {
          "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
          "highest learning rate of the sparse model; 0: suggested by --lr and --density"},
+        {"decay", &s::decay, "cosine|linear|power",
+         "how the learning rate falls from the highest: to --final-lr along a cosine or a line, or with the "
+         "square root of the steps, in which the warm-up is one (power)"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},

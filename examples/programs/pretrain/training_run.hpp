@@ -211,10 +211,14 @@ class training_run final : public training_program {
     return updates;
   }
 
-  train::warmed_up<train::cosine> rates() const {
+  train::warmed_up<chosen_decay> rates() const {
     const auto warmup = static_cast<std::int64_t>(asked().warmup * static_cast<double>(record_.steps));
-    return {warmup,
-            {variant_.lr, variant_.lr * asked().final_lr, std::max<std::int64_t>(1, record_.steps - warmup)}};
+    const std::int64_t rest = std::max<std::int64_t>(1, record_.steps - warmup);
+    const double highest = variant_.lr, lowest = highest * asked().final_lr;
+    if (asked().decay == "linear") return {warmup, {train::linear{highest, lowest, rest}}};
+    if (asked().decay == "power")
+      return {warmup, {train::inverse_power{highest, std::max<std::int64_t>(1, warmup)}}};
+    return {warmup, {train::cosine{highest, lowest, rest}}};
   }
 
   run_origin const& origin_;

@@ -42,6 +42,17 @@ struct cosine {
   }
 };
 
+/// Falls as (1 + step ÷ scale)^-power from `highest` at step 0; scale ≥ 1. A power of ½ after a warm-up of
+/// `scale` steps is the schedule of the transformer (Vaswani et al. 2017, equation 3).
+struct inverse_power {
+  double highest;
+  std::int64_t scale;
+  double power = 0.5;
+  double rate(std::int64_t step) const {
+    return highest * std::pow(1 + static_cast<double>(step) / static_cast<double>(scale), -power);
+  }
+};
+
 /// Rises linearly for `warmup` steps, from above zero to the first rate of `after`, whose step 0 is step
 /// `warmup` (as in nanoGPT's train.py).
 template <schedule After> struct warmed_up {
@@ -53,6 +64,7 @@ template <schedule After> struct warmed_up {
   }
 };
 
-static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>>);
+static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>> &&
+              schedule<warmed_up<inverse_power>>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
