@@ -12086,7 +12086,7 @@ block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows con
 #include <utility>
 #include <vector>
 
-// Pruning by magnitude: the blocks of greatest L1 norm stay.
+// Pruning by magnitude: the blocks of greatest norm stay.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -12111,12 +12111,31 @@ TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
   return std::isnan(norm) ? std::numeric_limits<sum_type>::infinity() : norm;
 }
 
-/// The L1 norm of each stored block, by slot; infinite if one value is not-a-number.
+/// How large a block is: the sum of its absolute values, the root of the sum of their squares, or the
+/// greatest of them.
+enum class block_norm { l1, l2, max };
+
+/// Infinite if one value is not-a-number.
+template <class T, std::size_t Size>
+TESSERA_INLINE accumulator_t<T> norm_of(std::span<T const, Size> values, block_norm kind) {
+  using sum_type = accumulator_t<T>;
+  if (kind == block_norm::l1) return l1_norm(values);
+  sum_type squares = 0, greatest = 0;
+  for (const T value : values) {
+    squares += sum_type(value) * sum_type(value);
+    greatest = std::max(greatest, std::abs(sum_type(value)));
+  }
+  if (std::isnan(squares)) return std::numeric_limits<sum_type>::infinity();
+  return kind == block_norm::l2 ? std::sqrt(squares) : greatest;
+}
+
+/// The norm of each stored block, by slot; infinite if one value is not-a-number.
 template <class T, class Block>
-std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
+std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w,
+                                          block_norm kind = block_norm::l1) {
   std::vector<accumulator_t<T>> norms(static_cast<std::size_t>(w.pattern().blocks()));
   std::int64_t slot = 0;
-  for (auto& norm : norms) norm = l1_norm(w.at_slot(slot++));
+  for (auto& norm : norms) norm = norm_of(w.at_slot(slot++), kind);
   return norms;
 }
 

@@ -12086,7 +12086,7 @@ block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows con
 #include <utility>
 #include <vector>
 
-// Pruning by magnitude: the blocks of greatest L1 norm stay.
+// Pruning by magnitude: the blocks of greatest norm stay.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -12111,12 +12111,31 @@ TESSERA_INLINE accumulator_t<T> l1_norm(std::span<T const, Size> values) {
   return std::isnan(norm) ? std::numeric_limits<sum_type>::infinity() : norm;
 }
 
-/// The L1 norm of each stored block, by slot; infinite if one value is not-a-number.
+/// How large a block is: the sum of its absolute values, the root of the sum of their squares, or the
+/// greatest of them.
+enum class block_norm { l1, l2, max };
+
+/// Infinite if one value is not-a-number.
+template <class T, std::size_t Size>
+TESSERA_INLINE accumulator_t<T> norm_of(std::span<T const, Size> values, block_norm kind) {
+  using sum_type = accumulator_t<T>;
+  if (kind == block_norm::l1) return l1_norm(values);
+  sum_type squares = 0, greatest = 0;
+  for (const T value : values) {
+    squares += sum_type(value) * sum_type(value);
+    greatest = std::max(greatest, std::abs(sum_type(value)));
+  }
+  if (std::isnan(squares)) return std::numeric_limits<sum_type>::infinity();
+  return kind == block_norm::l2 ? std::sqrt(squares) : greatest;
+}
+
+/// The norm of each stored block, by slot; infinite if one value is not-a-number.
 template <class T, class Block>
-std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w) {
+std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w,
+                                          block_norm kind = block_norm::l1) {
   std::vector<accumulator_t<T>> norms(static_cast<std::size_t>(w.pattern().blocks()));
   std::int64_t slot = 0;
-  for (auto& norm : norms) norm = l1_norm(w.at_slot(slot++));
+  for (auto& norm : norms) norm = norm_of(w.at_slot(slot++), kind);
   return norms;
 }
 
@@ -27815,6 +27834,7 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
 // ---- tessera/train/sparsity/policy.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
 #define TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -27900,10 +27920,16 @@ TESSERA_COLD inline void require_updates(const char* policy, std::int64_t interv
     throw option_error(message("[", policy, "] fraction is ", fraction, ": it must be in [0, 1]"));
 }
 
-/// Half a cosine, from 1 at the first step to 0 at `end`; 1 if there is no end.
-inline double cosine_decay(std::int64_t done, double end) {
-  if (!(end > 0)) return 1;
-  return (1 + std::cos(std::numbers::pi * static_cast<double>(done) / end)) / 2;
+/// How the share of the blocks that an update replaces falls from the first step to the last: along half a
+/// cosine or a line to none, or not at all.
+enum class fraction_decay { cosine, linear, constant };
+
+/// From 1 at the first step to 0 at `end`, or always 1; 1 if there is no end.
+inline double decay_after(std::int64_t done, double end, fraction_decay how = fraction_decay::cosine) {
+  if (!(end > 0) || how == fraction_decay::constant) return 1;
+  const double share = static_cast<double>(done) / end;
+  if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
+  return (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
@@ -28169,20 +28195,22 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Dynamic sparse training: at each update the blocks of least L1 norm of each sparse matrix are pruned, and
-/// an equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
-/// Sparse Pre-Training of BERT"). The number falls along a cosine from `fraction` of the blocks to none at
-/// the end.
+/// Dynamic sparse training: at each update the blocks of least norm of each sparse matrix are pruned, and an
+/// equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
+/// Sparse Pre-Training of BERT": of the three norms L1 was best). The number falls from `fraction` of the
+/// blocks along a cosine, unless said otherwise, to none at the end.
 struct evolving_pattern {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
   double fraction = 0.5;      // of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
 
   void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The factor of `fraction` after `done` steps.
-  double decay(std::int64_t done) const { return cosine_decay(done, static_cast<double>(steps)); }
+  double decay(std::int64_t done) const { return decay_after(done, static_cast<double>(steps), falls); }
   /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
@@ -28190,7 +28218,7 @@ struct evolving_pattern {
     return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.blocks());
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight);
+    const auto norms = block_norms(at.weight, norm);
     return weakest(std::span(norms), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
@@ -29376,10 +29404,10 @@ template <class Model> Model pretrained(std::string const& folder, pretrained_se
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least L1 norm are pruned, and
-/// an equal number of absent blocks grows, whose gradients have the greatest L1 norm. The number falls along
-/// a cosine from `fraction` of the blocks to none at `until` of the run, where updates end. The gradient is
-/// that of the step's last micro-batch; see growth_candidates.
+/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least norm are pruned, and an
+/// equal number of absent blocks grows, whose gradients have the greatest norm. The number falls along a
+/// cosine, unless said otherwise, from `fraction` of the blocks to none at `until` of the run, where updates
+/// end. The gradient is that of the step's last micro-batch; see growth_candidates.
 ///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
 ///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
 ///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
@@ -29389,6 +29417,8 @@ struct rigl {
   std::int64_t steps = 0;     // of the whole run
   double fraction = 0.3;      // α, of the stored blocks, [0, 1]
   double until = 0.75;        // T_end, of the steps, (0, 1]
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
 
   void check() const {
     require_updates("rigl", interval, steps, fraction);
@@ -29398,14 +29428,14 @@ struct rigl {
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
   /// The number of blocks to replace: rounded down, as in the authors' code.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * cosine_decay(done, end()) *
+    return static_cast<std::int64_t>(fraction * decay_after(done, end(), falls) *
                                      static_cast<double>(stored.blocks()));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight);
+    const auto norms = block_norms(at.weight, norm);
     return weakest(std::span(norms), count);
   }
-  template <class T> T growth_score(std::span<T const> gradient) const { return l1_norm(gradient); }
+  template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }

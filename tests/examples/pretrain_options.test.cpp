@@ -120,6 +120,13 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
     CHECK(refusal_of({said, "--updates=0"}) ==
           "[--policy] has no meaning with --updates 0, which keeps the first pattern; leave one of them out");
   }
+  CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==
+        "[--block-norm] has no meaning with --policy set; leave it out");
+  const settings given = new_settings({"--block-norm=max", "--prune-decay=linear", "--updates=9"});
+  const auto chosen = std::get<train::evolving_pattern>(policy_of(given, 100).chosen);
+  CHECK(chosen.norm == tessera::block_norm::max);
+  CHECK(chosen.falls == train::fraction_decay::linear);
+  CHECK(chosen.interval == 10);
   CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl");
   CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
         "[--prune-fraction] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy "

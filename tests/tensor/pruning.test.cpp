@@ -21,14 +21,22 @@ namespace pruning_test {
 
 using namespace tessera;
 
-TEST_CASE_TEMPLATE_DEFINE("pruning: block norms are sums of absolute values", Types, norms) {
+TEST_CASE_TEMPLATE_DEFINE("pruning: block norms are those of the definition", Types, norms) {
   using T = typename Types::element;
   const auto w = support::random_matrix<T, typename Types::block>(75, 90, 0.5, 1);
-  const auto got = block_norms(w);
+  const auto got = block_norms(w), squares = block_norms(w, block_norm::l2),
+             largest = block_norms(w, block_norm::max);
   REQUIRE(std::ssize(got) == w.pattern().blocks());
   for (std::int64_t slot = 0; slot < w.pattern().blocks(); ++slot) {
-    double exact = 0;
-    for (const T v : w.at_slot(slot)) exact += std::abs(double(v));
+    double exact = 0, square = 0, most = 0;
+    for (const T v : w.at_slot(slot)) {
+      exact += std::abs(double(v));
+      square += double(v) * double(v);
+      most = std::max(most, std::abs(double(v)));
+    }
+    CHECK(std::abs(double(squares[std::size_t(slot)]) - std::sqrt(square)) <=
+          support::bound<T>(Types::block::elements, std::sqrt(square)));
+    CHECK(double(largest[std::size_t(slot)]) == most);
     CHECK(std::abs(double(got[std::size_t(slot)]) - exact) <=
           support::bound<T>(Types::block::elements, exact));
   }
@@ -38,7 +46,8 @@ TEST_CASE_TEMPLATE_APPLY(norms, support::few);
 TEST_CASE("pruning: a block with a not-a-number is among the largest") {
   auto w = support::random_matrix<float, block_shape<4>>(16, 16, 1, 1);
   w.at_slot(5)[3] = std::numeric_limits<float>::quiet_NaN();
-  CHECK(block_norms(w)[5] == std::numeric_limits<float>::infinity());
+  for (const auto kind : {block_norm::l1, block_norm::l2, block_norm::max})
+    CHECK(block_norms(w, kind)[5] == std::numeric_limits<float>::infinity());
 }
 
 TEST_CASE("pruning: the least norms are chosen and ties go to the lower slot") {

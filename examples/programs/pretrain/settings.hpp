@@ -38,6 +38,7 @@ struct settings {
   std::string policy = "magnitude";
   int updates = 80;
   double prune_fraction = 0.5;
+  std::string block_norm = "l1", prune_decay = "cosine";
 
   seconds time{90};
   int steps = 0;
@@ -108,8 +109,13 @@ inline option_table<settings> const& settings_table() {
          "are largest, until three quarters of the run (rigl: Evci et al. 2020)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
-         "share of the blocks that an update replaces, at the first step; falls to none along a cosine, but "
-         "stays with --policy set; the papers of set and rigl have 0.3"}}},
+         "share of the blocks that an update replaces, at the first step; the papers of set and rigl have "
+         "0.3"},
+        {"prune-decay", &s::prune_decay, "cosine|linear|constant",
+         "how that share falls to none until the end; with --policy set it stays"},
+        {"block-norm", &s::block_norm, "l1|l2|max",
+         "what a block is measured by: the sum of its absolute values, the root of that of their squares, or "
+         "the greatest"}}},
       {"Training",
        {{"time", &s::time, "(0, 1e9]",
          "training time of each model, turned into a number of steps by timing the first ones"},
@@ -316,6 +322,9 @@ inline settings new_settings(string_list const& arguments) {
                                                  : nullptr;
     if (where) refuse("--policy", tessera::message("has no meaning with ", where, "; leave one of them out"));
   }
+  for (const char* name : {"prune-decay", "block-norm"})
+    if (s.policy == "set" && says(name))
+      refuse("--" + std::string(name), "has no meaning with --policy set; leave it out");
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s.lr, s.density);
   return s;
 }

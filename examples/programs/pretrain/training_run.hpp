@@ -198,10 +198,7 @@ class training_run final : public training_program {
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 
   /// How patterns evolve in a run of so many steps.
-  chosen_policy patterns(std::int64_t steps) const {
-    settings const& s = asked();
-    return policy_of(s.policy, steps, s.updates, s.prune_fraction, s.seed);
-  }
+  chosen_policy patterns(std::int64_t steps) const { return policy_of(asked(), steps); }
   /// How often they do, if there is a step for each update.
   std::int64_t planned_updates() const {
     if (!evolves()) return 0;

@@ -6,6 +6,7 @@
 #include <train/toy_model.hpp>
 
 #include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
@@ -42,6 +43,34 @@ TEST_CASE("evolving pattern: the decay is half a cosine") {
   const evolving_pattern policy{.interval = 1, .steps = 100};
   for (int done = 0; done <= 100; done += 10)
     CHECK(std::abs(policy.decay(done) - std::pow(std::cos(std::numbers::pi * done / 200), 2)) <= 1e-12);
+}
+
+TEST_CASE("evolving pattern: the share falls along a line, or not at all, if that is asked for") {
+  const pattern tenth = random_pattern(64, 64, 0.1, random_stream(1, random_purpose::test));
+  const auto counts = [&](train::fraction_decay falls) {
+    const evolving_pattern policy{.interval = 1, .steps = 100, .fraction = 0.5, .falls = falls};
+    std::vector<std::int64_t> all;
+    for (const int done : {0, 25, 50, 99, 100, 120}) all.push_back(policy.count(tenth, done));
+    return all;
+  };
+  CHECK(counts(train::fraction_decay::constant) == std::vector<std::int64_t>(6, 205));
+  CHECK(counts(train::fraction_decay::linear) == std::vector<std::int64_t>{205, 154, 103, 3, 0, 0});
+}
+
+TEST_CASE("evolving pattern: the norm decides which blocks are pruned") {
+  // Blocks of 4 x 4: one of sixteen 1, one of a single 6, one of four 3.
+  block_sparse_matrix<float, block_shape<4>> w(
+      4, 16, pattern_from_bsr(4, 16, {4, 4}, std::vector{0, 3}, std::vector{0, 1, 2}));
+  for (float& v : w.at_slot(0)) v = 1;
+  w.at_slot(1)[5] = 6;
+  for (std::size_t i = 0; i < 4; ++i) w.at_slot(2)[i] = 3;
+  const auto pruned = [&](block_norm norm) {
+    const evolving_pattern policy{.interval = 1, .steps = 10, .norm = norm};
+    return policy.prune(train::matrix_at_update<decltype(w), decltype(w)>{w, w, 1, 0}, 1);
+  };
+  CHECK(pruned(block_norm::l1) == std::vector<char>{0, 1, 0});   // 16, 6, 12
+  CHECK(pruned(block_norm::l2) == std::vector<char>{1, 0, 0});   // 4, 6, 6
+  CHECK(pruned(block_norm::max) == std::vector<char>{1, 0, 0});  // 1, 6, 3
 }
 
 TEST_CASE("evolving pattern: the count is rounded up twice and bounded by the absent blocks") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -95,10 +96,16 @@ TESSERA_COLD inline void require_updates(const char* policy, std::int64_t interv
     throw option_error(message("[", policy, "] fraction is ", fraction, ": it must be in [0, 1]"));
 }
 
-/// Half a cosine, from 1 at the first step to 0 at `end`; 1 if there is no end.
-inline double cosine_decay(std::int64_t done, double end) {
-  if (!(end > 0)) return 1;
-  return (1 + std::cos(std::numbers::pi * static_cast<double>(done) / end)) / 2;
+/// How the share of the blocks that an update replaces falls from the first step to the last: along half a
+/// cosine or a line to none, or not at all.
+enum class fraction_decay { cosine, linear, constant };
+
+/// From 1 at the first step to 0 at `end`, or always 1; 1 if there is no end.
+inline double decay_after(std::int64_t done, double end, fraction_decay how = fraction_decay::cosine) {
+  if (!(end > 0) || how == fraction_decay::constant) return 1;
+  const double share = static_cast<double>(done) / end;
+  if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
+  return (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.

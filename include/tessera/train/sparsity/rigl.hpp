@@ -12,10 +12,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least L1 norm are pruned, and
-/// an equal number of absent blocks grows, whose gradients have the greatest L1 norm. The number falls along
-/// a cosine from `fraction` of the blocks to none at `until` of the run, where updates end. The gradient is
-/// that of the step's last micro-batch; see growth_candidates.
+/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least norm are pruned, and an
+/// equal number of absent blocks grows, whose gradients have the greatest norm. The number falls along a
+/// cosine, unless said otherwise, from `fraction` of the blocks to none at `until` of the run, where updates
+/// end. The gradient is that of the step's last micro-batch; see growth_candidates.
 ///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
 ///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
 ///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
@@ -25,6 +25,8 @@ struct rigl {
   std::int64_t steps = 0;     // of the whole run
   double fraction = 0.3;      // α, of the stored blocks, [0, 1]
   double until = 0.75;        // T_end, of the steps, (0, 1]
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
 
   void check() const {
     require_updates("rigl", interval, steps, fraction);
@@ -34,14 +36,14 @@ struct rigl {
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
   /// The number of blocks to replace: rounded down, as in the authors' code.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * cosine_decay(done, end()) *
+    return static_cast<std::int64_t>(fraction * decay_after(done, end(), falls) *
                                      static_cast<double>(stored.blocks()));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight);
+    const auto norms = block_norms(at.weight, norm);
     return weakest(std::span(norms), count);
   }
-  template <class T> T growth_score(std::span<T const> gradient) const { return l1_norm(gradient); }
+  template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
