@@ -26212,7 +26212,8 @@ class byte_pair {
       const std::size_t blank = line.find(' ');
       if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
           line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"", std::string(line),
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"",
+                               std::string(line.substr(0, 40)),
                                "\": two pieces with a blank between them are meant"));
       merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
     }
@@ -27872,9 +27873,11 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   count(stored, done)  number of blocks to replace in a matrix of this pattern
 ///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
 ///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
-/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits. A
-/// policy may have a function check(), which throws option_error for settings that make no sense; training
-/// calls it.
+/// and, if it wants them,
+///   growth(stored, done) number of blocks that grow, where it is not `count`
+///   prunes_dense()       whether matrices that store all their blocks are updated, too
+///   check()              throws option_error for settings that make no sense; training calls it
+/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
                                    detail::some_matrix_at_update const& at) {
@@ -27899,6 +27902,22 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return policy.grows_by_gradient();
   else
     return gradient_policy<Policy>;
+}
+
+/// The number of blocks that grow.
+template <class Policy> std::int64_t growth(Policy const& policy, pattern const& stored, std::int64_t done) {
+  if constexpr (requires { policy.growth(stored, done); })
+    return policy.growth(stored, done);
+  else
+    return policy.count(stored, done);
+}
+
+/// Whether matrices that store all their blocks are updated, too.
+template <class Policy> bool prunes_dense([[maybe_unused]] Policy const& policy) {
+  if constexpr (requires { policy.prunes_dense(); })
+    return policy.prunes_dense();
+  else
+    return false;
 }
 
 /// Whether an update follows after `done` steps: every `interval` steps before `end`, or never if the
@@ -27942,20 +27961,27 @@ std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count,
 }
 
 /// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
-/// change: sparse ones of role `weight`. `number` counts all matrices. Groups may keep the pattern of some.
+/// change: those of role `weight`, sparse ones or, with `dense_too`, all. `number` counts all matrices.
+/// Groups may keep the pattern of some.
 template <class Model, class Visit, class... Others>
-void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
+void for_each_evolving_weight(bool dense_too, Model& model, Visit&& visit, Others&... others) {
   std::uint64_t matrices = 0;
   nn::for_each_parameter(
       model,
       [&](nn::parameter_name const& name, auto& parameter, auto&... belonging) {
         if constexpr (nn::is_matrix<decltype(parameter)>) {
           const std::uint64_t number = matrices++;
-          if (name.role() == nn::parameter_role::weight && !parameter.pattern().is_dense())
+          if (name.role() == nn::parameter_role::weight && (dense_too || !parameter.pattern().is_dense()))
             visit(name, number, parameter, belonging...);
         }
       },
       others...);
+}
+
+/// For sparse ones.
+template <class Model, class Visit, class... Others>
+void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
+  for_each_evolving_weight(false, model, visit, others...);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -28086,34 +28112,37 @@ template <class Policy> class growth_candidates {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Marks the patterns of all sparse matrices of a model.
-template <class Model> explored_blocks explore(Model const& model) {
+/// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
+template <class Model> explored_blocks explore(Model const& model, bool dense_too = false) {
   explored_blocks explored;
-  for_each_sparse_weight(model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-    explored.mark(name.text(), weight.pattern());
-  });
+  for_each_evolving_weight(dense_too, model,
+                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+                             explored.mark(name.text(), weight.pattern());
+                           });
   return explored;
 }
 
-/// Throws option_error unless the update after `done` steps is possible: the model has a sparse matrix, and
+/// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
 void require_possible(Policy const& policy, std::int64_t done, Model const& model,
                       parameter_groups const& groups = {}) {
   bool any = false;
-  for_each_sparse_weight(
-      model, [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
+  for_each_evolving_weight(
+      prunes_dense(policy), model,
+      [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
         if (!groups.evolves(number)) return;
         pattern const& stored = weight.pattern();
-        const std::int64_t count = policy.count(stored, done),
-                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks(),
-                           most = std::min(stored.blocks(), absent);
+        const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
+                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
         any = true;
-        if (count < 0 || count > most)
-          throw option_error(message("[evolve] after step ", done, " the policy replaces ", count,
-                                     " blocks of ", name.text(), ", but ", stored.blocks(),
-                                     " are stored and ", absent, " absent; 0 … ", most, " can be replaced",
-                                     count > most ? "; a smaller fraction replaces fewer" : ""));
+        if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
+          throw option_error(message("[evolve] after step ", done, " the policy ",
+                                     grown == count ? "replaces " : message("grows ", grown, " and prunes "),
+                                     count, " blocks of ", name.text(), ", but ", stored.blocks(),
+                                     " are stored and ", absent, " absent; 0 … ",
+                                     std::min(stored.blocks(), absent), " can be replaced",
+                                     count > 0 ? "; a smaller fraction replaces fewer" : ""));
       });
   if (!any)
     throw option_error(message(
@@ -28124,9 +28153,9 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
 
 namespace detail {
 
-/// Throws option_error unless a policy has chosen `count` stored and `count` absent blocks.
+/// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
 template <class At>
-void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count,
+void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
                      std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
   const std::int64_t slots = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
@@ -28135,16 +28164,17 @@ void require_choices(nn::parameter_name const& name, At const& at, std::int64_t 
                                pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
                                " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != count || !ascends || (count > 0 && (grown.front() < 0 || grown.back() >= absent)))
+  if (std::ssize(grown) != growing || !ascends ||
+      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
     throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
-                               "; it must be ", count, " different numbers of 0 … ", absent - 1,
+                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
                                ", ascending"));
 }
 
 }  // namespace detail
 
 struct pattern_change {
-  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices
+  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
 };
 
 /// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, moments and master get
@@ -28165,19 +28195,22 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
     const pattern old = weight.pattern();
-    const std::int64_t count = policy.count(old, done);
+    const std::int64_t count = policy.count(old, done), growing = growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
-    const std::vector<std::int64_t> grown = policy.grow(at, count);
-    detail::require_choices(name, at, count, pruned, grown);
+    const std::vector<std::int64_t> grown = policy.grow(at, growing);
+    detail::require_choices(name, at, count, growing, pruned, grown);
     const auto [changed, moves] = replaced(old, pruned, grown);
     all.replaced += count;
     all.stored += changed.blocks();
+    if (prunes_dense(policy)) explored.mark(name.text(), old);
     explored.mark(name.text(), changed);
     weight.set_pattern(changed, moves);
     gradient.set_pattern(changed, moves);
     (its.set_pattern(changed, moves), ...);
   };
-  std::apply([&](auto&... its) { for_each_sparse_weight(model, update, gradients, its...); }, state.tensors);
+  std::apply(
+      [&](auto&... its) { for_each_evolving_weight(prunes_dense(policy), model, update, gradients, its...); },
+      state.tensors);
   return all;
 }
 
@@ -28348,7 +28381,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         policy(patterns),
         gradients(nn::zeros_like(trained)),
         state(initial_state<Optimizer>(trained)),
-        explored(explore(trained)) {
+        explored(explore(trained, prunes_dense(patterns))) {
     check();
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
@@ -29391,6 +29424,66 @@ template <class Model> Model pretrained(std::string const& folder, pretrained_se
   model.config.density = settings.density;
   return model;
 }
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/gradual_pruning.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
+#define TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gradual magnitude pruning (Zhu, Gupta 2017, "To prune, or not to prune", equation 1), from dense to
+/// sparse: at each update the blocks of least norm of each weight are pruned, and none grows, so that the
+/// density is
+///   d + (1 - d) (1 - (done - begin) ÷ (end - begin))³
+/// of the blocks; a weight that stores fewer already waits. Memory and time of a step fall with the density.
+struct gradual_pruning {
+  std::int64_t interval = 0;        // Δt, steps from update to update; 0: the first pattern is kept
+  std::int64_t begin = 0, end = 0;  // t0 and t0 + n Δt, steps of the run
+  double density = 0.1;             // of the blocks, at the end, (0, 1]
+  block_norm norm = block_norm::l1;
+
+  void check() const {
+    require_updates("gradual_pruning", interval, end, 0);
+    if (begin < 0 || (interval > 0 && end <= begin))
+      throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
+                                 ": the end must come later, and neither before the run"));
+    if (!(density > 0 && density <= 1))
+      throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
+  }
+  /// Every `interval` steps, and at the end.
+  bool due(std::int64_t done) const {
+    return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
+  }
+  double density_after(std::int64_t done) const {
+    const double left =
+        1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
+    return density + (1 - density) * left * left * left;
+  }
+  /// The number of blocks to prune; one block stays.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
+    const std::int64_t stay = std::max<std::int64_t>(1, std::llround(density_after(done) * all));
+    return std::max<std::int64_t>(0, stored.blocks() - stay);
+  }
+  std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
+  bool prunes_dense() const { return true; }
+
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    const auto norms = block_norms(at.weight, norm);
+    return weakest(std::span(norms), count);
+  }
+  template <class At> std::vector<std::int64_t> grow(At const&, std::int64_t) const { return {}; }
+};
+
+static_assert(sparsity_policy<gradual_pruning>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

@@ -107,7 +107,7 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
 }
 
 TEST_CASE("options: a policy is refused where patterns do not change, and what it cannot replace") {
-  for (const char* policy : {"magnitude", "set", "rigl"}) {
+  for (const char* policy : {"magnitude", "set", "rigl", "gradual"}) {
     const std::string said = std::string("--policy=") + policy;
     CHECK(new_settings({said}).policy == policy);
     CHECK(refusal_of({said}) == "");
@@ -122,12 +122,15 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
   }
   CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==
         "[--block-norm] has no meaning with --policy set; leave it out");
+  CHECK(refusal_of({"--policy=gradual", "--prune-fraction=0.2"}) ==
+        "[--prune-fraction] has no meaning with --policy gradual; leave it out");
+  CHECK(new_settings({"--policy=gradual"}).sparse_lr == 1e-3);  // it begins dense
   const settings given = new_settings({"--block-norm=max", "--prune-decay=linear", "--updates=9"});
   const auto chosen = std::get<train::evolving_pattern>(policy_of(given, 100).chosen);
   CHECK(chosen.norm == tessera::block_norm::max);
   CHECK(chosen.falls == train::fraction_decay::linear);
   CHECK(chosen.interval == 10);
-  CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl");
+  CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl|gradual");
   CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
         "[--prune-fraction] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy "
         "rigl "

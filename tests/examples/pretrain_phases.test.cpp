@@ -128,7 +128,7 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   refused(here.pretrain("no", "--model bert --vocabulary 300 --next-sentence"), 2,
           "the training part of " + here.in("text") + " has 1 document");
   fs::remove_all(here.in("runs/one/dense"));
-  refused(from + " --name no", 1, "runs/one/dense does not exist, so it holds no checkpoint");
+  refused(from + " --name no", 2, "runs/one has no checkpoint of a dense model; say --only sparse");
   CHECK(!fs::exists(here.in("runs/no")));
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any n
 
 TEST_CASE("pretrain: with every policy a run that was ended and resumed has the same bits") {
   const workplace here;
-  for (const std::string policy : {"set", "rigl"}) {
+  for (const std::string policy : {"set", "rigl", "gradual"}) {
     const std::string options = "--only sparse --policy " + policy;
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),

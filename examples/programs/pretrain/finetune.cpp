@@ -34,6 +34,8 @@ int command(string_list const& arguments) {
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);
   const auto program = train::program_state(from);
+  if (program.contains("classes"))
+    refuse("--checkpoint", folder + " is a classifier already; finetune takes what pretrain made");
   run_origin origin = read_origin(program, folder);
   const run_record record = read_record(program.at("record"));
   auto const* words = origin.symbols.words();
@@ -48,8 +50,11 @@ int command(string_list const& arguments) {
     refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
   const labelled_text training(lines, classes, *words, origin.asked.context),
       validation(read_labelled(s.validation), classes, *words, origin.asked.context);
-  std::printf("text     %zu texts of %zu classes to learn, %zu to validate\n", training.size(),
-              classes.size(), validation.size());
+  std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n", folder.c_str(),
+              training.size(), classes.size(), validation.size());
+  if (const std::size_t cut = training.cut() + validation.cut(); cut > 0)
+    std::printf("note: %zu texts are longer than %d tokens; their beginnings count\n", cut,
+                origin.asked.context);
 
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   std::unique_ptr<fine_tuning> model;

@@ -41,7 +41,7 @@ inline double training_bytes(settings const& s, nn::model_size const& size) {
 inline void require_memory(settings const& s, int symbols) {
   const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
   for (variant const& v : variants_of(s)) {
-    const double bytes = training_bytes(s, size_of(description_of(s, v, symbols)));
+    const double bytes = training_bytes(s, size_of(first_description_of(s, v, symbols)));
     if (bytes > memory)
       refuse("memory", "the " + v.name + " model needs " + quantity(bytes) + "B, but this machine has " +
                            quantity(memory) + "B; make --hidden, --layers, --batch or --context smaller");

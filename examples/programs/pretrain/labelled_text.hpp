@@ -58,7 +58,9 @@ class labelled_text {
         throw tessera::option_error(
             tessera::message("[labels] '", line.label, "' is in no line to train on"));
       std::vector<token> tokens = words.encode(line.text);
-      tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(context) - 2));
+      const std::size_t most = static_cast<std::size_t>(context) - 2;
+      cut_ += tokens.size() > most;
+      tokens.resize(std::min(tokens.size(), most));
       tokens.insert(tokens.begin(), words.classification());
       tokens.push_back(words.separator());
       tokens_.push_back(std::move(tokens));
@@ -66,6 +68,7 @@ class labelled_text {
     }
   }
   std::size_t size() const { return tokens_.size(); }
+  std::size_t cut() const { return cut_; }  // texts that were longer than the context
 
   void add(std::size_t i, labelled_batch& to) const {
     to.lengths.push_back(std::ssize(tokens_[i]));
@@ -97,6 +100,7 @@ class labelled_text {
  private:
   std::vector<std::vector<token>> tokens_;
   std::vector<std::int32_t> labels_;
+  std::size_t cut_ = 0;
 };
 
 /// The names of the classes, in order.

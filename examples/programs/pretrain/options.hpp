@@ -74,7 +74,8 @@ option<Settings> const& find_option(option_table<Settings> const& table, std::st
     }
   const std::string dashes = where.starts_with("--") ? "--" : "";
   refuse(where, nearest.empty()
-                    ? "there is no such option; --help lists all"
+                    ? dashes.empty() ? "there is no such setting; the file may be of a newer version"
+                                     : "there is no such option; --help lists all"
                     : "there is no such option; did you mean " + dashes + std::string(nearest) + "?");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Trains a small GPT on text, dense and block-sparse, for the same time each, and compares them.
+// Trains a small GPT, BERT or LSTM on text, dense and block-sparse, for the same time each, and compares
+// them.
 
 #include <cstdio>
 #include <cstdlib>
@@ -147,7 +148,7 @@ void conclude(run_origin const& origin, token_text const& text, std::filesystem:
 int command(string_list const& arguments, std::string const& typed) {
   settings s = new_settings(arguments);
   if (s.help) {
-    print("pretrain: trains a small GPT on text, dense and block-sparse, and compares them\n" +
+    print("pretrain: trains a small GPT, BERT or LSTM on text, dense and block-sparse, and compares them\n" +
           help_text(settings_table()));
     return 0;
   }
@@ -156,7 +157,9 @@ int command(string_list const& arguments, std::string const& typed) {
   check(s, tessera::exec::available_threads());
   for (variant const& v : variants_of(s)) {
     description_of(s, v, 256).shape.check();
-    if (!s.from.empty()) static_cast<void>(find_checkpoint(s.from + "/" + v.name));
+    if (!s.from.empty() && train::checkpoint_steps(s.from + "/" + v.name).empty())
+      refuse("--from", s.from + " has no checkpoint of a " + v.name + " model; say --only " +
+                           (v.name == "dense" ? "sparse" : "dense"));
   }
 
   const token_text text = read_text(s);

@@ -76,36 +76,41 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
   return t;
 }
 
-inline table floor_table(std::vector<ngram_floor> const& floors, token_text const& text) {
-  table t{{"without a network", "validation loss", "bits per byte"}, {}};
-  for (ngram_floor const& f : floors)
-    t.rows.push_back({f.name, fixed(f.loss, 3), fixed(bits_per_byte(f.loss, text), 3)});
+/// For masked tokens, which no n-gram of what stands before predicts, uniform and unigram alone.
+inline table floor_table(std::vector<ngram_floor> const& floors, token_text const& text, bool masks) {
+  table t{{"without a network", "validation loss"}, {}};
+  if (!masks) t.header.push_back("bits per byte");
+  for (std::size_t i = 0; i < (masks ? std::min<std::size_t>(2, floors.size()) : floors.size()); ++i) {
+    t.rows.push_back({floors[i].name, fixed(floors[i].loss, 3)});
+    if (!masks) t.rows.back().push_back(fixed(bits_per_byte(floors[i].loss, text), 3));
+  }
   return t;
 }
 
 /// What the table shows, for people.
 inline std::string report(settings const& s, std::vector<run_record> const& runs, token_text const& text,
                           std::vector<ngram_floor> const& floors) {
+  const bool masks = objective_of(s) == objective::masked_token;
   std::string all = aligned(comparison(s, runs, text));
   all +=
       "\nLosses in nats per " +
-      std::string(objective_of(s) == objective::masked_token ? "masked token"
-                  : s.level == "byte"                        ? "byte"
-                  : s.level == "char"                        ? "character"
-                                                             : "token") +
+      std::string(masks               ? "masked token"
+                  : s.level == "byte" ? "byte"
+                  : s.level == "char" ? "character"
+                                      : "token") +
       ", at the end over the whole validation text, before over a fixed sample of it.\nMultiply-adds of the "
       "weights, forward.\n";
   if (runs.size() > 1)
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
         "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
-  all += "\n" + aligned(floor_table(floors, text));
-  if (objective_of(s) == objective::masked_token)
+  all += "\n" + aligned(floor_table(floors, text, masks));
+  if (masks)
     for (run_record const& r : runs)
       if (r.whole_loss && *r.whole_loss > floors.at(1).loss - 0.02)
         all += "\nwarning: the " + r.variant +
-               " model has learned no more than how often each token occurs (unigram); it needs more steps, "
-               "another learning rate, or sequences that are longer\n";
+               " model has learned no more than how often each token occurs (unigram); it needs more steps "
+               "(a thousand are usual), another learning rate, or sequences that are longer\n";
   return all;
 }
 

@@ -60,6 +60,13 @@ inline model_description description_of(settings const& s, variant const& v, int
   return what;
 }
 
+/// The model that a training begins with.
+inline model_description first_description_of(settings const& s, variant const& v, int symbols) {
+  model_description what = description_of(s, v, symbols);
+  if (begins_dense(s)) what.shape.density = 1;
+  return what;
+}
+
 /// How the training of a variant went so far: what a checkpoint holds besides the model.
 struct run_record {
   std::string variant;

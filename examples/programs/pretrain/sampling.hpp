@@ -98,7 +98,7 @@ inline std::string filled_masks(model& by, window_text const& text, vocabulary c
       if (one.targets[at] == nn::ignored || one.inputs[at] != symbols.words()->mask()) continue;
       const std::size_t first = at - std::min(at, around), last = std::min(one.inputs.size(), at + around);
       all += symbols.decode(std::span(one.inputs).subspan(first, last - first)) + "\n    " +
-             text_of(expected_at(by, one.inputs, at, 3), symbols) + "; the text has " +
+             "the first: " + text_of(expected_at(by, one.inputs, at, 3), symbols) + "; the text has " +
              symbols.decode(std::span(&one.targets[at], 1)) + "\n";
       break;
     }

@@ -103,10 +103,11 @@ inline option_table<settings> const& settings_table() {
         {"density", &s::density, "(0, 1]",
          "share of the blocks of each weight matrix that the sparse model stores"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
-        {"policy", &s::policy, "magnitude|set|rigl",
+        {"policy", &s::policy, "magnitude|set|rigl|gradual",
          "how the pattern changes: blocks of least norm are pruned, and as many grow, at random (magnitude: "
          "Dietrich et al. 2021; set, which prunes either sign alike: Mocanu et al. 2018) or where gradients "
-         "are largest, until three quarters of the run (rigl: Evci et al. 2020)"},
+         "are largest, until three quarters of the run (rigl: Evci et al. 2020); or none grow, and a dense "
+         "model becomes sparse by then (gradual: Zhu, Gupta 2017)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
          "share of the blocks that an update replaces, at the first step; the papers of set and rigl have "
@@ -118,7 +119,7 @@ inline option_table<settings> const& settings_table() {
          "the greatest"}}},
       {"Training",
        {{"time", &s::time, "(0, 1e9]",
-         "training time of each model, turned into a number of steps by timing the first ones"},
+         "time of each model, evaluations included, turned into a number of steps by timing the first ones"},
         {"steps", &s::steps, "[0, 2e9]", "steps of each model, in place of --time; 0: as many as fit"},
         {"until-loss", &s::until_loss, "[0, inf)",
          "end when an evaluation is not above this, in nats; 0: at the last step", session},
@@ -168,6 +169,11 @@ inline option_table<settings> const& settings_table() {
   return table;
 }
 
+/// Whether the sparse model stores all its blocks at first.
+inline bool begins_dense(settings const& s) {
+  return s.policy == "gradual" && !s.static_pattern && s.updates > 0;
+}
+
 /// Throws option_error if --threads asks for more than this process may use.
 inline void check_threads(int asked, int available) {
   if (asked > available)
@@ -198,8 +204,8 @@ inline void check(settings const& s, int available_threads) {
     refuse("--recompute",
            message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
   // The policy of magnitudes never replaces more than are absent.
-  if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 && s.policy != "magnitude" &&
-      s.prune_fraction * s.density > 1 - s.density)
+  if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 &&
+      (s.policy == "set" || s.policy == "rigl") && s.prune_fraction * s.density > 1 - s.density)
     refuse("--prune-fraction", message(s.prune_fraction, " of the blocks that --density ", s.density,
                                        " stores are more than are absent; --policy ", s.policy,
                                        " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
@@ -239,6 +245,11 @@ inline void check(settings const& s, int available_threads) {
 inline double suggested_sparse_lr(double dense, double density) {
   const double sparsity = 1 - density;
   return dense * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
+}
+
+/// For a run; a model that begins dense begins with the dense rate.
+inline double suggested_sparse_lr(settings const& s) {
+  return suggested_sparse_lr(s.lr, begins_dense(s) ? 1 : s.density);
 }
 
 /// The settings in a JSON object, on top of the defaults; `document` names it in errors. Commands are none.
@@ -294,11 +305,12 @@ inline settings new_settings(string_list const& arguments) {
   if (begins_from && !s.config.empty())
     refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
   if (begins_from && !std::filesystem::exists(s.from + "/settings.json"))
-    refuse("--from", s.from + " is not the folder of a run: it has no settings.json");
+    refuse("--from",
+           s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
   if (begins_from || !s.config.empty()) {
     const std::string path = begins_from ? s.from + "/settings.json" : s.config;
     s = stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path);
-    if (s.sparse_lr == suggested_sparse_lr(s.lr, s.density)) s.sparse_lr = 0;
+    if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
     const settings earlier = s;
@@ -322,10 +334,18 @@ inline settings new_settings(string_list const& arguments) {
                                                  : nullptr;
     if (where) refuse("--policy", tessera::message("has no meaning with ", where, "; leave one of them out"));
   }
-  for (const char* name : {"prune-decay", "block-norm"})
-    if (s.policy == "set" && says(name))
-      refuse("--" + std::string(name), "has no meaning with --policy set; leave it out");
-  if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s.lr, s.density);
+  for (const char* name : {"mask-share", "mask"})
+    if (s.model != "bert" && says(name))
+      refuse("--" + std::string(name), "has no meaning with --model " + s.model + "; say --model bert");
+  if (s.decay == "power" && says("final-lr"))
+    refuse("--final-lr", "has no meaning with --decay power; leave it out");
+  for (const auto& [policy, name] : {std::pair{"set", "prune-decay"},
+                                     {"set", "block-norm"},
+                                     {"gradual", "prune-decay"},
+                                     {"gradual", "prune-fraction"}})
+    if (s.policy == policy && says(name))
+      refuse("--" + std::string(name), "has no meaning with --policy " + s.policy + "; leave it out");
+  if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   return s;
 }
 

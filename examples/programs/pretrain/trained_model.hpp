@@ -44,6 +44,9 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   for (std::string const& note : from.notes())
     std::fprintf(stderr, "note: %s: %s\n", folder.c_str(), note.c_str());
   const auto program = train::program_state(from);
+  if (program.contains("classes"))
+    refuse("--checkpoint",
+           folder + " is a classifier, made by finetune; this program takes what pretrain made");
   trained_model read{read_origin(program, folder), read_record(program.at("record")), nullptr};
   for (variant const& v : variants_of(read.origin.asked))
     if (v.name == read.record.variant)

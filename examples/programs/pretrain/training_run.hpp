@@ -40,7 +40,7 @@ class training_run final : public training_program {
         whole_(validation_part()),
         progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
     tessera::tensor_memory::reset_peak();
-    model_ = make_model(description_of(asked(), v, text.symbols.size()), ctx);
+    model_ = make_model(first_description_of(asked(), v, text.symbols.size()), ctx);
     model_->begin_training(optimizer());
     record_.variant = v.name;
   }

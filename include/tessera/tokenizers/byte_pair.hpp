@@ -175,7 +175,8 @@ class byte_pair {
       const std::size_t blank = line.find(' ');
       if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
           line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"", std::string(line),
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"",
+                               std::string(line.substr(0, 40)),
                                "\": two pieces with a blank between them are meant"));
       merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
     }

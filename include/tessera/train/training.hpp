@@ -62,7 +62,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         policy(patterns),
         gradients(nn::zeros_like(trained)),
         state(initial_state<Optimizer>(trained)),
-        explored(explore(trained)) {
+        explored(explore(trained, prunes_dense(patterns))) {
     check();
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.

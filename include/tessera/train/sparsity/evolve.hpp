@@ -22,34 +22,37 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Marks the patterns of all sparse matrices of a model.
-template <class Model> explored_blocks explore(Model const& model) {
+/// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
+template <class Model> explored_blocks explore(Model const& model, bool dense_too = false) {
   explored_blocks explored;
-  for_each_sparse_weight(model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-    explored.mark(name.text(), weight.pattern());
-  });
+  for_each_evolving_weight(dense_too, model,
+                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+                             explored.mark(name.text(), weight.pattern());
+                           });
   return explored;
 }
 
-/// Throws option_error unless the update after `done` steps is possible: the model has a sparse matrix, and
+/// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
 void require_possible(Policy const& policy, std::int64_t done, Model const& model,
                       parameter_groups const& groups = {}) {
   bool any = false;
-  for_each_sparse_weight(
-      model, [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
+  for_each_evolving_weight(
+      prunes_dense(policy), model,
+      [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
         if (!groups.evolves(number)) return;
         pattern const& stored = weight.pattern();
-        const std::int64_t count = policy.count(stored, done),
-                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks(),
-                           most = std::min(stored.blocks(), absent);
+        const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
+                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
         any = true;
-        if (count < 0 || count > most)
-          throw option_error(message("[evolve] after step ", done, " the policy replaces ", count,
-                                     " blocks of ", name.text(), ", but ", stored.blocks(),
-                                     " are stored and ", absent, " absent; 0 … ", most, " can be replaced",
-                                     count > most ? "; a smaller fraction replaces fewer" : ""));
+        if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
+          throw option_error(message("[evolve] after step ", done, " the policy ",
+                                     grown == count ? "replaces " : message("grows ", grown, " and prunes "),
+                                     count, " blocks of ", name.text(), ", but ", stored.blocks(),
+                                     " are stored and ", absent, " absent; 0 … ",
+                                     std::min(stored.blocks(), absent), " can be replaced",
+                                     count > 0 ? "; a smaller fraction replaces fewer" : ""));
       });
   if (!any)
     throw option_error(message(
@@ -60,9 +63,9 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
 
 namespace detail {
 
-/// Throws option_error unless a policy has chosen `count` stored and `count` absent blocks.
+/// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
 template <class At>
-void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count,
+void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
                      std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
   const std::int64_t slots = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
@@ -71,16 +74,17 @@ void require_choices(nn::parameter_name const& name, At const& at, std::int64_t 
                                pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
                                " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != count || !ascends || (count > 0 && (grown.front() < 0 || grown.back() >= absent)))
+  if (std::ssize(grown) != growing || !ascends ||
+      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
     throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
-                               "; it must be ", count, " different numbers of 0 … ", absent - 1,
+                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
                                ", ascending"));
 }
 
 }  // namespace detail
 
 struct pattern_change {
-  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices
+  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
 };
 
 /// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, moments and master get
@@ -101,19 +105,22 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
     const pattern old = weight.pattern();
-    const std::int64_t count = policy.count(old, done);
+    const std::int64_t count = policy.count(old, done), growing = growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
-    const std::vector<std::int64_t> grown = policy.grow(at, count);
-    detail::require_choices(name, at, count, pruned, grown);
+    const std::vector<std::int64_t> grown = policy.grow(at, growing);
+    detail::require_choices(name, at, count, growing, pruned, grown);
     const auto [changed, moves] = replaced(old, pruned, grown);
     all.replaced += count;
     all.stored += changed.blocks();
+    if (prunes_dense(policy)) explored.mark(name.text(), old);
     explored.mark(name.text(), changed);
     weight.set_pattern(changed, moves);
     gradient.set_pattern(changed, moves);
     (its.set_pattern(changed, moves), ...);
   };
-  std::apply([&](auto&... its) { for_each_sparse_weight(model, update, gradients, its...); }, state.tensors);
+  std::apply(
+      [&](auto&... its) { for_each_evolving_weight(prunes_dense(policy), model, update, gradients, its...); },
+      state.tensors);
   return all;
 }
 

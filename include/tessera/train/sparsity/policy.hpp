@@ -48,9 +48,11 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   count(stored, done)  number of blocks to replace in a matrix of this pattern
 ///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
 ///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
-/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits. A
-/// policy may have a function check(), which throws option_error for settings that make no sense; training
-/// calls it.
+/// and, if it wants them,
+///   growth(stored, done) number of blocks that grow, where it is not `count`
+///   prunes_dense()       whether matrices that store all their blocks are updated, too
+///   check()              throws option_error for settings that make no sense; training calls it
+/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
                                    detail::some_matrix_at_update const& at) {
@@ -75,6 +77,22 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return policy.grows_by_gradient();
   else
     return gradient_policy<Policy>;
+}
+
+/// The number of blocks that grow.
+template <class Policy> std::int64_t growth(Policy const& policy, pattern const& stored, std::int64_t done) {
+  if constexpr (requires { policy.growth(stored, done); })
+    return policy.growth(stored, done);
+  else
+    return policy.count(stored, done);
+}
+
+/// Whether matrices that store all their blocks are updated, too.
+template <class Policy> bool prunes_dense([[maybe_unused]] Policy const& policy) {
+  if constexpr (requires { policy.prunes_dense(); })
+    return policy.prunes_dense();
+  else
+    return false;
 }
 
 /// Whether an update follows after `done` steps: every `interval` steps before `end`, or never if the
@@ -118,20 +136,27 @@ std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count,
 }
 
 /// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
-/// change: sparse ones of role `weight`. `number` counts all matrices. Groups may keep the pattern of some.
+/// change: those of role `weight`, sparse ones or, with `dense_too`, all. `number` counts all matrices.
+/// Groups may keep the pattern of some.
 template <class Model, class Visit, class... Others>
-void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
+void for_each_evolving_weight(bool dense_too, Model& model, Visit&& visit, Others&... others) {
   std::uint64_t matrices = 0;
   nn::for_each_parameter(
       model,
       [&](nn::parameter_name const& name, auto& parameter, auto&... belonging) {
         if constexpr (nn::is_matrix<decltype(parameter)>) {
           const std::uint64_t number = matrices++;
-          if (name.role() == nn::parameter_role::weight && !parameter.pattern().is_dense())
+          if (name.role() == nn::parameter_role::weight && (dense_too || !parameter.pattern().is_dense()))
             visit(name, number, parameter, belonging...);
         }
       },
       others...);
+}
+
+/// For sparse ones.
+template <class Model, class Visit, class... Others>
+void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
+  for_each_evolving_weight(false, model, visit, others...);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
