@@ -26121,7 +26121,9 @@ class byte_pair {
     const byte_pair cutter({});
     const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     std::vector<counted_word> counted;
-    for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
+    constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
+    for (auto const& [word, count] : words)
+      if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
     std::vector<std::pair<std::string, std::string>> named;
     for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
                                        [](std::string const& a, std::string const& b) { return a + b; }))
@@ -26367,6 +26369,9 @@ class wordpiece {
       const std::size_t end = std::min(rest.find('\n'), rest.size());
       std::string_view line = rest.substr(0, end);
       if (line.ends_with('\r')) line.remove_suffix(1);
+      for (std::size_t at = 0, length = 0; at < line.size(); at += length)
+        if ((length = io::utf8_length(line.substr(at))) == 0)
+          throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
       pieces.emplace_back(line);
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
@@ -26409,8 +26414,9 @@ class wordpiece {
         const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
         of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
       });
-      // A word with a rare character is unknown anyway.
-      if (std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+      // A word with a rare character is unknown anyway, and so is one that is too long.
+      if (of.pieces.size() <= longest_word &&
+          std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
         counted.push_back(std::move(of));
     }
     learn_merges(std::move(counted), pieces, size,
@@ -27260,7 +27266,9 @@ inline void remove_unfinished_checkpoints(std::string const& run) {
   for (std::filesystem::directory_iterator entry(run, failure), end; !failure && entry != end;
        entry.increment(failure)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(".partial")) unfinished.push_back(entry->path());
+    const bool is_log = entry->path().extension().string().starts_with(".partial-");
+    if (is_log || (name.starts_with("step-") && name.ends_with(".partial")))
+      unfinished.push_back(entry->path());
   }
   if (failure == std::errc::no_such_file_or_directory) return;
   for (std::filesystem::path const& one : unfinished)

@@ -169,6 +169,23 @@ TEST_CASE("options: a time in the arguments replaces the steps of a settings fil
   CHECK(new_settings({"--config", file, "--time=5s"}).steps == 0);
 }
 
+TEST_CASE("options: a preset in a settings file is one, and the file goes over it") {
+  const scratch_folder folder;
+  put(folder / "a.json", R"({"model": "bert", "preset": "tiny", "layers": 3})");
+  const settings s = new_settings({"--config", folder / "a.json"});
+  CHECK(s.layers == 3);
+  CHECK(s.hidden == 128);
+  CHECK(s.lr == 2e-4);
+  CHECK(s.level == "wordpiece");
+  CHECK(new_settings({"--config", folder / "a.json", "--preset", "mini"}).layers == 4);
+  put(folder / "b.json", R"({"model": "rnn", "batch": 4})");
+  CHECK(new_settings({"--config", folder / "b.json"}).batch == 4);
+  CHECK(refusal_of({"--density=0.9999"}) ==
+        "[--density] 0.9999 leaves none of the 2304 blocks of the largest matrix out; say --only dense");
+  CHECK(refusal_of({"--lr=1e308"}) ==
+        "[--lr] is too large: what is suggested for the sparse model is no number any more");
+}
+
 TEST_CASE("options: the settings of a sparse GPT-2 have its size, and all of them are known") {
   const std::string file = TESSERA_SOURCE_DIR "/examples/programs/pretrain/gpt2_sparse.json";
   const settings s = new_settings({"--config", file});

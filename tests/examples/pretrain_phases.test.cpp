@@ -114,6 +114,11 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   for (std::string const variant : {"/dense/step-00000040", "/sparse/step-00000040"})
     CHECK(same_tensors(here.in("runs/whole") + variant, here.in("runs/parts") + variant));
 
+  // One that was interrupted before it had a checkpoint of its own needs that of the first, as it was.
+  fs::copy(here.in("runs/whole"), here.in("runs/begun"), fs::copy_options::recursive);
+  fs::remove_all(here.in("runs/begun/sparse"));
+  CHECK(shell(here.resume("begun")).code == 0);
+  CHECK(same_tensors(here.in("runs/whole/sparse/step-00000040"), here.in("runs/begun/sparse/step-00000040")));
   const auto refused = [&](std::string const& command, int code, std::string const& why) {
     const outcome result = shell(command);
     CHECK(result.code == code);
@@ -121,7 +126,7 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   };
   refused(from + " --name no --context 41", 2, "[--context] 41 tokens are more than the 40 positions");
   refused(from + " --name no --hidden 64", 2, "[--hidden] is 32 in the run of --from, not 64");
-  refused(from + " --name no --preset mini", 2, "[--preset] is \"\" in the run of --from, not \"mini\"");
+  refused(from + " --name no --preset mini", 2, "[--preset] has no meaning with --from");
   refused(from + " --name no --config x", 2, "[--config] has no meaning with --from");
   refused(PRETRAIN " --from " + here.in("nothing"), 2, "nothing is not the folder of a run");
   refused(here.pretrain("no", "--next-sentence"), 2, "[--next-sentence] has no meaning with --model gpt");
@@ -130,6 +135,13 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   fs::remove_all(here.in("runs/one/dense"));
   refused(from + " --name no", 2, "runs/one has no checkpoint of a dense model; say --only sparse");
   CHECK(!fs::exists(here.in("runs/no")));
+  fs::remove_all(here.in("runs/begun/sparse"));
+  for (auto const& entry : fs::recursive_directory_iterator(here.in("runs/one")))
+    if (entry.path().filename() == "state.json")
+      put(entry.path().string(), contents(entry.path().string()) + "\n");
+  refused(here.resume("begun"), 2, "with which the sparse model of this run begins, has changed");
+  fs::remove_all(here.in("runs/one"));
+  CHECK(shell(here.resume("whole")).code == 0);
 }
 
 #endif

@@ -263,6 +263,14 @@ TEST_CASE("windows: a masked batch is filled with whole windows, and differs by 
   CHECK(drawn.inputs != next.inputs);
 }
 
+TEST_CASE("text: a blank line may hold spaces, and lines may end as in DOS") {
+  std::string text;
+  std::vector<std::size_t> ends;
+  add_documents("one\r\nmore\r\n\r\n  two\n \t\n\n\nthree\nfour\n", documents::blank_lines, text, ends);
+  CHECK(text == "one\r\nmore\r\n  two\nthree\nfour\n");
+  CHECK(ends == std::vector<std::size_t>{11, 17, 28});
+}
+
 TEST_CASE("text: documents end where files end, or at blank lines") {
   const scratch_folder folder;
   put(folder / "a", "one\n\ntwo\n\n\n\nthree " + std::string(40, 'x'));

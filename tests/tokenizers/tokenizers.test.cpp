@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
 
+#include <tessera/core/random.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/tokenizers/byte_pair.hpp>
@@ -163,6 +164,24 @@ TEST_CASE("tokenizers: two files of GPT-2's form hold a vocabulary") {
   const byte_pair again = byte_pair::read(folder / "vocab.json", folder / "merges.txt");
   CHECK(again.pieces() == trained.pieces());
   CHECK(again.merges() == trained.merges());
+}
+
+TEST_CASE("tokenizers: a word too long for a tokenizer teaches it nothing, and takes no time") {
+  std::string text = "some words, some words, ";
+  const random_stream random(1, random_purpose::test);
+  std::string word;
+  for (std::uint64_t i = 0; i < 1'000'000; ++i) word += char('a' + random.below(i, 8));
+  const wordpiece pieces = wordpiece::trained(text + word, 3000);
+  CHECK(pieces.size() < 70);
+  CHECK(std::ranges::count(pieces.pieces(), "words") == 1);
+  CHECK(byte_pair::trained(text + word, 3000).pieces() == byte_pair::trained(text, 3000).pieces());
+}
+
+TEST_CASE("tokenizers: a vocabulary that is not text is refused with the line") {
+  const scratch_folder folder;
+  put(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\xff\n");
+  CHECK(error_of<io_error>([&] { wordpiece::read(folder / "vocab.txt"); }) ==
+        "[wordpiece] " + (folder / "vocab.txt") + " line 6 is not UTF-8");
 }
 
 TEST_CASE("tokenizers: what a vocabulary lacks is named") {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/train/schedules.hpp>
 
 #include "fine_tuning.hpp"
@@ -30,6 +31,8 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   if (!s.out.empty() && std::filesystem::exists(s.out))
     refuse("--out", s.out + " exists already; choose another name");
+  if (!s.out.empty() && tessera::io::make_folder(s.out))  // before the work rather than after
+    std::filesystem::remove(s.out);
 
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);

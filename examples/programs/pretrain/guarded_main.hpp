@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -19,6 +20,7 @@ int guarded_main(char const* program, int argument_count, char const* const* arg
     std::fprintf(stderr, "%s: %s\n", program, what);
     return code;
   };
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   try {
     const int code = body(std::vector<std::string>(arguments + 1, arguments + argument_count));
     if (std::fflush(stdout) != 0 || std::ferror(stdout))

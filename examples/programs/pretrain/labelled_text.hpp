@@ -15,6 +15,7 @@
 #include <tessera/io/file.hpp>
 
 #include "fine_tuning.hpp"
+#include "text.hpp"
 #include "vocabulary.hpp"
 
 namespace pretrain {
@@ -40,6 +41,8 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
     if (tab == 0 || tab == line.npos || tab + 1 == line.size())
       throw tessera::io_error(
           tessera::message("[labels] ", path, " line ", number, ": a label, a tab and a text are meant"));
+    if (const std::string fault = text_fault(line, text_level::character); !fault.empty())
+      throw tessera::io_error(tessera::message("[labels] ", path, " line ", number, " ", fault));
     lines.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
   }
   if (lines.empty()) throw tessera::io_error(tessera::message("[labels] ", path, " has no lines"));

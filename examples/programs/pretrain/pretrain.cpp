@@ -3,6 +3,8 @@
 // Trains a small GPT, BERT or LSTM on text, dense and block-sparse, for the same time each, and compares
 // them.
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -44,6 +46,36 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
                           arguments);
 }
 
+bool has_checkpoint(std::filesystem::path const& run, variant const& v) {
+  return !train::checkpoint_steps((run / v.name).string()).empty();
+}
+
+std::uint64_t checkpoint_hash(std::string const& folder) {
+  return tessera::io::content_hash(tessera::io::read_file(folder + "/state.json"));
+}
+
+/// Writes down with which checkpoints of the run in --from a new run begins: from.json.
+void write_origins(settings const& s, std::filesystem::path const& run) {
+  tessera::io::json origins = tessera::io::json::object{};
+  for (variant const& v : variants_of(s)) {
+    const std::string folder = find_checkpoint(s.from + "/" + v.name);
+    origins[v.name] = tessera::io::json::object{{"checkpoint", folder}, {"hash", checkpoint_hash(folder)}};
+  }
+  tessera::io::write_atomically((run / "from.json").string(), tessera::io::to_text(origins, 1) + "\n");
+}
+
+/// That checkpoint. Throws option_error if it is not what it was.
+std::string origin_of(std::filesystem::path const& run, variant const& v) {
+  const std::string path = (run / "from.json").string();
+  const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
+  const auto origin = tessera::io::json_place(file, path).at(v.name);
+  const std::string folder = origin.at("checkpoint").as_string();
+  if (checkpoint_hash(folder) != origin.at("hash").as_integer<std::uint64_t>())
+    refuse("--from",
+           folder + ", with which the " + v.name + " model of this run begins, has changed; start a new run");
+  return folder;
+}
+
 /// The vocabulary of the run in a folder.
 vocabulary vocabulary_of(std::string const& run) {
   const std::string folder = find_checkpoint(run);
@@ -51,7 +83,12 @@ vocabulary vocabulary_of(std::string const& run) {
   return read_origin(train::program_state(from), folder).symbols;
 }
 
-token_text read_text(settings const& s) {
+bool any_checkpoint(settings const& s, std::string const& run) {
+  const std::vector<variant> all = variants_of(s);
+  return std::any_of(all.begin(), all.end(), [&](variant const& v) { return has_checkpoint(run, v); });
+}
+
+token_text read_text(settings const& s, std::string const& resumed) {
   const corpus text = s.text.empty()
                           ? read_repository(TESSERA_SOURCE_DIR)
                           : read_files(s.text, level_of(s),
@@ -59,7 +96,7 @@ token_text read_text(settings const& s) {
   const vocabulary symbols =
       s.from.empty()
           ? vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file)
-          : vocabulary_of(s.from);
+          : vocabulary_of(any_checkpoint(s, resumed) ? resumed : s.from);
   token_text tokens = tokenize(text, symbols, s.context, objective_of(s), s.next_sentence ? 2 : 0);
   print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
         " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +
@@ -101,8 +138,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   }
 
   training_run training(origin, v, text, folder, ctx, signals);
-  if (!from && !origin.asked.from.empty())
-    training.begin_from(train::checkpoint(find_checkpoint(origin.asked.from + "/" + v.name)));
+  if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
   if (from)
     training.resume(*from, earlier);
   else
@@ -157,12 +193,12 @@ int command(string_list const& arguments, std::string const& typed) {
   check(s, tessera::exec::available_threads());
   for (variant const& v : variants_of(s)) {
     description_of(s, v, 256).shape.check();
-    if (!s.from.empty() && train::checkpoint_steps(s.from + "/" + v.name).empty())
+    if (!s.from.empty() && resumed.empty() && !has_checkpoint(s.from, v))
       refuse("--from", s.from + " has no checkpoint of a " + v.name + " model; say --only " +
                            (v.name == "dense" ? "sparse" : "dense"));
   }
 
-  const token_text text = read_text(s);
+  const token_text text = read_text(s, resumed);
   const run_origin origin{s, text.symbols, text.hash};
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   if (s.dry_run) {
@@ -172,6 +208,7 @@ int command(string_list const& arguments, std::string const& typed) {
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   const tessera::io::folder_lock sole_writer(run.string());
+  if (resumed.empty() && !s.from.empty()) write_origins(s, run);
   print("run      " + run.string() + "\n\n");
 
   const train::interrupt_guard signals;

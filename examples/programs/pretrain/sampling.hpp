@@ -91,9 +91,10 @@ inline std::string text_of(std::vector<expectation> const& all, vocabulary const
 inline std::string filled_masks(model& by, window_text const& text, vocabulary const& symbols) {
   constexpr std::size_t shown = 8, around = 12;
   std::string all;
-  for (std::size_t i = 0; i < std::min(shown, text.windows()); ++i) {
+  const std::size_t count = std::min(shown, text.windows());
+  for (std::size_t i = 0; i < count; ++i) {
     batch one;
-    text.add_window(i * text.windows() / shown, one);
+    text.add_window(i * text.windows() / count, one);
     for (std::size_t at = 0; at < one.inputs.size(); ++at) {
       if (one.targets[at] == nn::ignored || one.inputs[at] != symbols.words()->mask()) continue;
       const std::size_t first = at - std::min(at, around), last = std::min(one.inputs.size(), at + around);

@@ -219,6 +219,10 @@ inline void check(settings const& s, int available_threads) {
       refuse("--density", message(s.density, " leaves a matrix of ", s.hidden, " x ", s.hidden,
                                   " features, of ", std::int64_t(blocks), " blocks, none; ",
                                   std::ceil(1e4 * 1 / blocks) / 1e4, " is the least that leaves one"));
+    if (const double largest = 4 * blocks;
+        s.density < 1 && std::llround(s.density * largest) >= std::llround(largest))
+      refuse("--density", message(s.density, " leaves none of the ", std::int64_t(largest),
+                                  " blocks of the largest matrix out; say --only dense"));
   }
   const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
   if (!s.vocabulary_file.empty() && !learns_pieces)
@@ -277,8 +281,8 @@ inline void take_preset(settings& s, auto const& says) {
 /// Throws option_error unless a run that begins --from another has its model.
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
-  for (const char* name : {"model", "preset", "layers", "hidden", "heads", "positions", "precision", "block",
-                           "density", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+  for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
+                           "level", "vocabulary", "vocabulary-file", "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
@@ -294,6 +298,10 @@ inline settings new_settings(string_list const& arguments) {
     return std::any_of(given.begin(), given.end(), [&](given_option const& g) { return g.name == name; });
   };
   settings s;
+  std::vector<given_option> stated = given;  // by the arguments, or the file
+  const auto is_stated = [&](const char* name) {
+    return std::any_of(stated.begin(), stated.end(), [&](given_option const& g) { return g.name == name; });
+  };
   assign(settings_table(), s, given);
   for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
     if (says(name) && value.empty())
@@ -309,23 +317,33 @@ inline settings new_settings(string_list const& arguments) {
            s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
   if (begins_from || !s.config.empty()) {
     const std::string path = begins_from ? s.from + "/settings.json" : s.config;
-    s = stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path);
+    const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
+    s = stored_settings(file, path);
+    for (given_option const& one : read_json(file, path)) stated.push_back(one);
     if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
     const settings earlier = s;
     if (begins_from) s.name.clear();
+    if (begins_from && says("preset"))
+      refuse("--preset", "has no meaning with --from, which has a model; leave it out");
     assign(settings_table(), s, given);
-    if (begins_from) require_same_model(earlier, s);
+    if (begins_from) {
+      require_same_model(earlier, s);
+      s.from = std::filesystem::absolute(s.from).string();
+    }
   }
-  if (says("preset") && s.model != "rnn") take_preset(s, says);
+  if (says("preset") && s.model != "rnn")
+    take_preset(s, says);
+  else if (is_stated("preset") && s.model != "rnn")
+    take_preset(s, is_stated);
   if (s.model == "rnn" && !s.preset.empty())
     refuse("--preset", "has no meaning with --model rnn; say --layers and --hidden");
   // Series fill the lanes of a time step.
-  if (s.model == "rnn" && !says("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
-  if (s.model == "bert" && s.level == "char" && !says("level")) s.level = "wordpiece";
+  if (s.model == "rnn" && !is_stated("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
+  if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
-  if (s.model == "bert" && s.config.empty() && s.from.empty() && !says("lr")) s.lr = 2e-4;
+  if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
   if (says("policy")) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
@@ -346,6 +364,8 @@ inline settings new_settings(string_list const& arguments) {
     if (s.policy == policy && says(name))
       refuse("--" + std::string(name), "has no meaning with --policy " + s.policy + "; leave it out");
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
+  if (!std::isfinite(s.sparse_lr))
+    refuse("--lr", "is too large: what is suggested for the sparse model is no number any more");
   return s;
 }
 

@@ -70,12 +70,19 @@ inline void add_documents(std::string_view part, documents divided, std::string&
   const auto end_document = [&] {
     if (!text.empty() && (ends.empty() || ends.back() < text.size())) ends.push_back(text.size());
   };
-  while (divided == documents::blank_lines && !part.empty()) {
-    const std::size_t blank = part.find("\n\n");
-    if (blank == part.npos) break;
-    text.append(part, 0, blank + 1);
+  constexpr std::string_view spaces = " \t\r\n";
+  for (std::size_t line = 0;
+       divided == documents::blank_lines && (line = part.find('\n', line)) != part.npos;) {
+    const std::size_t next = std::min(part.find_first_not_of(spaces, line), part.size());
+    const std::string_view between = part.substr(line, next - line);
+    if (std::count(between.begin(), between.end(), '\n') < 2) {
+      line = next;
+      continue;
+    }
+    text.append(part, 0, line + 1);
     end_document();
-    part.remove_prefix(std::min(part.find_first_not_of('\n', blank), part.size()));
+    part.remove_prefix(line + between.rfind('\n') + 1);  // a document may begin with spaces
+    line = 0;
   }
   text += part;
   end_document();

@@ -84,7 +84,9 @@ class byte_pair {
     const byte_pair cutter({});
     const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
     std::vector<counted_word> counted;
-    for (auto const& [word, count] : words) counted.push_back({cutter.bytes_of(word), count});
+    constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
+    for (auto const& [word, count] : words)
+      if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
     std::vector<std::pair<std::string, std::string>> named;
     for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
                                        [](std::string const& a, std::string const& b) { return a + b; }))

@@ -59,6 +59,9 @@ class wordpiece {
       const std::size_t end = std::min(rest.find('\n'), rest.size());
       std::string_view line = rest.substr(0, end);
       if (line.ends_with('\r')) line.remove_suffix(1);
+      for (std::size_t at = 0, length = 0; at < line.size(); at += length)
+        if ((length = io::utf8_length(line.substr(at))) == 0)
+          throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
       pieces.emplace_back(line);
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
@@ -101,8 +104,9 @@ class wordpiece {
         const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
         of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
       });
-      // A word with a rare character is unknown anyway.
-      if (std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+      // A word with a rare character is unknown anyway, and so is one that is too long.
+      if (of.pieces.size() <= longest_word &&
+          std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
         counted.push_back(std::move(of));
     }
     learn_merges(std::move(counted), pieces, size,

@@ -52,7 +52,9 @@ inline void remove_unfinished_checkpoints(std::string const& run) {
   for (std::filesystem::directory_iterator entry(run, failure), end; !failure && entry != end;
        entry.increment(failure)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(".partial")) unfinished.push_back(entry->path());
+    const bool is_log = entry->path().extension().string().starts_with(".partial-");
+    if (is_log || (name.starts_with("step-") && name.ends_with(".partial")))
+      unfinished.push_back(entry->path());
   }
   if (failure == std::errc::no_such_file_or_directory) return;
   for (std::filesystem::path const& one : unfinished)
