@@ -22949,11 +22949,62 @@ template <element T, class Block> struct linear {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/tensor/densities.hpp
+#ifndef TESSERA_SINGLE_TENSOR_DENSITIES
+#define TESSERA_SINGLE_TENSOR_DENSITIES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a density is shared out over several weights: the same for each, or after Erdős and Rényi, so that
+/// every row and column has about as many stored blocks and small weights are denser.
+enum class density_distribution { uniform, erdos_renyi };
+
+struct matrix_shape {
+  std::int64_t rows, cols;
+};
+
+/// The densities of weights that together store `density` of their elements: of each
+///   min(1, ε (rows + cols) ÷ (rows · cols))
+/// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
+/// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
+/// density is in (0, 1].
+inline std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[erdos_renyi_densities] density ", density, " is outside (0, 1]"));
+  std::vector<double> densities(weights.size(), 0);
+  for (bool again = true; again;) {
+    again = false;
+    double elements = 0, sides = 0;  // to be stored, but for dense weights; of the other weights
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
+      elements += density * rows * cols - (densities[i] == 1 ? rows * cols : 0);
+      sides += densities[i] == 1 ? 0 : rows + cols;
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (densities[i] == 1) continue;
+      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
+      densities[i] = elements / sides * (rows + cols) / (rows * cols);
+      if (densities[i] >= 1) densities[i] = 1, again = true;
+    }
+  }
+  return densities;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/nn/transformer_config.hpp
 #ifndef TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
 #define TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -22978,7 +23029,8 @@ struct transformer_config {
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
   double dropout = 0;
-  double density = 1;  // stored blocks ÷ all blocks, in each weight of a transformer block
+  double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
+  density_distribution densities = density_distribution::uniform;  // over these weights
 
   /// Throws option_error for the first field that makes no sense.
   void check() const {
@@ -23008,6 +23060,18 @@ struct transformer_config {
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
+  }
+
+  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
+  /// have the `density` of the configuration.
+  double density_of(std::int64_t rows, std::int64_t cols) const {
+    if (densities == density_distribution::uniform || density == 1) return density;
+    const matrix_shape all[] = {
+        {qkv_features(), hidden}, {hidden, hidden}, {inner(), hidden}, {hidden, inner()}};
+    const std::vector<double> shared = erdos_renyi_densities(all, density);
+    std::size_t i = 0;
+    while (i < 3 && !(all[i].rows == rows && all[i].cols == cols)) ++i;
+    return shared[i];
   }
 
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
@@ -23070,14 +23134,15 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size = model_size::of<T>()
-                          .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
-                          .part(linear<T, Block>::size(features, features, of.density, of.bias))
-                          .keeps(qkv)
-                          .keeps(features)                                        // mixed
-                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
-                          .lends(features)  // the gradients of mixed and qkv
-                          .lends(qkv);
+    model_size size =
+        model_size::of<T>()
+            .part(linear<T, Block>::size(qkv, features, of.density_of(qkv, features), of.bias))
+            .part(linear<T, Block>::size(features, features, of.density_of(features, features), of.bias))
+            .keeps(qkv)
+            .keeps(features)                                        // mixed
+            .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+            .lends(features)                                        // the gradients of mixed and qkv
+            .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
     return size;
   }
@@ -23085,8 +23150,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      std::uint64_t number) {
     multi_head_attention made{
-        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density, of.bias, seed, 4 * number),
-        linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
+        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
+                                 of.bias, seed, 4 * number),
+        linear<T, Block>::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+                                 4 * number + 1),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};
@@ -23845,15 +23912,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias))
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner())      // z
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, 4 * number + 2),
-            linear<T, Block>::random(of.hidden, of.inner(), of.density, of.bias, seed, 4 * number + 3)};
+    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
+                                     seed, 4 * number + 2),
+            linear<T, Block>::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias,
+                                     seed, 4 * number + 3)};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
@@ -23902,17 +23971,17 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias), 2)
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner(), 2)   // z, u
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
     const mlp<T, Block> two = mlp<T, Block>::random(of, seed, number);
-    return {
-        linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, gate_patterns + number),
-        two.up, two.down};
+    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
+                                     seed, gate_patterns + number),
+            two.up, two.down};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 

@@ -83,6 +83,24 @@ TEST_CASE("model_size: counts of an encoder are those of its containers") {
   }
 }
 
+TEST_CASE("model_size: counts follow densities that differ, and weights share the density of a block") {
+  auto config = small();
+  config.hidden = 64;
+  config.heads = 4;
+  config.density = 0.2;
+  config.densities = density_distribution::erdos_renyi;
+  check_parameters(nn::gpt<double, block>(config, 1), nn::gpt<double, block>::size(config));
+  const nn::gpt<double, block> model(config, 1);
+  auto const& layer = model.blocks.layers[0];
+  const auto stored = [](auto const& linear) { return linear.weight.pattern().blocks(); };
+  // (rows + cols) ÷ (rows · cols) is 4, 6, 5 and 5 to one another, of 3, 1, 4 and 4 parts of 256 blocks.
+  const double scale = 0.2 * 12 * 256 / (4 + 2 + 5 + 5);
+  CHECK(double(stored(layer.attention.qkv)) == doctest::Approx(4 * scale).epsilon(0.01));
+  CHECK(double(stored(layer.attention.out)) == doctest::Approx(2 * scale).epsilon(0.01));
+  CHECK(double(stored(layer.mlp.up)) == doctest::Approx(5 * scale).epsilon(0.01));
+  CHECK(double(stored(layer.mlp.down)) == doctest::Approx(5 * scale).epsilon(0.01));
+}
+
 TEST_CASE("model_size: counts of a dense model equal the closed form") {
   const auto config = small();
   const auto size = nn::gpt<float, block_shape<16>>::size(config);

@@ -53,6 +53,7 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.shape.vocabulary = symbols;
   what.shape.dropout = s.dropout;
   what.shape.density = v.density;
+  if (s.densities != "uniform") what.shape.densities = tessera::density_distribution::erdos_renyi;
   what.precision = s.precision;
   what.block = v.block;
   what.segments = s.recompute;

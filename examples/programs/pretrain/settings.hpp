@@ -34,6 +34,7 @@ struct settings {
   std::string only = "both";
   int block = 16;
   double density = 0.1;
+  std::string densities = "uniform";
   bool static_pattern = false;
   std::string policy = "magnitude";
   int updates = 80;
@@ -102,6 +103,10 @@ inline option_table<settings> const& settings_table() {
         {"block", &s::block, "1|4|8|16", "rows and columns of a block, a divisor of --hidden"},
         {"density", &s::density, "(0, 1]",
          "share of the blocks of each weight matrix that the sparse model stores"},
+        {"densities", &s::densities, "uniform|erdos-renyi",
+         "the same density for each weight of a layer, or more for small ones (Mocanu et al. 2018, equation "
+         "3; "
+         "of matrices, RigL's ERK)"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
         {"policy", &s::policy, "magnitude|set|rigl|gradual",
          "how the pattern changes: blocks of least norm are pruned, and as many grow, at random (magnitude: "
@@ -235,6 +240,8 @@ inline void check(settings const& s, int available_threads) {
   if (s.positions > 0 && s.context > s.positions)
     refuse("--context", message(s.context, " tokens are more than the ", s.positions,
                                 " positions of the model; --positions is for its longest sequence"));
+  if (s.densities != "uniform" && s.model == "rnn")
+    refuse("--densities", "has no meaning with --model rnn, whose weights are alike");
   if (s.positions > 0 && s.model == "rnn") refuse("--positions", "has no meaning with --model rnn");
   if (s.next_sentence && s.model != "bert")
     refuse("--next-sentence", "has no meaning with --model " + s.model + "; say --model bert");
@@ -282,7 +289,7 @@ inline void take_preset(settings& s, auto const& says) {
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
   for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
-                           "level", "vocabulary", "vocabulary-file", "next-sentence"})
+                           "densities", "level", "vocabulary", "vocabulary-file", "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +

@@ -60,14 +60,15 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size = model_size::of<T>()
-                          .part(linear<T, Block>::size(qkv, features, of.density, of.bias))
-                          .part(linear<T, Block>::size(features, features, of.density, of.bias))
-                          .keeps(qkv)
-                          .keeps(features)                                        // mixed
-                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
-                          .lends(features)  // the gradients of mixed and qkv
-                          .lends(qkv);
+    model_size size =
+        model_size::of<T>()
+            .part(linear<T, Block>::size(qkv, features, of.density_of(qkv, features), of.bias))
+            .part(linear<T, Block>::size(features, features, of.density_of(features, features), of.bias))
+            .keeps(qkv)
+            .keeps(features)                                        // mixed
+            .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+            .lends(features)                                        // the gradients of mixed and qkv
+            .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
     return size;
   }
@@ -75,8 +76,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      std::uint64_t number) {
     multi_head_attention made{
-        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density, of.bias, seed, 4 * number),
-        linear<T, Block>::random(of.hidden, of.hidden, of.density, of.bias, seed, 4 * number + 1),
+        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
+                                 of.bias, seed, 4 * number),
+        linear<T, Block>::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+                                 4 * number + 1),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};

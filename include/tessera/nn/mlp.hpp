@@ -35,15 +35,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias))
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner())      // z
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, 4 * number + 2),
-            linear<T, Block>::random(of.hidden, of.inner(), of.density, of.bias, seed, 4 * number + 3)};
+    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
+                                     seed, 4 * number + 2),
+            linear<T, Block>::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias,
+                                     seed, 4 * number + 3)};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
@@ -92,17 +94,17 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density, of.bias), 2)
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density, of.bias))
+        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner(), 2)   // z, u
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
     const mlp<T, Block> two = mlp<T, Block>::random(of, seed, number);
-    return {
-        linear<T, Block>::random(of.inner(), of.hidden, of.density, of.bias, seed, gate_patterns + number),
-        two.up, two.down};
+    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
+                                     seed, gate_patterns + number),
+            two.up, two.down};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 

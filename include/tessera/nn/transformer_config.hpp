@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/eval/attention_heads.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/densities.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -33,7 +36,8 @@ struct transformer_config {
   double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
   bias_term bias = bias_term::present;
   double dropout = 0;
-  double density = 1;  // stored blocks ÷ all blocks, in each weight of a transformer block
+  double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
+  density_distribution densities = density_distribution::uniform;  // over these weights
 
   /// Throws option_error for the first field that makes no sense.
   void check() const {
@@ -63,6 +67,18 @@ struct transformer_config {
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
+  }
+
+  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
+  /// have the `density` of the configuration.
+  double density_of(std::int64_t rows, std::int64_t cols) const {
+    if (densities == density_distribution::uniform || density == 1) return density;
+    const matrix_shape all[] = {
+        {qkv_features(), hidden}, {hidden, hidden}, {inner(), hidden}, {hidden, inner()}};
+    const std::vector<double> shared = erdos_renyi_densities(all, density);
+    std::size_t i = 0;
+    while (i < 3 && !(all[i].rows == rows && all[i].cols == cols)) ++i;
+    return shared[i];
   }
 
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
