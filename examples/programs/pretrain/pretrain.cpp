@@ -96,7 +96,7 @@ token_text read_text(settings const& s, std::string const& resumed) {
   const vocabulary symbols =
       s.from.empty()
           ? vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file)
-          : vocabulary_of(any_checkpoint(s, resumed) ? resumed : s.from);
+          : vocabulary_of(!resumed.empty() && any_checkpoint(s, resumed) ? resumed : s.from);
   token_text tokens = tokenize(text, symbols, s.context, objective_of(s), s.next_sentence ? 2 : 0);
   print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
         " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +

@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tessera/io/json.hpp>
+#include <tessera/tensor/pruning.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
 #include <tessera/train/training.hpp>
@@ -17,6 +19,7 @@
 #include "element_and_block.hpp"
 #include "model.hpp"
 #include "settings.hpp"
+#include "sparsity.hpp"
 #include "text.hpp"
 
 // A run trains one or two models, called variants. Its folder holds
@@ -66,6 +69,35 @@ inline model_description first_description_of(settings const& s, variant const& 
   model_description what = description_of(s, v, symbols);
   if (begins_dense(s)) what.shape.density = 1;
   return what;
+}
+
+/// How a policy measures blocks, and how the share that it replaces falls: --block-norm and --prune-decay.
+inline tessera::block_norm norm_named(std::string_view name) {
+  return name == "l2"    ? tessera::block_norm::l2
+         : name == "max" ? tessera::block_norm::max
+                         : tessera::block_norm::l1;
+}
+inline train::fraction_decay decay_named(std::string_view name) {
+  return name == "linear"     ? train::fraction_decay::linear
+         : name == "constant" ? train::fraction_decay::constant
+                              : train::fraction_decay::cosine;
+}
+
+/// That of --policy for a run of so many steps, with updates evenly spaced; those of RigL and of
+/// gradual pruning end after three quarters of it.
+inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
+  const auto interval = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
+  const auto norm = norm_named(s.block_norm);
+  const auto falls = decay_named(s.prune_decay);
+  if (s.policy == "set")
+    return {train::sparse_evolutionary_training{interval, steps, s.prune_fraction, s.seed}};
+  if (s.policy == "gradual")
+    return {
+        train::gradual_pruning{interval, 0, tessera::ceil_div<std::int64_t>(3 * steps, 4), s.density, norm}};
+  if (s.policy == "rigl")
+    return {train::rigl{
+        .interval = interval, .steps = steps, .fraction = s.prune_fraction, .norm = norm, .falls = falls}};
+  return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
 }
 
 /// How the training of a variant went so far: what a checkpoint holds besides the model.

@@ -3,20 +3,16 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include <tessera/tensor/pattern.hpp>
-#include <tessera/tensor/pruning.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/gradual_pruning.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 #include <tessera/train/sparsity/rigl.hpp>
 #include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
-
-#include "settings.hpp"
 
 namespace pretrain {
 
@@ -58,34 +54,5 @@ struct chosen_policy {
 };
 
 static_assert(train::gradient_policy<chosen_policy>);
-
-/// How a policy measures blocks, and how the share that it replaces falls: --block-norm and --prune-decay.
-inline tessera::block_norm norm_named(std::string_view name) {
-  return name == "l2"    ? tessera::block_norm::l2
-         : name == "max" ? tessera::block_norm::max
-                         : tessera::block_norm::l1;
-}
-inline train::fraction_decay decay_named(std::string_view name) {
-  return name == "linear"     ? train::fraction_decay::linear
-         : name == "constant" ? train::fraction_decay::constant
-                              : train::fraction_decay::cosine;
-}
-
-/// That of --policy for a run of so many steps, with updates evenly spaced; those of RigL and of
-/// gradual pruning end after three quarters of it.
-inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
-  const auto interval = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
-  const auto norm = norm_named(s.block_norm);
-  const auto falls = decay_named(s.prune_decay);
-  if (s.policy == "set")
-    return {train::sparse_evolutionary_training{interval, steps, s.prune_fraction, s.seed}};
-  if (s.policy == "gradual")
-    return {
-        train::gradual_pruning{interval, 0, tessera::ceil_div<std::int64_t>(3 * steps, 4), s.density, norm}};
-  if (s.policy == "rigl")
-    return {train::rigl{
-        .interval = interval, .steps = steps, .fraction = s.prune_fraction, .norm = norm, .falls = falls}};
-  return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
-}
 
 }  // namespace pretrain
