@@ -4,13 +4,12 @@
 // hidden, and then says what was there. ./dev pretrain --model bert does the same with books.
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <tessera/nn/encoder.hpp>
-#include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/tokenizers/wordpiece.hpp>
 #include <tessera/train/loop.hpp>
@@ -21,18 +20,10 @@ using namespace tessera;
 using model = nn::encoder<float, block_shape<8>>;
 using token_ids = std::vector<std::int32_t>;
 
-/// What there is to read.
 std::vector<std::string> sentences() {
-  constexpr std::array<std::array<const char*, 3>, 7> countries{{{"france", "paris", "french"},
-                                                                 {"italy", "rome", "italian"},
-                                                                 {"japan", "tokyo", "japanese"},
-                                                                 {"poland", "warsaw", "polish"},
-                                                                 {"sweden", "stockholm", "swedish"},
-                                                                 {"norway", "oslo", "norwegian"},
-                                                                 {"finland", "helsinki", "finnish"}}};
+  std::istringstream in("japan tokyo japanese poland warsaw polish italy rome italian peru lima spanish");
   std::vector<std::string> all;
-  for (auto const& [name, capital, spoken] : countries) {
-    const std::string country = name, city = capital, language = spoken;
+  for (std::string country, city, language; in >> country >> city >> language;) {
     all.push_back(language + " is what people speak in " + country + ".");
     all.push_back("the capital of " + country + " is " + city + ".");
     all.push_back("people in " + country + " speak " + language + ".");
@@ -95,26 +86,20 @@ int main() {
     rule.kinds.push_back(words.is_special(t)       ? train::token_kind::special
                          : words.continues_word(t) ? train::token_kind::continues_word
                                                    : train::token_kind::begins_word);
-
-  nn::transformer_config shape;
-  shape.layers = 2, shape.hidden = 64, shape.heads = 4, shape.context = 16;
-  shape.vocabulary = words.size();
-  shape.density = 0.25;
+  const nn::transformer_config shape{
+      .layers = 2, .hidden = 64, .heads = 4, .context = 16, .vocabulary = words.size(), .density = 0.25};
   model bert(shape, /*seed*/ 1);
 
   // The blocks of least magnitude move to new places every 40 steps, ever fewer of them.
   constexpr int steps = 900;
   context ctx;
-  train::training student(
-      bert, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
-      train::evolving_pattern{.interval = 40, .steps = steps, .fraction = 0.2, .seed = 1});
+  train::training student(bert, train::adamw{.beta2 = 0.99, .weight_decay = 0.01},
+                          train::evolving_pattern{.interval = 40, .steps = steps, .fraction = 0.2});
   lesson course{{}, ctx, read, rule, student};
-  train::run_training(ctx, student, {.steps = steps, .clip = 1, .evaluate_every = 300},
+  train::run_training(ctx, student, {.steps = steps, .clip = 1, .evaluate_every = 450},
                       train::warmed_up<train::cosine>{100, {3e-3, 1e-4, steps - 100}}, course);
-
-  for (std::string const sentence :
-       {"the capital of [MASK] is rome.", "people in japan speak [MASK].",
-        "[MASK] is the capital of finland.", "polish is what people [MASK] in poland."}) {
+  for (std::string const sentence : {"people in japan speak [MASK].", "[MASK] is the capital of peru.",
+                                     "polish is what people [MASK] in poland."}) {
     const token_ids shown = words.encode("[CLS] " + sentence + " [SEP]");
     const token_ids place{std::int32_t(std::ranges::find(shown, words.mask()) - shown.begin())};
     const auto one = sequences::of_equal_length(1, std::ssize(shown));
@@ -125,20 +110,11 @@ int main() {
       if (logits(t, 0) > logits(best, 0)) best = t;
     std::printf("%s  %s\n", sentence.c_str(), words.decode(token_ids{best}).c_str());
   }
-
-  // Its body, with a new head, tells classes of texts: it is trained like the model itself, on labels.
-  const nn::sequence_classifier<float, block_shape<8>> classifier(bert, /*classes*/ 3, /*seed*/ 1);
-  std::printf("a classifier of %d classes, with %d blocks in its first matrix as before\n",
-              int(classifier.classes()),
-              int(classifier.blocks.layers[0].attention.qkv.weight.pattern().blocks()));
 }
 
 // Prints
-//   step  300  loss …
-//   step  600  loss …
+//   step  450  loss …
 //   step  900  loss 0.…
-//   the capital of [MASK] is rome.  italy
 //   people in japan speak [MASK].  japanese
-//   [MASK] is the capital of finland.  helsinki
+//   [MASK] is the capital of peru.  lima
 //   polish is what people [MASK] in poland.  speak
-//   a classifier of 3 classes, with 48 blocks in its first matrix as before
