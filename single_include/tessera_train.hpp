@@ -27917,6 +27917,7 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
 #include <concepts>
 #include <cstdint>
 #include <numbers>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27972,6 +27973,36 @@ concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, s
   { p.growth_score(block) } -> std::convertible_to<double>;
 };
 
+/// A sparse matrix among others, as an averaging policy sees it: numbers of blocks, those that are pruned,
+/// and the mean magnitude of the average at the stored ones.
+struct growth_share {
+  std::int64_t stored, absent, pruned;
+  double average;
+};
+
+/// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
+///   average_share(done)   the share of the average that stays when the gradient of step `done` is added,
+///   from
+///                         which the rest comes; nothing if this gradient is not. An average begins at zero
+///                         after a step that was not. The step of an update must count
+///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
+template <class Policy>
+concept averaging_policy =
+    gradient_policy<Policy> && requires(Policy const& p, std::span<growth_share const> all, std::int64_t n) {
+      { p.average_share(n) } -> std::same_as<std::optional<double>>;
+      { p.share_out(all) } -> std::same_as<std::vector<std::int64_t>>;
+    };
+
+/// Nothing for a policy that does not average.
+template <class Policy>
+std::optional<double> average_share([[maybe_unused]] Policy const& policy,
+                                    [[maybe_unused]] std::int64_t done) {
+  if constexpr (averaging_policy<Policy>)
+    return policy.average_share(done);
+  else
+    return {};
+}
+
 /// Whether a policy uses gradients of absent blocks. A policy that is chosen at run time has a member of this
 /// name.
 template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
@@ -27979,6 +28010,11 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return policy.grows_by_gradient();
   else
     return gradient_policy<Policy>;
+}
+
+/// Whether it uses those of the step that ends with `done`.
+template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
+  return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
 }
 
 /// The number of blocks that grow.
@@ -28067,9 +28103,16 @@ void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
 // ---- tessera/train/sparsity/growth_candidates.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
 #define TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -28087,6 +28130,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
 /// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
 /// more than once.
+///
+/// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
+/// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
+/// checkpoint.
 template <class Policy> class growth_candidates {
  public:
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
@@ -28096,17 +28143,27 @@ template <class Policy> class growth_candidates {
              parameter_groups const& groups = {}) {
     stop();
     found_.clear();
-    if (!grows_by_gradient(policy)) return;
+    kept_ = average_share(policy, done);
+    if (!wants_gradients(policy, done)) return;
+    if (kept_ && !average_share(policy, done - 1)) averages_.clear();
     for_each_sparse_weight(
         model,
-        [&](nn::parameter_name const&, std::uint64_t number, auto const& weight, auto const& gradient) {
+        [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight, auto const& gradient) {
           if (!groups.evolves(number)) return;
           using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
+          pattern const& stored = weight.pattern();
+          std::vector<float>* average = nullptr;
+          if (kept_) {
+            average = &averages_[name.text()];
+            average->resize(static_cast<std::size_t>(stored.block_rows()) *
+                            static_cast<std::size_t>(stored.block_cols()));
+          }
           found_.push_back({&gradient,
-                            weight.pattern(),
+                            stored,
                             its_block::rows,
                             its_block::cols,
-                            policy.count(weight.pattern(), done),
+                            policy.due(done) ? policy.count(stored, done) : 0,
+                            average,
                             false,
                             {}});
         },
@@ -28114,7 +28171,11 @@ template <class Policy> class growth_candidates {
     policy_ = &policy;
   }
   /// Ends watching; the candidates stay.
-  void stop() { policy_ = nullptr; }
+  void stop() {
+    if constexpr (averaging_policy<Policy>)
+      if (policy_ && kept_) choose(*policy_);
+    policy_ = nullptr;
+  }
   bool watching() const { return policy_ != nullptr; }
 
   /// Called by layers: see nn::gradient_observer.
@@ -28123,12 +28184,13 @@ template <class Policy> class growth_candidates {
     if constexpr (gradient_policy<Policy>) {
       matrix* const here = find(found_, dw);
       if (!watching() || !here) return;
+      here->seen = true;
+      if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
       for_each_absent_gradient(
           ctx, here->stored, here->block_rows, here->block_cols, dy, x,
           [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
       here->numbers = best.numbers();
-      here->seen = true;
     }
   }
 
@@ -28152,15 +28214,80 @@ template <class Policy> class growth_candidates {
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
+  io::json averages_to_json() const {
+    io::json::object all;
+    for (auto const& [name, average] : averages_)
+      all.push_back({name, io::json::array(average.begin(), average.end())});
+    return all;
+  }
+  /// Reads the output of averages_to_json. Throws io_error, which names the place, for any other text.
+  void averages_from_json(io::json_place const& all) {
+    std::map<std::string, std::vector<float>> read;
+    for (io::json_member const& member : all.members()) {
+      const io::json_place values = all.at(member);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        read[member.key].push_back(static_cast<float>(values.at(i).as_number()));
+    }
+    averages_ = std::move(read);
+  }
+
  private:
   struct matrix {
     void const* gradient;
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
+    std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool seen;
     std::vector<std::int64_t> numbers;
   };
+
+  template <element T>
+  void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
+    const pattern none = pattern::from_right_rows(
+        here.stored.block_rows(), here.stored.block_cols(),
+        std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
+    const auto kept = static_cast<float>(*kept_);
+    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
+                             [&](std::int64_t number, auto gradient) {
+                               const auto score = static_cast<float>(policy_->growth_score(gradient));
+                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
+                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
+                             });
+  }
+
+  /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
+  void choose(Policy const& policy) {
+    std::vector<growth_share> shares;
+    for (matrix const& each : found_) {
+      if (!each.seen) return;
+      const std::int64_t width = each.stored.block_cols();
+      double sum = 0;
+      each.stored.for_each([&](int i, int j, std::int64_t) {
+        sum += std::abs((*each.average)[static_cast<std::size_t>(i * width + j)]);
+      });
+      const std::int64_t stored = each.stored.blocks();
+      shares.push_back({stored, each.stored.block_rows() * width - stored, each.count,
+                        sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
+    }
+    const std::vector<std::int64_t> grown = policy.share_out(shares);
+    for (std::size_t m = 0; m < found_.size(); ++m) {
+      matrix& each = found_[m];
+      greatest_scores best(grown[m]);
+      std::int64_t number = 0;
+      std::size_t at = 0;
+      for (int i = 0; i < each.stored.block_rows(); ++i) {
+        const auto row = each.stored.row(i);
+        auto next = row.begin();
+        for (int j = 0; j < each.stored.block_cols(); ++j, ++at)
+          if (next != row.end() && *next == j)
+            ++next;
+          else
+            best.offer(std::abs((*each.average)[at]), number++);
+      }
+      each.numbers = best.numbers();
+    }
+  }
 
   /// The matrix with this gradient; null if there is none.
   template <class Matrices> static auto find(Matrices& all, void const* gradient) -> decltype(all.data()) {
@@ -28171,6 +28298,8 @@ template <class Policy> class growth_candidates {
 
   Policy const* policy_ = nullptr;  // while watching
   std::vector<matrix> found_;
+  std::optional<double> kept_;  // the share that the averages keep in this step
+  std::map<std::string, std::vector<float>> averages_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -28272,7 +28401,9 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
     const pattern old = weight.pattern();
-    const std::int64_t count = policy.count(old, done), growing = growth(policy, old, done);
+    const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
+                                                                      ? std::ssize(at.candidates)
+                                                                      : growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
     const std::vector<std::int64_t> grown = policy.grow(at, growing);
     detail::require_choices(name, at, count, growing, pruned, grown);
@@ -28573,7 +28704,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
-    if (evolves && i + 1 == how.micro_batches)
+    if (i + 1 == how.micro_batches)
       t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
     return accumulate(i);
   };
@@ -28598,6 +28729,7 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
                                     {"loss_scale_interval", t.scaling.interval},
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
+                                    {"gradient_averages", t.candidates.averages_to_json()},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
@@ -28629,8 +28761,12 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
       state.at("loss_scale").fail(message("should be in ", loss_scaling::least, " … ", loss_scaling::most));
   }
   explored_blocks explored = explored_blocks::from_json(state.at("explored"));
+  growth_candidates<Policy> candidates;
+  if (state.contains("gradient_averages"))  // not in older files
+    candidates.averages_from_json(state.at("gradient_averages"));
   from.load(t.model, t.state, t.gradients);
   t.explored = std::move(explored);
+  t.candidates = std::move(candidates);
   t.scaling = scaling;
   t.progress = p;
 }
@@ -29641,12 +29777,14 @@ struct sparse_evolutionary_training {
   std::int64_t steps = 0;     // of the whole run
   double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
+  fraction_decay falls = fraction_decay::constant;
 
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.
-  std::int64_t count(pattern const& stored, std::int64_t) const {
-    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
+                                     static_cast<double>(stored.blocks()));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
@@ -29683,6 +29821,123 @@ struct sparse_evolutionary_training {
 };
 
 static_assert(sparsity_policy<sparse_evolutionary_training>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/sparse_momentum.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_MOMENTUM
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_MOMENTUM
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Sparse momentum (Dettmers, Zettlemoyer 2019, "Sparse Networks from Scratch", SNFS): the blocks of least
+/// norm are pruned; as many grow where the moving average of the gradient is greatest, shared out among the
+/// matrices in proportion to the mean magnitude of this average at their stored blocks. What a matrix has no
+/// room for, the others get. The number falls along a cosine to none at the end, unless said otherwise.
+///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
+///   elements,
+/// so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each block of its
+/// grid. Only the last `averaged` steps before an update count: those before have the weight
+/// momentum^averaged, 0.04 unless said otherwise, and each of them costs the whole gradient.
+struct sparse_momentum {
+  std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;      // of the whole run
+  double fraction = 0.5;       // of the stored blocks, [0, 1]
+  double momentum = 0.9;       // the share of the average that stays in a step, [0, 1)
+  std::int64_t averaged = 30;  // steps before an update, at least 1
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
+
+  void check() const {
+    require_updates("sparse_momentum", interval, steps, fraction);
+    if (!(momentum >= 0 && momentum < 1))
+      throw option_error(message("[sparse_momentum] momentum is ", momentum, ": it must be in [0, 1)"));
+    if (averaged < 1)
+      throw option_error(message("[sparse_momentum] averaged is ", averaged,
+                                 ": it must be a number of steps, at least the one of the update"));
+  }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
+  /// code, since a matrix may have grown nearly dense.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    const std::int64_t absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+    return std::min(
+        absent, static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
+                                          static_cast<double>(stored.blocks())));
+  }
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    const auto norms = block_norms(at.weight, norm);
+    return weakest(std::span(norms), count);
+  }
+
+  /// Steps count up to `averaged` before the next update.
+  std::optional<double> average_share(std::int64_t done) const {
+    if (interval <= 0 || done <= 0) return {};
+    const std::int64_t update = (done + interval - 1) / interval * interval;
+    if (!due(update) || update - done >= averaged) return {};
+    return momentum;
+  }
+  template <class T> T growth_score(std::span<T const> gradient) const {
+    const T size = norm_of(gradient, norm);
+    return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
+  }
+  /// In proportion to the averages; what is over by rounding goes to the largest remainders.
+  std::vector<std::int64_t> share_out(std::span<growth_share const> all) const {
+    std::vector<std::int64_t> grown(all.size(), 0);
+    std::int64_t left = 0;
+    for (growth_share const& each : all) left += each.pruned;
+    std::vector<std::size_t> open(all.size());  // matrices that are not full
+    std::iota(open.begin(), open.end(), std::size_t(0));
+    double sum = 0;
+    const auto fill = [&] {  // fills the matrices whose share has no room; whether there are any
+      sum = 0;
+      for (const std::size_t m : open) sum += all[m].average;
+      const std::int64_t before = left;
+      const auto full = [&](std::size_t m) {
+        if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(all[m].absent)) return false;
+        grown[m] = all[m].absent;
+        left -= grown[m];
+        return true;
+      };
+      return std::erase_if(open, full) > 0;
+    };
+    while (fill()) {
+    }
+    if (!(sum > 0)) {  // no gradient at all: each grows what it lost
+      for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
+      return grown;
+    }
+    const std::int64_t before = left;
+    for (const std::size_t m : open) {
+      grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
+      left -= grown[m];
+    }
+    std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
+      return share(before, all[a], sum) - static_cast<double>(grown[a]) >
+             share(before, all[b], sum) - static_cast<double>(grown[b]);
+    });
+    for (std::size_t i = 0; left > 0 && i < open.size(); ++i, --left) ++grown[open[i]];
+    return grown;
+  }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+    return {at.candidates.begin(), at.candidates.end()};
+  }
+
+ private:
+  static double share(std::int64_t blocks, growth_share const& of, double sum) {
+    return static_cast<double>(blocks) * of.average / sum;
+  }
+};
+
+static_assert(averaging_policy<sparse_momentum>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <tessera/train/sparsity/replacement.hpp>
 #include <tessera/train/sparsity/rigl.hpp>
 #include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/sparse_momentum.hpp>
 
 namespace pretrain {
 
@@ -21,7 +23,7 @@ namespace train = tessera::train;
 /// The policy that a run has chosen, as one: a model is compiled for this type alone.
 struct chosen_policy {
   std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl,
-               train::gradual_pruning>
+               train::gradual_pruning, train::sparse_momentum>
       chosen;
 
   void check() const {
@@ -49,10 +51,18 @@ struct chosen_policy {
     return std::visit([](auto const& p) { return train::grows_by_gradient(p); }, chosen);
   }
   template <class T> T growth_score(std::span<T const> gradient) const {
+    if (auto const* averaging = std::get_if<train::sparse_momentum>(&chosen))
+      return averaging->growth_score(gradient);
     return std::get<train::rigl>(chosen).growth_score(gradient);
+  }
+  std::optional<double> average_share(std::int64_t done) const {
+    return std::visit([&](auto const& p) { return train::average_share(p, done); }, chosen);
+  }
+  std::vector<std::int64_t> share_out(std::span<train::growth_share const> all) const {
+    return std::get<train::sparse_momentum>(chosen).share_out(all);
   }
 };
 
-static_assert(train::gradient_policy<chosen_policy>);
+static_assert(train::averaging_policy<chosen_policy>);
 
 }  // namespace pretrain

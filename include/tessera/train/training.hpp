@@ -177,7 +177,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
-    if (evolves && i + 1 == how.micro_batches)
+    if (i + 1 == how.micro_batches)
       t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
     return accumulate(i);
   };
@@ -202,6 +202,7 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
                                     {"loss_scale_interval", t.scaling.interval},
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
+                                    {"gradient_averages", t.candidates.averages_to_json()},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
@@ -233,8 +234,12 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
       state.at("loss_scale").fail(message("should be in ", loss_scaling::least, " … ", loss_scaling::most));
   }
   explored_blocks explored = explored_blocks::from_json(state.at("explored"));
+  growth_candidates<Policy> candidates;
+  if (state.contains("gradient_averages"))  // not in older files
+    candidates.averages_from_json(state.at("gradient_averages"));
   from.load(t.model, t.state, t.gradients);
   t.explored = std::move(explored);
+  t.candidates = std::move(candidates);
   t.scaling = scaling;
   t.progress = p;
 }

@@ -105,7 +105,9 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
         matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
     const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
     const pattern old = weight.pattern();
-    const std::int64_t count = policy.count(old, done), growing = growth(policy, old, done);
+    const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
+                                                                      ? std::ssize(at.candidates)
+                                                                      : growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
     const std::vector<std::int64_t> grown = policy.grow(at, growing);
     detail::require_choices(name, at, count, growing, pruned, grown);

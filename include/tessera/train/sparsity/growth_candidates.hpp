@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -31,6 +39,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
 /// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
 /// more than once.
+///
+/// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
+/// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
+/// checkpoint.
 template <class Policy> class growth_candidates {
  public:
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
@@ -40,17 +52,27 @@ template <class Policy> class growth_candidates {
              parameter_groups const& groups = {}) {
     stop();
     found_.clear();
-    if (!grows_by_gradient(policy)) return;
+    kept_ = average_share(policy, done);
+    if (!wants_gradients(policy, done)) return;
+    if (kept_ && !average_share(policy, done - 1)) averages_.clear();
     for_each_sparse_weight(
         model,
-        [&](nn::parameter_name const&, std::uint64_t number, auto const& weight, auto const& gradient) {
+        [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight, auto const& gradient) {
           if (!groups.evolves(number)) return;
           using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
+          pattern const& stored = weight.pattern();
+          std::vector<float>* average = nullptr;
+          if (kept_) {
+            average = &averages_[name.text()];
+            average->resize(static_cast<std::size_t>(stored.block_rows()) *
+                            static_cast<std::size_t>(stored.block_cols()));
+          }
           found_.push_back({&gradient,
-                            weight.pattern(),
+                            stored,
                             its_block::rows,
                             its_block::cols,
-                            policy.count(weight.pattern(), done),
+                            policy.due(done) ? policy.count(stored, done) : 0,
+                            average,
                             false,
                             {}});
         },
@@ -58,7 +80,11 @@ template <class Policy> class growth_candidates {
     policy_ = &policy;
   }
   /// Ends watching; the candidates stay.
-  void stop() { policy_ = nullptr; }
+  void stop() {
+    if constexpr (averaging_policy<Policy>)
+      if (policy_ && kept_) choose(*policy_);
+    policy_ = nullptr;
+  }
   bool watching() const { return policy_ != nullptr; }
 
   /// Called by layers: see nn::gradient_observer.
@@ -67,12 +93,13 @@ template <class Policy> class growth_candidates {
     if constexpr (gradient_policy<Policy>) {
       matrix* const here = find(found_, dw);
       if (!watching() || !here) return;
+      here->seen = true;
+      if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
       for_each_absent_gradient(
           ctx, here->stored, here->block_rows, here->block_cols, dy, x,
           [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
       here->numbers = best.numbers();
-      here->seen = true;
     }
   }
 
@@ -96,15 +123,80 @@ template <class Policy> class growth_candidates {
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
+  io::json averages_to_json() const {
+    io::json::object all;
+    for (auto const& [name, average] : averages_)
+      all.push_back({name, io::json::array(average.begin(), average.end())});
+    return all;
+  }
+  /// Reads the output of averages_to_json. Throws io_error, which names the place, for any other text.
+  void averages_from_json(io::json_place const& all) {
+    std::map<std::string, std::vector<float>> read;
+    for (io::json_member const& member : all.members()) {
+      const io::json_place values = all.at(member);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        read[member.key].push_back(static_cast<float>(values.at(i).as_number()));
+    }
+    averages_ = std::move(read);
+  }
+
  private:
   struct matrix {
     void const* gradient;
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
+    std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool seen;
     std::vector<std::int64_t> numbers;
   };
+
+  template <element T>
+  void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
+    const pattern none = pattern::from_right_rows(
+        here.stored.block_rows(), here.stored.block_cols(),
+        std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
+    const auto kept = static_cast<float>(*kept_);
+    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
+                             [&](std::int64_t number, auto gradient) {
+                               const auto score = static_cast<float>(policy_->growth_score(gradient));
+                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
+                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
+                             });
+  }
+
+  /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
+  void choose(Policy const& policy) {
+    std::vector<growth_share> shares;
+    for (matrix const& each : found_) {
+      if (!each.seen) return;
+      const std::int64_t width = each.stored.block_cols();
+      double sum = 0;
+      each.stored.for_each([&](int i, int j, std::int64_t) {
+        sum += std::abs((*each.average)[static_cast<std::size_t>(i * width + j)]);
+      });
+      const std::int64_t stored = each.stored.blocks();
+      shares.push_back({stored, each.stored.block_rows() * width - stored, each.count,
+                        sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
+    }
+    const std::vector<std::int64_t> grown = policy.share_out(shares);
+    for (std::size_t m = 0; m < found_.size(); ++m) {
+      matrix& each = found_[m];
+      greatest_scores best(grown[m]);
+      std::int64_t number = 0;
+      std::size_t at = 0;
+      for (int i = 0; i < each.stored.block_rows(); ++i) {
+        const auto row = each.stored.row(i);
+        auto next = row.begin();
+        for (int j = 0; j < each.stored.block_cols(); ++j, ++at)
+          if (next != row.end() && *next == j)
+            ++next;
+          else
+            best.offer(std::abs((*each.average)[at]), number++);
+      }
+      each.numbers = best.numbers();
+    }
+  }
 
   /// The matrix with this gradient; null if there is none.
   template <class Matrices> static auto find(Matrices& all, void const* gradient) -> decltype(all.data()) {
@@ -115,6 +207,8 @@ template <class Policy> class growth_candidates {
 
   Policy const* policy_ = nullptr;  // while watching
   std::vector<matrix> found_;
+  std::optional<double> kept_;  // the share that the averages keep in this step
+  std::map<std::string, std::vector<float>> averages_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <numbers>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,6 +71,36 @@ concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, s
   { p.growth_score(block) } -> std::convertible_to<double>;
 };
 
+/// A sparse matrix among others, as an averaging policy sees it: numbers of blocks, those that are pruned,
+/// and the mean magnitude of the average at the stored ones.
+struct growth_share {
+  std::int64_t stored, absent, pruned;
+  double average;
+};
+
+/// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
+///   average_share(done)   the share of the average that stays when the gradient of step `done` is added,
+///   from
+///                         which the rest comes; nothing if this gradient is not. An average begins at zero
+///                         after a step that was not. The step of an update must count
+///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
+template <class Policy>
+concept averaging_policy =
+    gradient_policy<Policy> && requires(Policy const& p, std::span<growth_share const> all, std::int64_t n) {
+      { p.average_share(n) } -> std::same_as<std::optional<double>>;
+      { p.share_out(all) } -> std::same_as<std::vector<std::int64_t>>;
+    };
+
+/// Nothing for a policy that does not average.
+template <class Policy>
+std::optional<double> average_share([[maybe_unused]] Policy const& policy,
+                                    [[maybe_unused]] std::int64_t done) {
+  if constexpr (averaging_policy<Policy>)
+    return policy.average_share(done);
+  else
+    return {};
+}
+
 /// Whether a policy uses gradients of absent blocks. A policy that is chosen at run time has a member of this
 /// name.
 template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
@@ -77,6 +108,11 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return policy.grows_by_gradient();
   else
     return gradient_policy<Policy>;
+}
+
+/// Whether it uses those of the step that ends with `done`.
+template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
+  return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
 }
 
 /// The number of blocks that grow.

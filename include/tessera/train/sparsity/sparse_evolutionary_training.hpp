@@ -25,12 +25,14 @@ struct sparse_evolutionary_training {
   std::int64_t steps = 0;     // of the whole run
   double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
   std::uint64_t seed = 0;
+  fraction_decay falls = fraction_decay::constant;
 
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.
-  std::int64_t count(pattern const& stored, std::int64_t) const {
-    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
+                                     static_cast<double>(stored.blocks()));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {

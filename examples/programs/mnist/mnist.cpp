@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Sparse networks learn handwritten digits: LeNet-300-100 and its like, with every sparsity policy. Prints
+// the accuracy on the test images, and adds the result to a file.
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <tessera/io/json.hpp>
+#include <tessera/nn/initialisation.hpp>
+#include <tessera/tessera.hpp>
+#include <tessera/train/classification.hpp>
+#include <tessera/train/loop.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
+
+#include "../../tutorials/support/digits.hpp"
+#include "../pretrain/element_and_block.hpp"
+#include "../pretrain/format.hpp"
+#include "../pretrain/guarded_main.hpp"
+#include "../pretrain/options_help.hpp"
+#include "../pretrain/progress.hpp"
+#include "../pretrain/sparsity.hpp"
+#include "network.hpp"
+#include "settings.hpp"
+
+namespace mnist { namespace {
+
+constexpr int side = 28, classes = 10, for_validation = 6000;
+
+/// Images as rows of numbers of mean 0 and deviation 1, and their labels.
+struct examples {
+  std::vector<float> inputs;
+  std::vector<std::int32_t> labels;
+
+  train::labelled_set part(std::int64_t first, std::int64_t count) const {
+    return {
+        std::span(inputs).subspan(std::size_t(first * digits::pixels), std::size_t(count * digits::pixels)),
+        std::span(labels).subspan(std::size_t(first), std::size_t(count))};
+  }
+};
+
+/// The pixel at each place of a row. In tiles, `block` consecutive places are a tile of the image: 2 x 2, 2 x
+/// 4 or 4 x 4 pixels.
+std::vector<int> order_of_pixels(std::string const& pixels, int block) {
+  const int rows = pixels == "rows" || block == 1 ? 1
+                   : block == 16                  ? 4
+                                                  : 2,
+            cols = pixels == "rows" ? 1 : block / rows;
+  std::vector<int> order;
+  for (int i = 0; i < side; i += rows)
+    for (int j = 0; j < side; j += cols)
+      for (int r = i; r < i + rows; ++r)
+        for (int c = j; c < j + cols; ++c) order.push_back(r * side + c);
+  return order;
+}
+
+examples examples_of(digits::images const& images, std::vector<int> const& order) {
+  examples all;
+  all.labels = images.label;
+  for (std::int64_t i = 0; i < images.count(); ++i)
+    for (const int pixel : order)
+      all.inputs.push_back((float(images.pixel[std::size_t(i * digits::pixels + pixel)]) / 255 - 0.1307f) /
+                           0.3081f);
+  return all;
+}
+
+pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch, std::int64_t steps) {
+  const std::int64_t interval = std::max<std::int64_t>(1, steps_of_epoch / s.updates);
+  const auto falls = s.decay == "cosine"   ? train::fraction_decay::cosine
+                     : s.decay == "linear" ? train::fraction_decay::linear
+                                           : train::fraction_decay::constant;
+  if (s.policy == "magnitude")
+    return {train::evolving_pattern{
+        .interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed, .falls = falls}};
+  if (s.policy == "set")
+    return {train::sparse_evolutionary_training{
+        .interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed, .falls = falls}};
+  if (s.policy == "snfs")
+    return {
+        train::sparse_momentum{.interval = interval, .steps = steps, .fraction = s.fraction, .falls = falls}};
+  if (s.policy == "rigl")
+    return {train::rigl{.interval = interval, .steps = steps, .fraction = s.fraction, .falls = falls}};
+  return {};
+}
+
+template <class Block> network<Block> initial_network(settings const& s) {
+  network<Block> net;
+  std::int64_t features = digits::pixels;
+  std::uint64_t number = 0;
+  const auto layer = [&](std::int64_t out, double density) {
+    const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
+    if (density * blocks < 0.5)
+      pretrain::refuse("--density", message(density, " keeps none of the ", blocks, " blocks of ", out, " x ",
+                                            features, " weights; ", 1 / blocks, " keeps one"));
+    auto made =
+        nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, number);
+    // The deviation of PyTorch's default, uniform within ±1/√features.
+    nn::initialise(made.weight, nn::distribution::normal, s.seed, number,
+                   1 / std::sqrt(3.0 * double(features)));
+    features = out, ++number;
+    return made;
+  };
+  const double density = s.policy == "dense" ? 1 : s.density;
+  for (std::string const& size : s.hidden) {
+    int out = 0;
+    if (const std::string wanted = pretrain::read_value_of("[1, 65536]", size, out); !wanted.empty())
+      pretrain::refuse("--hidden", "'" + size + "' is not " + wanted);
+    net.hidden.push_back({layer(out, density), nn::dropout<float>(s.dropout, number)});
+  }
+  net.last = layer(classes, s.last == "dense" ? 1 : density);
+  return net;
+}
+
+/// The first rate, and a tenth of it after every so many steps.
+struct dropping_rate {
+  double first;
+  std::int64_t every;
+  double rate(std::int64_t step) const {
+    return every > 0 ? first * std::pow(0.1, double(step / every)) : first;
+  }
+};
+
+template <class Block, class Optimizer> io::json trained(settings const& s, Optimizer optimizer) {
+  const std::vector<int> order = order_of_pixels(s.pixels, s.block);
+  const auto images = [&](const char* part, std::int64_t made_up, std::uint64_t seed) {
+    digits::images all = s.made_up ? digits::made_up(made_up, seed) : digits::mnist(part);
+    if (all.count() == 0)
+      throw io_error("[mnist] the images are not in $TESSERA_DATA/mnist; --made-up takes others");
+    return examples_of(all, order);
+  };
+  const examples known = images("train", 12000, 1), unseen = images("t10k", 2000, 2);
+  const std::int64_t most = std::ssize(known.labels) - for_validation,
+                     count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most,
+                     steps_of_epoch = std::max<std::int64_t>(1, count / s.batch),
+                     steps = steps_of_epoch * s.epochs;
+
+  context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
+  network<Block> net = initial_network<Block>(s);
+  train::training t(net, optimizer, policy_of(s, steps_of_epoch, steps));
+  train::classification task(ctx, t, known.part(0, count), known.part(most, for_validation),
+                             {.batch = s.batch, .seed = s.seed});
+  pretrain::progress bar(s.policy, stderr, pretrain::style_of(stderr));
+  double spent = 0;
+  const double start = train::steady_clock()();
+  task.on_step = [&](train::step_report const& report) {
+    spent = train::steady_clock()() - start;
+    bar.show({int(report.step + 1), int(steps), double(t.progress.tokens), pretrain::seconds(spent),
+              report.loss, report.learning_rate, pretrain::seconds(0), "images"});
+  };
+  io::json::array curve;
+  task.on_evaluation = [&](double, double accuracy) {
+    curve.push_back(io::json::array{t.progress.step, accuracy});
+  };
+  train::run_training(
+      ctx, t, {.steps = steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * steps_of_epoch},
+      dropping_rate{s.rate, s.drop_every}, task);
+  const double validation = task.accuracy();
+  train::classification test(ctx, t, known.part(0, count), unseen.part(0, std::ssize(unseen.labels)),
+                             {.batch = 1000});
+  test.evaluate();
+  std::int64_t weights = 0;
+  nn::for_each_parameter(net, [&](nn::parameter_name const&, auto const& parameter) {
+    if constexpr (nn::is_matrix<decltype(parameter)>) weights += parameter.live();
+  });
+  return io::json::object{{"settings", pretrain::to_json(table(), s)},
+                          {"weights", weights},
+                          {"steps", steps},
+                          {"seconds_per_step", t.progress.seconds / double(steps)},
+                          {"explored", t.explored.fraction()},
+                          {"validation_accuracy", validation},
+                          {"test_accuracy", test.accuracy()},
+                          {"curve", std::move(curve)}};
+}
+
+int main_of(std::vector<std::string> const& arguments) {
+  settings s;
+  pretrain::assign(table(), s, pretrain::read_arguments(table(), arguments));
+  if (s.help) {
+    std::printf("mnist: sparse networks learn handwritten digits\n\nusage: mnist [--option value …]\n%s",
+                pretrain::help_text(table()).c_str());
+    return 0;
+  }
+  if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
+  if (s.policy == "dense" && s.density != settings().density)
+    pretrain::refuse("--density", "has no meaning with --policy dense");
+  const io::json result =
+      pretrain::with_block(s.policy == "dense" ? 16 : s.block, [&]<class Block>(std::type_identity<Block>) {
+        return s.optimizer == "sgd" ? trained<Block>(s, train::sgd{.weight_decay = s.weight_decay,
+                                                                   .lookahead = train::lookahead::nesterov})
+                                    : trained<Block>(s, train::adamw{.weight_decay = s.weight_decay});
+      });
+  std::printf("%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried\n",
+              s.policy.c_str(), 100 * io::json_place(result, "result").at("test_accuracy").as_number(),
+              static_cast<long long>(io::json_place(result, "result").at("weights").as_integer()),
+              100 * io::json_place(result, "result").at("explored").as_number());
+  if (!s.json.empty()) {
+    std::FILE* file = std::fopen(s.json.c_str(), "a");
+    if (!file || std::fprintf(file, "%s\n", io::to_text(result).c_str()) < 0 || std::fclose(file) != 0)
+      throw io_error("[" + s.json + "] the result could not be written");
+  }
+  return 0;
+}
+
+}}  // namespace mnist
+
+int main(int argc, char** argv) { return pretrain::guarded_main("mnist", argc, argv, mnist::main_of); }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../pretrain/options.hpp"
+
+namespace mnist {
+
+using pretrain::string_list;
+
+/// What the program is told. The defaults are LeNet-300-100 as in Dettmers, Zettlemoyer 2019.
+struct settings {
+  string_list hidden{"300", "100"};
+  int block = 1;
+  double density = 0.1;
+  std::string last = "sparse", pixels = "rows";
+
+  std::string policy = "snfs", decay = "cosine";
+  double fraction = 0.5;
+  int updates = 1;
+
+  int epochs = 100, batch = 100, examples = 0, drop_every = 25000;
+  std::string optimizer = "sgd";
+  double rate = 0.1, weight_decay = 5e-4, dropout = 0;
+  std::uint64_t seed = 1;
+  int threads = 1;
+  std::string json;
+  bool made_up = false, help = false;
+};
+
+inline pretrain::option_table<settings> const& table() {
+  using s = settings;
+  using role = pretrain::option_role;
+  static const pretrain::option_table<settings> rows{
+      {"Network",
+       {{"hidden", &s::hidden, "N", "features of the one or two hidden layers"},
+        {"block", &s::block, "[1, 16]", "side of a block: 1, 4, 8 or 16"},
+        {"density", &s::density, "(0, 1]", "stored blocks of all, of each matrix"},
+        {"last", &s::last, "sparse|dense", "the last matrix"},
+        {"pixels", &s::pixels, "rows|tiles",
+         "their order: row by row, or so that a block of a row of weights sees a tile of the image"}}},
+      {"Sparsity",
+       {{"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl",
+         "no sparsity; the first pattern is kept; or as --policy of pretrain"},
+        {"fraction", &s::fraction, "[0, 1]", "share of the blocks that the first update replaces"},
+        {"decay", &s::decay, "cosine|linear|constant", "of this share"},
+        {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},
+      {"Training",
+       {{"epochs", &s::epochs, "[1, 10000]", "each of 54000 examples; 6000 are for validation"},
+        {"batch", &s::batch, "[1, 10000]", "examples of a step"},
+        {"examples", &s::examples, "[0, 54000]", "of the training set; 0: all"},
+        {"optimizer", &s::optimizer, "sgd|adam", "SGD with Nesterov's momentum 0.9, or Adam"},
+        {"rate", &s::rate, "(0, 100]", "learning rate at the first step"},
+        {"drop-every", &s::drop_every, "[0, 1e9]", "steps until a tenth of the learning rate; 0: never"},
+        {"weight-decay", &s::weight_decay, "[0, 1]", "of matrices"},
+        {"dropout", &s::dropout, "[0, 0.9]", "of hidden features"},
+        {"seed", &s::seed, "[0, 1e18]", "of patterns, weights and examples"},
+        {"threads", &s::threads, "[0, 1024]", "0: one a core", role::session}}},
+      {"Data and output",
+       {{"made-up", &s::made_up, "", "digits of seven segments, where MNIST is not at hand"},
+        {"json", &s::json, "FILE", "the result, added as a line", role::session},
+        {"help", &s::help, "", "this text", role::command}}}};
+  return rows;
+}
+
+}  // namespace mnist

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <sys/wait.h>
+
+#include <tessera/io/json_parser.hpp>
+
+namespace mnist_test { namespace {
+
+#ifdef MNIST
+
+/// What a command prints, both streams, and its exit code.
+std::pair<std::string, int> shell(std::string const& command) {
+  std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe);
+  std::string text;
+  std::array<char, 4096> part;
+  for (std::size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;) text.append(part.data(), n);
+  const int status = pclose(pipe);
+  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
+
+constexpr const char* quick =
+    MNIST " --made-up --epochs 3 --examples 3000 --batch 50 --rate 0.05 --updates 4 --density 0.1 ";
+
+TEST_CASE("mnist: with every policy a sparse network learns, and the result is a line of a file") {
+  const scratch_folder here;
+  const std::string file = here / "results.jsonl";
+  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl"}) {
+    const auto [text, code] = shell(quick + ("--policy " + policy + " --json " + file));
+    INFO(text);
+    CHECK(code == 0);
+    CHECK(text.find(policy + ": ") != std::string::npos);
+  }
+  std::ifstream lines(file);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto document = tessera::io::parse_json(line, file);
+    const tessera::io::json_place result(document, file);
+    CHECK(result.at("test_accuracy").as_number() > 0.5);
+    CHECK(result.at("weights").as_integer() == 23520 + 3000 + 100);
+    CHECK((result.at("explored").as_number() > 0.11) ==
+          (result.at("settings").at("policy").as_string() != "static"));
+  }
+  CHECK(count == 5);
+}
+
+TEST_CASE("mnist: settings that make no sense are refused") {
+  const auto refused = [](std::string const& options, std::string const& why) {
+    const auto [text, code] = shell(quick + options);
+    CHECK(code == 2);
+    INFO(text);
+    CHECK(text.find(why) != std::string::npos);
+  };
+  refused("--hidden 300 many", "[--hidden] 'many' is not");
+  refused("--density 0.00001 --hidden 30", "keeps none of the 23520 blocks of 30 x 784 weights");
+  refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
+  refused("--policy best", "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl");
+  refused("--block 3", "3");
+}
+
+TEST_CASE("mnist: an experiment makes what is missing, and writes its page") {
+  const scratch_folder here;
+  const auto programs = std::filesystem::path(MNIST).parent_path().parent_path();
+  const std::string command =
+      "cd " + (here / "") +
+      " && python3 " TESSERA_SOURCE_DIR "/experiments/run.py lenet --quick --programs " + programs.string();
+  const auto [text, code] = shell(command);
+  INFO(text);
+  CHECK(code == 0);
+  CHECK(text.find("0 of 7 runs are in build/experiments/lenet.jsonl") != std::string::npos);
+  std::ostringstream page;
+  page << std::ifstream(here / "build/experiments/lenet.md").rdbuf();
+  CHECK(page.str().find("| SNFS |") != std::string::npos);
+  CHECK(page.str().find("7 of 7 runs have been made") != std::string::npos);
+}
+
+#endif
+
+}}  // namespace mnist_test
