@@ -66,6 +66,13 @@ TEST_CASE("pruning: not-a-number of either sign counts as the largest norm") {
   CHECK(weakest(std::span(all), 2) == std::vector<char>{1, 1, 0, 0, 0});
 }
 
+TEST_CASE("pruning: scores may be negative, and zeros of both signs are equal") {
+  const std::vector<double> scores{-0.0, 3, -2, 0, -2, 1e-300};
+  CHECK(weakest(std::span(scores), 1) == std::vector<char>{0, 0, 1, 0, 0, 0});
+  CHECK(weakest(std::span(scores), 3) == std::vector<char>{1, 0, 1, 0, 1, 0});
+  CHECK(weakest(std::span(scores), 5) == std::vector<char>{1, 0, 1, 1, 1, 1});
+}
+
 TEST_CASE_TEMPLATE("pruning: the least of norms of any size are those that sorting puts first", T, float,
                    double) {
   const auto numbers = [](std::uint64_t seed, int kind) {

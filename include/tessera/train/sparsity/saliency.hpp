@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/sparsity/prune.hpp>
+
+// Scores for pruning before training: how much a block matters to a loss, by the gradients of a model that
+// is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
+// best blocks of the whole model.
+//
+// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
+// `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
+// it takes the same batches and drops the same features. A loss scale changes no order of scores.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// The root of the sum of squares of all weights that may be pruned.
+template <class Model> double norm_of_weights(Model const& model) {
+  double squares = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
+    for (const auto value : w) squares += double(value) * double(value);
+  });
+  return std::sqrt(squares);
+}
+
+/// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
+template <class Model> class values_to_restore {
+ public:
+  explicit values_to_restore(Model& model) : model_(model), before_(model) {}
+  values_to_restore(values_to_restore const&) = delete;
+  values_to_restore& operator=(values_to_restore const&) = delete;
+  ~values_to_restore() {
+    nn::for_each_parameter(
+        model_,
+        [](nn::parameter_name const&, auto& parameter, auto const& before) {
+          std::copy(before.begin(), before.end(), parameter.begin());
+        },
+        before_);
+  }
+  Model const& before() const { return before_; }
+
+ private:
+  Model& model_;
+  const Model before_;
+};
+
+}  // namespace detail
+
+/// Scores of SNIP (Lee, Ajanthan, Torr 2019): the mean of |g ∘ w| of each stored block, where g is the
+/// gradient that one call of add_gradient(gradients) adds.
+template <class Model, class AddGradient>
+std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
+  auto gradients = nn::zeros_like(model);
+  add_gradient(gradients);
+  return detail::mean_scores(model, [](double w, double g) { return std::abs(g * w); }, gradients);
+}
+
+/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
+/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
+/// divides logits by a temperature of 200: the loss of add_gradient may do so.
+///   g, H   gradient and Hessian of the loss by the weights that may be pruned
+///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
+///   double, within 3e-5 in float.
+///   Calls add_gradient three times. Values of weights change meanwhile, and have their bits afterwards.
+///   Throws error unless weights and gradients have norms that are finite and not zero.
+template <class Model, class AddGradient>
+std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
+  static_assert(
+      !nn::is_narrow<Model>,
+      "GraSP takes differences of gradients, which 16-bit weights are too coarse for: use a model of "
+      "float on the same patterns, such as nn::widened(model), and prune by its scores");
+  auto gradients = nn::zeros_like(model), ahead = gradients, behind = gradients;
+  add_gradient(gradients);
+  const double weight_norm = detail::norm_of_weights(model),
+               gradient_norm = detail::norm_of_weights(gradients);
+  if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
+    throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
+                        " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
+  double epsilon = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
+    epsilon = double(std::numeric_limits<typename std::remove_cvref_t<decltype(w)>::value_type>::epsilon());
+  });
+  // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
+  const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
+  {
+    const detail::values_to_restore<Model> kept(model);
+    const auto add_gradient_at = [&](double direction, auto& there) {
+      for_each_evolving_weight(
+          true, model,
+          [&](nn::parameter_name const&, std::uint64_t, auto& w, auto const& g, auto const& before) {
+            using element = typename std::remove_cvref_t<decltype(w)>::value_type;
+            for (std::int64_t k = 0; k < w.size(); ++k)
+              w.data()[k] = element(double(before.data()[k]) + direction * double(g.data()[k]));
+          },
+          gradients, kept.before());
+      add_gradient(there);
+    };
+    add_gradient_at(step, ahead);
+    add_gradient_at(-step, behind);
+  }
+  return detail::mean_scores(
+      model, [&](double w, double above, double below) { return w * (above - below) / (2 * step); }, ahead,
+      behind);
+}
+
+/// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
+/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
+/// biases and norms their sums are the same for each layer (the paper's theorem 2).
+///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
+///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
+///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
+template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
+  const detail::values_to_restore<Model> kept(model);
+  nn::for_each_parameter(model, [](nn::parameter_name const&, auto& parameter) {
+    using element = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+    for (auto& value : parameter) value = element(std::abs(accumulator_t<element>(value)));
+  });
+  return snip_scores(model, add_flow);
+}
+
+/// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
+/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
+///   add_flow(gradients)   as synflow_scores has it; called in every round
+///   Throws as `prune`, and option_error unless rounds ≥ 1.
+template <class Model, class AddFlow>
+void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
+                      pruning_scope scope = pruning_scope::whole_model) {
+  if (rounds < 1)
+    throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
+  detail::require_density(model, density, scope);
+  for (int k = 1; k <= rounds; ++k)
+    prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
