@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/train/step_hook.hpp>
+#include <tessera/train/token_loss.hpp>
+
+// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
+// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
+// Hooks that sum gradients over processes come before them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// Throws option_error unless the strength of a penalty is a number and not negative.
+TESSERA_COLD inline void require_strength(const char* penalty, double strength) {
+  if (!(strength >= 0 && std::isfinite(strength)))
+    throw option_error(
+        message("[", penalty, "] strength is ", strength, ": it must be a number, at least 0"));
+}
+
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
+  std::size_t number = 0;
+  nn::for_each_parameter(
+      t.model,
+      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
+        const bool frozen = t.groups.of_parameter(number++).is_frozen();
+        if constexpr (nn::is_matrix<decltype(parameter)>)
+          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
+      },
+      t.gradients);
+}
+
+/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
+template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
+  return static_cast<double>(loss.tokens) * t.scaling.scale;
+}
+
+/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
+/// depend on threads.
+template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
+  const std::int64_t blocks = of.pattern().blocks();
+  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
+  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
+  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
+    const std::int64_t first = part * together, last = std::min(blocks, first + together);
+    double sum = 0;
+    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
+    sums[static_cast<std::size_t>(part)] = sum;
+  });
+  double all = 0;
+  for (const double sum : sums) all += sum;
+  return all;
+}
+
+}  // namespace detail
+
+/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
+/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
+struct l1_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit l1_penalty(double by) : strength(by) { detail::require_strength("l1_penalty", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      sum += total(ctx, abs(stored_values(w)));
+      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+    });
+    value = strength * sum;
+  }
+};
+
+/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
+/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
+/// one element it is L1. The gradient of a block of zeros is zero.
+struct group_lasso : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit group_lasso(double by) : strength(by) { detail::require_strength("group_lasso", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
+      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
+      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
+               const auto block = w.at_slot(slot);
+               double squares = 0;
+               for (const auto element : block) squares += double(element) * double(element);
+               if (squares == 0) return 0;
+               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+               const auto its = gradient.at_slot(slot);
+               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
+               return norm;
+             });
+    });
+    value = strength * sum;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
