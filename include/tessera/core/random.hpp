@@ -18,7 +18,9 @@ enum class random_purpose : std::uint32_t {
   sampling,
   test,
   rounding,
-  masking
+  masking,
+  signs,
+  noise
 };
 
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/schedules.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/step_hook.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Deep rewiring, a control (Bellec et al. 2018, "Deep rewiring: training very sparse deep networks",
+/// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
+/// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
+///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
+///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
+///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
+///   term and its noise are hooks of the step: l1_penalty and weight_noise.
+struct deep_rewiring {
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.3;      // of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;     // of signs and of regrowth
+
+  void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to replace, rounded down.
+  std::int64_t count(pattern const& stored, std::int64_t) const {
+    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
+  }
+  /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
+  int sign(std::uint64_t number, std::int64_t place) const {
+    const random_stream random(seed, random_purpose::signs, number);
+    return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
+  }
+  /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    std::vector<std::pair<double, std::int64_t>> scores;
+    scores.reserve(static_cast<std::size_t>(at.stored().blocks()));
+    at.stored().for_each([&](int i, int j, std::int64_t slot) {
+      const auto block = at.weight.at_slot(slot);
+      const double sum = std::accumulate(block.begin(), block.end(), 0.0,
+                                         [](double all, auto value) { return all + double(value); });
+      const double score = sign(at.number, std::int64_t{i} * at.stored().block_cols() + j) * sum;
+      scores.emplace_back(std::isnan(score) ? std::numeric_limits<double>::infinity() : score, slot);
+    });
+    std::nth_element(scores.begin(), scores.begin() + count, scores.end());
+    std::vector<char> pruned(scores.size());
+    for (std::int64_t k = 0; k < count; ++k)
+      pruned[static_cast<std::size_t>(scores[static_cast<std::size_t>(k)].second)] = 1;
+    return pruned;
+  }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
+  }
+};
+
+static_assert(sparsity_policy<deep_rewiring>);
+
+/// A hook that adds √(2 η T) · N(0, 1) to the stored elements of all weights after each update, where η is
+/// the learning rate of the step and T the temperature (Bellec et al. 2018, algorithm 1). Embeddings, heads
+/// and vectors are left out, frozen weights too. An element's noise depends on (seed, matrix, step, row,
+/// column) alone, so a resumed run has equal bits. Of narrow weights the master gets it.
+///   train::weight_noise noise(1e-9, rates, seed);
+template <schedule Schedule> struct weight_noise : step_hook {
+  double temperature;
+  Schedule rates;  // of the run
+  std::uint64_t seed;
+
+  /// Throws option_error for a temperature that is negative or no number.
+  weight_noise(double of, Schedule of_run, std::uint64_t by = 0) : temperature(of), rates(of_run), seed(by) {
+    if (!(temperature >= 0 && std::isfinite(temperature)))
+      throw option_error(
+          message("[weight_noise] temperature is ", temperature, ": it must be a number, at least 0"));
+  }
+
+  template <class Training, class Update>
+  void around_update(context& ctx, Training& t, Update const& update) const {
+    update();
+    using model = std::remove_cvref_t<decltype(t.model)>;
+    const double rate = rates.rate(t.progress.step);
+    std::size_t number = 0;
+    std::uint64_t matrices = 0;
+    const auto visit = [&](nn::parameter_name const& name, auto& parameter, auto& first, auto&...) {
+      const double its_rate = rate * t.groups.of_parameter(number++).rate;
+      if constexpr (nn::is_matrix<decltype(parameter)>) {
+        const random_stream random(seed, random_purpose::noise, matrices++,
+                                   static_cast<std::uint64_t>(t.progress.step));
+        if (name.role() != nn::parameter_role::weight || its_rate == 0) return;
+        const double deviation = std::sqrt(2 * its_rate * temperature);
+        if constexpr (nn::is_narrow<model>) {
+          add(ctx, first, deviation, random);
+          run(ctx, parameter = converted(first));
+        } else {
+          add(ctx, parameter, deviation, random);
+        }
+      }
+    };
+    std::apply([&](auto&... its) { nn::for_each_parameter(t.model, visit, its...); }, t.state.tensors);
+  }
+
+ private:
+  template <class Matrix>
+  static void add(context& ctx, Matrix& w, double deviation, random_stream const& random) {
+    using block = typename Matrix::block;
+    using number = typename Matrix::value_type;
+    ctx.run(w.pattern().block_rows(), [&](int block_row, std::byte*) {
+      std::int64_t slot = w.pattern().first_slot(block_row);
+      for (const std::int32_t block_col : w.pattern().row(block_row)) {
+        const auto values = w.at_slot(slot++);
+        for (int k = 0; k < block::elements; ++k) {
+          const std::int64_t row = std::int64_t{block_row} * block::rows + k / block::cols,
+                             col = std::int64_t{block_col} * block::cols + k % block::cols;
+          if (row < w.rows() && col < w.cols())
+            values[static_cast<std::size_t>(k)] +=
+                number(deviation * random.normal(static_cast<std::uint64_t>(row * w.cols() + col)));
+        }
+      }
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
