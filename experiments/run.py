@@ -6,11 +6,13 @@ plots anew. It can be ended at any time, and goes on where it was, also on anoth
 
 An experiment is a module beside this file:
   TITLE           of its page
-  PROGRAM         of examples/programs that makes a run
+  PROGRAM         of examples/programs that makes a run: `mnist` or `pretrain`
   runs(quick)     a dict {name of the run: its arguments}; the quick ones are a few seconds each
-  page(results)   the text of the page, from {name of the run: what the program wrote}
+  page(results)   the text of the page, from {name of the run: its result}
   plots(results)  if it has any, {file name: figure of Matplotlib}
-A program takes --json FILE, to which it adds one line with its result."""
+One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
+timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
+runs(quick, seconds) makes of it the number of steps of each. So the runs themselves may be disturbed."""
 
 import argparse
 import concurrent.futures
@@ -20,6 +22,7 @@ import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LONGEST = 20 * 60  # seconds of a run
+TIMES = "seconds of a step"  # the line of them
 
 
 def names():
@@ -57,32 +61,69 @@ def read_lines(file):
     return results
 
 
+def pretrain_result(folder):
+    """Of the one model that a run of pretrain trained."""
+    state = max(folder.glob("run/*/step-*/state.json"))
+    record = json.loads(state.read_text())["state"]["program"]["record"]
+    points = record["points"]  # step, tokens, seconds, training loss, validation loss, learning rate
+    first, last = points[0], points[-1]
+    return {
+        "steps": last[0],
+        "seconds_per_step": (last[2] - first[2]) / max(1, last[0] - first[0]),
+        "loss": record["whole_loss"],
+        "explored": record["explored"],
+        "peak_bytes": record["peak_bytes"],
+        "curve": [[p[0], p[3], p[4]] for p in points],
+    }
+
+
+# How a program is told where its result goes, and how that is read.
+OUTPUT = {
+    "mnist": (lambda folder: ["--json", str(folder / "result.json")],
+              lambda folder: json.loads((folder / "result.json").read_text())),
+    "pretrain": (lambda folder: ["--out", str(folder), "--name", "run", "--quiet"], pretrain_result),
+}
+
+
 def make(program, name, arguments):
     """One run of the program: the line it wrote, with its name, machine and day."""
+    told, read = OUTPUT[program.name]
     with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "result.json"
+        command = [str(program), *arguments, *told(pathlib.Path(folder))]
         try:
-            done = subprocess.run(
-                [str(program), *arguments, "--json", str(out)], capture_output=True, text=True, timeout=LONGEST
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"{name}: took more than {LONGEST // 60} minutes") from None
         if done.returncode != 0:
-            raise RuntimeError(f"{name}: {' '.join([program.name, *arguments])}: {done.stderr.strip()[-500:]}")
-        return {
-            "run": name,
-            "machine": machine(),
-            "day": datetime.date.today().isoformat(),
-            "result": json.loads(out.read_text()),
-        }
+            raise RuntimeError(f"{name}: {' '.join(command)}: {done.stderr.strip()[-500:]}")
+        return entry(name, read(pathlib.Path(folder)))
 
 
-def make_missing(experiment, program, file, runs, jobs, minutes):
+def entry(name, result):
+    return {"run": name, "machine": machine(), "day": datetime.date.today().isoformat(), "result": result}
+
+
+def append(file, line):
+    with file.open("a") as lines:
+        lines.write(json.dumps(line) + "\n")
+
+
+def time_steps(program, file, contestants, rounds):
+    """The median seconds of a step of each contestant; their short runs take turns."""
+    seconds = {name: [] for name in contestants}
+    for number in range(1, rounds + 1):
+        for name, arguments in contestants.items():
+            seconds[name].append(make(program, name, arguments)["result"]["seconds_per_step"])
+            print(f"step of {name}, round {number}: {seconds[name][-1]:.4f} s", flush=True)
+    line = entry(TIMES, {name: statistics.median(all) for name, all in seconds.items()})
+    append(file, line)
+    return line
+
+
+def make_missing(program, file, runs, jobs, minutes):
     results = read_lines(file)
     missing = [name for name in runs if name not in results]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {file}")
-    if missing and not program.exists():
-        sys.exit(f"{program} is not built: ./dev experiment builds it")
     start, failures = time.monotonic(), []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         waiting = iter(missing)
@@ -107,8 +148,7 @@ def make_missing(experiment, program, file, runs, jobs, minutes):
                     failures.append(str(error))
                     print(error, file=sys.stderr)
                     continue
-                with file.open("a") as lines:
-                    lines.write(json.dumps(results[name]) + "\n")
+                append(file, results[name])
                 made += 1
                 spent = time.monotonic() - start
                 left = spent / made * (len(missing) - made)
@@ -117,12 +157,12 @@ def make_missing(experiment, program, file, runs, jobs, minutes):
     return {name: results[name] for name in runs if name in results}, failures
 
 
-def write_page(experiment, name, folder, results, all_runs):
+def write_page(experiment, name, folder, results, made, all_runs):
     lines = [f"# {experiment.TITLE}", ""]
     lines += [experiment.page({run: entry["result"] for run, entry in results.items()}).strip(), ""]
     machines = sorted({entry["machine"] for entry in results.values()})
     days = sorted({entry["day"] for entry in results.values()})
-    lines += [f"`./dev experiment {name}`; {len(results)} of {all_runs} runs have been made, on "
+    lines += [f"`./dev experiment {name}`; {made} of {all_runs} runs have been made, on "
               f"{' and '.join(machines)}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}."]
     if hasattr(experiment, "plots"):
         try:
@@ -153,16 +193,25 @@ def main():
     file = folder / f"{given.name}.jsonl"
     if given.quick:
         file.unlink(missing_ok=True)
-    runs, failures = experiment.runs(given.quick), []
+    program = pathlib.Path(given.programs) / experiment.PROGRAM / experiment.PROGRAM
+    if not given.page and not program.exists():
+        sys.exit(f"{program} is not built: ./dev experiment builds it")
+    done, failures = read_lines(file), []
+    if not hasattr(experiment, "contestants"):
+        runs = experiment.runs(given.quick)
+    else:
+        if TIMES not in done and given.page:
+            sys.exit(f"{file} has no line of step times yet")
+        if TIMES not in done:
+            done[TIMES] = time_steps(program, file, experiment.contestants(given.quick), 1 if given.quick else 5)
+        runs = experiment.runs(given.quick, done[TIMES]["result"])
     if given.page:
-        done = read_lines(file)
         results = {name: done[name] for name in runs if name in done}
     else:
-        folder_of = {"generate": "pretrain"}.get(experiment.PROGRAM, experiment.PROGRAM)
-        program = pathlib.Path(given.programs) / folder_of / experiment.PROGRAM
-        results, failures = make_missing(experiment, program, file, runs, given.jobs, given.minutes)
+        results, failures = make_missing(program, file, runs, given.jobs, given.minutes)
+    times = {TIMES: done[TIMES]} if TIMES in done else {}
     if results:
-        write_page(experiment, given.name, folder, results, len(runs))
+        write_page(experiment, given.name, folder, {**times, **results}, len(results), len(runs))
     sys.exit(1 if failures or not results else 0)
 
 

@@ -132,7 +132,9 @@ enum class random_purpose : std::uint32_t {
   sampling,
   test,
   rounding,
-  masking
+  masking,
+  signs,
+  noise
 };
 
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
@@ -12139,25 +12141,45 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
-/// A mark for each slot: 1 for the `count` slots of least norm; of equal norms the lower slot wins. Norms are
-/// not negative, count ≤ slots; not-a-number counts as infinite.
+namespace detail {
+
+/// A mark for each slot: 1 for the `count` slots of least norm, of which the greatest norm is `greatest`.
+template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T greatest, std::int64_t count) {
+  std::vector<char> chosen(norms.size());
+  std::int64_t below = 0;
+  for (std::size_t slot = 0; slot < norms.size(); ++slot)
+    below += chosen.data()[slot] = norms.data()[slot] < greatest;
+  for (std::size_t slot = 0; below < count; ++slot)
+    if (norms[slot] == greatest) {
+      chosen[slot] = 1;
+      ++below;
+    }
+  return chosen;
+}
+
+}  // namespace detail
+
+/// A mark for each slot: 1 for the `count` slots of least norm; of equal norms the lower slot wins.
+/// count ≤ slots; not-a-number counts as infinite. Scores may stand for norms: if one is negative, or
+/// not-a-number, selection takes longer.
 ///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
 ///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
 template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
-  std::vector<char> chosen(norms.size());
-  if (count == 0) return chosen;
+  if (count == 0) return std::vector<char>(norms.size());
+  const auto is_unordered = [](T norm) { return std::isnan(norm) || std::signbit(norm); };
+  if (std::any_of(norms.begin(), norms.end(), is_unordered)) {  // bits are not in the order of the numbers
+    std::vector<T> numbers(norms.begin(), norms.end());
+    for (T& norm : numbers)
+      if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
+    std::vector<T> candidates = numbers;
+    std::nth_element(candidates.begin(), candidates.begin() + (count - 1), candidates.end());
+    return detail::marked_up_to(std::span<T const>(numbers), candidates[std::size_t(count - 1)], count);
+  }
   using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
   const auto class_of = [](T norm) {
     return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
   };
-  std::vector<T> numbers;
-  if (std::any_of(norms.begin(), norms.end(), [](T norm) { return std::isnan(norm); })) {
-    numbers.assign(norms.begin(), norms.end());
-    for (T& norm : numbers)
-      if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
-    norms = numbers;
-  }
   std::vector<std::int32_t> sizes(16 * exponents);
   for (const T norm : norms) ++sizes.data()[class_of(norm)];
   std::int64_t rank = count - 1;
@@ -12171,17 +12193,7 @@ template <class T> std::vector<char> weakest(std::span<T const> norms, std::int6
     found += class_of(norm) == chosen_class;
   }
   std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
-  const T greatest = candidates[static_cast<std::size_t>(rank)];
-
-  std::int64_t below = 0;
-  for (std::size_t slot = 0; slot < norms.size(); ++slot)
-    below += chosen.data()[slot] = norms.data()[slot] < greatest;
-  for (std::size_t slot = 0; below < count; ++slot)
-    if (norms[slot] == greatest) {
-      chosen[slot] = 1;
-      ++below;
-    }
-  return chosen;
+  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
 }
 
 namespace detail {
@@ -29333,56 +29345,129 @@ struct sgd {
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PRUNE
 #define TESSERA_SINGLE_TRAIN_SPARSITY_PRUNE
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Among which blocks the strongest are chosen.
+/// Among which blocks the best are chosen.
 enum class pruning_scope {
   each_matrix,  // every matrix keeps the same share of its blocks
-  whole_model,  // all blocks compete by their mean magnitude; every matrix keeps at least one
+  whole_model,  // all blocks compete by the mean score of their elements; every matrix keeps at least one
 };
 
-/// Prunes the weights of a model by magnitude, in place: `density` of the blocks of their grids are left.
-/// Embeddings and heads stay dense. Gradients and optimizer state are to be made afterwards.
-///   Throws option_error, before anything is changed, unless density is in (0, 1] and the model has weights.
-template <class Model>
-void prune(Model& model, double density, pruning_scope scope = pruning_scope::each_matrix) {
-  const auto for_each_weight = [&model](auto&& visit) {
-    nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto& parameter) {
-      if constexpr (nn::is_matrix<decltype(parameter)>)
-        if (name.role() == nn::parameter_role::weight) visit(parameter);
-    });
-  };
-  std::vector<double> all;  // the mean magnitude of each stored block
-  std::int64_t grid = 0;
-  for_each_weight([&](auto const& w) {
+namespace detail {
+
+/// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
+/// weights in their order, by slot.
+template <class Model, class Score, class... Others>
+std::vector<double> mean_scores(Model const& model, Score&& score, Others const&... others) {
+  std::vector<double> scores;
+  for_each_evolving_weight(
+      true, model,
+      [&](nn::parameter_name const&, std::uint64_t, auto const& w, auto const&... belonging) {
+        constexpr int elements = std::remove_cvref_t<decltype(w)>::block::elements;
+        for (std::int64_t at = 0; at < w.size(); at += elements) {
+          double sum = 0;
+          for (std::int64_t k = at; k < at + elements; ++k)
+            sum += score(double(w.data()[k]), double(belonging.data()[k])...);
+          scores.push_back(sum / elements);
+        }
+      },
+      others...);
+  return scores;
+}
+
+/// Throws option_error unless the density is in (0, 1] and leaves the weights of a model, of which there must
+/// be some, as many blocks as must stay.
+template <class Model> void require_density(Model const& model, double density, pruning_scope scope) {
+  std::int64_t grid = 0, matrices = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
     grid += std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
-    const std::size_t first = all.size();
-    for (const double norm : block_norms(w))
-      all.push_back(norm / std::remove_cvref_t<decltype(w)>::block::elements);
-    if (first < all.size())
-      *std::max_element(all.begin() + std::ptrdiff_t(first), all.end()) =
-          std::numeric_limits<double>::infinity();
+    matrices += w.pattern().blocks() > 0;
   });
   const std::int64_t left = tessera::detail::blocks_at("prune", density, grid);
   if (grid == 0) throw option_error("[prune] the model has no weights that may be pruned");
-  if (scope == pruning_scope::each_matrix)
-    return for_each_weight([&](auto& w) { w = pruned(std::move(w), density); });
-  const std::vector<char> marked =
-      weakest(std::span<double const>(all), std::max<std::int64_t>(0, std::int64_t(all.size()) - left));
+  if (scope == pruning_scope::whole_model && left < matrices)
+    throw option_error(message(
+        "[prune] density ", density, " leaves ", left, " of ", grid, " blocks, but each of ", matrices,
+        " matrices keeps at least one: the density must be at least ", double(matrices) / double(grid)));
+}
+
+/// Throws option_error unless there is a score for each stored block of the weights, and error unless each is
+/// finite.
+template <class Model> void require_scores(Model const& model, std::vector<double> const& scores) {
+  std::int64_t stored = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
+    for (std::int64_t slot = 0; slot < w.pattern().blocks(); ++slot, ++stored)
+      if (stored < std::ssize(scores) && !std::isfinite(scores[std::size_t(stored)]))
+        throw error(message("[prune] the score of slot ", slot, " of ", name.text(), " is ",
+                            scores[std::size_t(stored)], ": scores must be finite"));
+  });
+  if (stored != std::ssize(scores))
+    throw option_error(message("[prune] there are ", scores.size(), " scores for the ", stored,
+                               " stored blocks of the weights: each must have one"));
+}
+
+/// Marks the blocks of least score, so that `density` of a grid of `all` blocks is left.
+inline std::vector<char> weakest_beyond(std::span<double const> scores, double density, std::int64_t all) {
+  const std::int64_t left = tessera::detail::blocks_at("prune", density, all);
+  return weakest(scores, std::max<std::int64_t>(0, std::ssize(scores) - left));
+}
+
+}  // namespace detail
+
+/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
+/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
+/// afterwards.
+///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
+///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
+///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
+template <class Model>
+void prune(Model& model, double density, std::vector<double> scores,
+           pruning_scope scope = pruning_scope::whole_model) {
+  detail::require_density(model, density, scope);
+  detail::require_scores(model, scores);
+  std::vector<char> marked;
+  std::ptrdiff_t first = 0;  // place of a matrix's first score
+  std::int64_t grid = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
+    const std::int64_t stored = w.pattern().blocks(),
+                       all = std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
+    const auto its = std::span(scores).subspan(std::size_t(first), std::size_t(stored));
+    first += stored;
+    grid += all;
+    if (scope == pruning_scope::whole_model) {
+      if (stored > 0) *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    } else {
+      const std::vector<char> weak = detail::weakest_beyond(its, density, all);
+      marked.insert(marked.end(), weak.begin(), weak.end());
+    }
+  });
+  if (scope == pruning_scope::whole_model) marked = detail::weakest_beyond(std::span(scores), density, grid);
   auto next = marked.begin();
-  for_each_weight([&](auto& w) {
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
     const std::vector<char> its(next, next + w.pattern().blocks());
     next += w.pattern().blocks();
-    w.set_pattern(tessera::detail::without(w.pattern(), its));
+    if (std::find(its.begin(), its.end(), 1) != its.end())
+      w.set_pattern(tessera::detail::without(w.pattern(), its));
   });
+}
+
+/// The mean magnitude of each stored block.
+template <class Model> std::vector<double> magnitude_scores(Model const& model) {
+  return detail::mean_scores(model, [](double w) { return std::abs(w); });
+}
+
+/// Prunes the weights of a model by the mean magnitude of blocks.
+template <class Model>
+void prune(Model& model, double density, pruning_scope scope = pruning_scope::each_matrix) {
+  prune(model, density, magnitude_scores(model), scope);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -29641,6 +29726,406 @@ template <class Model> Model pretrained(std::string const& folder, pretrained_se
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/sparsity/model_patterns.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_MODEL_PATTERNS
+#define TESSERA_SINGLE_TRAIN_SPARSITY_MODEL_PATTERNS
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The pattern of one matrix of a model.
+struct named_pattern {
+  std::string name;  // `block.3.mlp.up.weight`
+  pattern stored;
+
+  /// Blocks of the grid, stored or absent.
+  std::int64_t all() const { return std::int64_t{stored.block_rows()} * stored.block_cols(); }
+  std::int64_t absent() const { return all() - stored.blocks(); }
+};
+
+/// The patterns of a model at one moment, in the order of its parameters. Patterns are shared, so that
+/// keeping some of an earlier step costs their indexes at most.
+using model_patterns = std::vector<named_pattern>;
+
+/// The patterns of all sparse weights of a model or, with `dense_too`, of all that may be pruned.
+template <class Model> model_patterns patterns_of(Model const& model, bool dense_too = false) {
+  model_patterns all;
+  for_each_evolving_weight(dense_too, model,
+                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+                             all.push_back({name.text(), weight.pattern()});
+                           });
+  return all;
+}
+
+namespace detail {
+
+/// Throws shape_error unless both are of one model.
+TESSERA_COLD inline void check_same_model(const char* operation, model_patterns const& a,
+                                          model_patterns const& b) {
+  if (a.size() != b.size())
+    throw shape_error(message("[", operation, "] patterns of ", a.size(), " matrices and of ", b.size(),
+                              ": they must be of one model"));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].name != b[i].name)
+      throw shape_error(message("[", operation, "] pattern ", i, " is of ", a[i].name, " and of ", b[i].name,
+                                ": they must be of one model"));
+    tessera::detail::check_same_grid(operation, a[i].stored, b[i].stored);
+  }
+}
+
+/// Blocks that one of two patterns of a grid stores and the other does not.
+inline std::int64_t different_blocks(pattern const& a, pattern const& b) {
+  std::int64_t both = 0;
+  for (int i = 0; i < a.block_rows(); ++i) {
+    const auto x = a.row(i), y = b.row(i);
+    for (std::size_t p = 0, q = 0; p < x.size() && q < y.size();) {
+      both += x[p] == y[q];
+      const bool x_next = x[p] <= y[q], y_next = y[q] <= x[p];
+      p += x_next;
+      q += y_next;
+    }
+  }
+  return a.blocks() + b.blocks() - 2 * both;
+}
+
+}  // namespace detail
+
+/// The mask distance of You et al. 2020 ("Drawing early-bird tickets"): the share of the blocks of the grid
+/// that one pattern stores and the other does not, 0 … 1 (the Hamming distance of the masks, normalised); 0
+/// for a grid without blocks. Throws shape_error if the grids differ.
+inline double mask_distance(pattern const& a, pattern const& b) {
+  tessera::detail::check_same_grid("mask_distance", a, b);
+  const double all = static_cast<double>(a.block_rows()) * b.block_cols();
+  return all > 0 ? static_cast<double>(detail::different_blocks(a, b)) / all : 0;
+}
+
+/// Of a whole model: every block counts once. Throws shape_error unless both are of one model.
+inline double mask_distance(model_patterns const& a, model_patterns const& b) {
+  detail::check_same_model("mask_distance", a, b);
+  std::int64_t different = 0, all = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    different += detail::different_blocks(a[i].stored, b[i].stored);
+    all += a[i].all();
+  }
+  return all > 0 ? static_cast<double>(different) / static_cast<double>(all) : 0;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/connectivity.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_CONNECTIVITY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_CONNECTIVITY
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// Draws the patterns of a model. The unit of a grid is a cell of `side` x `side` blocks. A cell has one of
+/// `ages` colours, from grey to orange by the share of new blocks among its own, and one of `shades`, which
+/// follow the root of its density, so that a tenth can still be seen. Cells of one colour and shade are one
+/// path of strokes, each as wide as the cells that it passes.
+class connectivity_drawing {
+ public:
+  static constexpr int width = 960;                               // of the picture, in pixels
+  static constexpr std::int64_t most_cells = 16000;               // drawn: about 10 bytes each
+  static constexpr std::int64_t most_places = width * width / 4;  // of cells: at least about a pixel each
+
+  connectivity_drawing(model_patterns const& now, model_patterns const& before) {
+    if (!before.empty()) check_same_model("to_svg", now, before);
+    choose_side(now);
+    for (std::size_t m = 0; m < now.size(); ++m)
+      place(now[m],
+            before.empty() ? pattern_without_blocks(now[m].stored) : now[m].stored - before[m].stored);
+  }
+
+  std::string svg(std::string const& title) const {
+    const int height = y_ + shelf_ + 8;
+    return message("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height,
+                   "\" viewBox=\"0 0 ", width, " ", height,
+                   "\" font-family=\"sans-serif\" font-size=\"10\" fill=\"#444\">\n<rect width=\"100%\" "
+                   "height=\"100%\" fill=\"#fff\"/>\n<text x=\"8\" y=\"18\" font-size=\"14\">",
+                   escaped(title), side_ > 1 ? message(" (a cell is ", side_, " x ", side_, " blocks)") : "",
+                   "</text>\n", drawn_, "</svg>\n");
+  }
+
+ private:
+  static constexpr int ages = 4, shades = 16;
+
+  static pattern pattern_without_blocks(pattern const& like) {
+    return pattern::from_right_rows(like.block_rows(), like.block_cols(),
+                                    std::vector<std::int32_t>(std::size_t(like.block_rows()) + 1), {});
+  }
+  static std::string escaped(std::string const& text) {
+    std::string all;
+    for (const char c : text)
+      all += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+    return all;
+  }
+  static std::string colour(int age, int shade) {
+    constexpr std::array grey{50, 54, 60}, orange{224, 100, 20};
+    std::string text = "#";
+    for (std::size_t c = 0; c < 3; ++c) {
+      const int full = grey[c] + (orange[c] - grey[c]) * age / (ages - 1),
+                value = 255 + (full - 255) * (shade + 1) / shades;
+      for (const int digit : {value / 16, value % 16}) text += "0123456789abcdef"[digit];
+    }
+    return text;
+  }
+  int cells(int blocks) const { return ceil_div(blocks, side_); }
+
+  /// The smallest cells of which not too many are drawn, and the pixels of each.
+  void choose_side(model_patterns const& now) {
+    std::int64_t places = 0;
+    int largest = 1, widest = 1;
+    for (named_pattern const& matrix : now)
+      largest = std::max({largest, matrix.stored.block_rows(), matrix.stored.block_cols()});
+    for (side_ = 1;; ++side_) {
+      std::int64_t drawn = places = 0;
+      for (named_pattern const& matrix : now) {
+        const std::int64_t here =
+            std::int64_t{cells(matrix.stored.block_rows())} * cells(matrix.stored.block_cols());
+        places += here;
+        drawn += std::min(here, matrix.stored.blocks());
+        widest = std::max(widest, matrix.stored.block_cols());
+      }
+      if ((drawn <= most_cells && places <= most_places) || side_ >= largest) break;
+    }
+    const double fills =
+        std::sqrt(0.5 * width * width / static_cast<double>(std::max<std::int64_t>(1, places)));
+    tenths_ = std::clamp(static_cast<int>(10 * std::min(fills, (width - 16.0) / cells(widest))), 1, 80);
+  }
+
+  /// Puts the next matrix beside the last one, or below.
+  void place(named_pattern const& matrix, pattern const& fresh) {
+    pattern const& stored = matrix.stored;
+    const int rows = cells(stored.block_rows()), cols = cells(stored.block_cols()),
+              name_width = 6 * static_cast<int>(matrix.name.size()),
+              its_width = std::max(ceil_div(cols * tenths_, 10), name_width) + 12,
+              its_height = ceil_div(rows * tenths_, 10) + 24;
+    if (x_ > 8 && x_ + its_width > width) {
+      x_ = 8;
+      y_ += shelf_;
+      shelf_ = 0;
+    }
+    const std::string scale = message(tenths_ / 10, ".", tenths_ % 10);
+    drawn_ += message("<text x=\"", x_, "\" y=\"", y_ + 12, "\">", escaped(matrix.name),
+                      "</text>\n<g transform=\"translate(", x_, " ", y_ + 16, ") scale(", scale,
+                      ")\" fill=\"none\"><title>", escaped(matrix.name), ": ", stored.blocks(), " of ",
+                      stored.block_rows(), " x ", stored.block_cols(), " blocks, ", fresh.blocks(),
+                      " of them new</title><rect width=\"", cols, "\" height=\"", rows,
+                      "\" fill=\"#f4f4f4\"/><g transform=\"translate(0 .5)\">");
+    draw(stored, fresh, rows, cols);
+    drawn_ += "</g></g>\n";
+    x_ += its_width;
+    shelf_ = std::max(shelf_, its_height);
+  }
+
+  void draw(pattern const& stored, pattern const& fresh, int rows, int cols) {
+    struct pen {
+      std::string path;
+      int x = 0, y = 0;  // where the last stroke ended
+    };
+    std::vector<pen> pens(ages * shades);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(cols)), young(all);
+    for (int row = 0; row < rows; ++row) {
+      std::fill(all.begin(), all.end(), 0);
+      std::fill(young.begin(), young.end(), 0);
+      const int last =
+          static_cast<int>(std::min<std::int64_t>(stored.block_rows(), (std::int64_t{row} + 1) * side_));
+      for (int i = row * side_; i < last; ++i) {
+        for (const int j : stored.row(i)) ++all[static_cast<std::size_t>(j / side_)];
+        for (const int j : fresh.row(i)) ++young[static_cast<std::size_t>(j / side_)];
+      }
+      const auto pen_of = [&](int col) {  // -1 for an empty cell
+        const auto n = all[static_cast<std::size_t>(col)], its_young = young[static_cast<std::size_t>(col)];
+        if (n == 0) return -1;
+        const std::int64_t of =
+            std::int64_t{last - row * side_} *
+            std::min<std::int64_t>(side_, stored.block_cols() - std::int64_t{col} * side_);
+        const double share = std::sqrt(static_cast<double>(n) / static_cast<double>(of));
+        const int shade = std::clamp(static_cast<int>(std::ceil(shades * share)) - 1, 0, shades - 1);
+        const int age =
+            its_young == 0 ? 0 : 1 + std::min(ages - 2, static_cast<int>((ages - 1) * its_young / n));
+        return age * shades + shade;
+      };
+      for (int col = 0; col < cols;) {
+        const int chosen = pen_of(col), first = col;
+        do ++col;
+        while (col < cols && pen_of(col) == chosen);
+        if (chosen < 0) continue;
+        pen& its = pens[static_cast<std::size_t>(chosen)];
+        its.path += message("m", first - its.x, " ", row - its.y, "h", col - first);
+        its.x = col;
+        its.y = row;
+      }
+    }
+    for (int p = 0; p < ages * shades; ++p)
+      if (std::string const& path = pens[static_cast<std::size_t>(p)].path; !path.empty())
+        drawn_ += message("<path stroke=\"", colour(p / shades, p % shades), "\" d=\"", path, "\"/>");
+  }
+
+  int side_ = 1, tenths_ = 10;  // blocks along a cell, and its tenths of a pixel
+  int x_ = 8, y_ = 26, shelf_ = 0;
+  std::string drawn_;
+};
+
+}  // namespace detail
+
+/// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
+/// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
+/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
+/// browser shows it.
+///   before   patterns of an earlier moment; none: no block counts as new
+///   Throws shape_error if `before` is of another model.
+inline std::string to_svg(model_patterns const& now, model_patterns const& before = {},
+                          std::string const& title = {}) {
+  return detail::connectivity_drawing(now, before).svg(title);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/deep_rewiring.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_DEEP_REWIRING
+#define TESSERA_SINGLE_TRAIN_SPARSITY_DEEP_REWIRING
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Deep rewiring, a control (Bellec et al. 2018, "Deep rewiring: training very sparse deep networks",
+/// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
+/// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
+///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
+///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
+///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
+///   term and its noise are hooks of the step: l1_penalty and weight_noise.
+struct deep_rewiring {
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.3;      // of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;     // of signs and of regrowth
+
+  void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to replace, rounded down.
+  std::int64_t count(pattern const& stored, std::int64_t) const {
+    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
+  }
+  /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
+  int sign(std::uint64_t number, std::int64_t place) const {
+    const random_stream random(seed, random_purpose::signs, number);
+    return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
+  }
+  /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
+  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+    std::vector<std::pair<double, std::int64_t>> scores;
+    scores.reserve(static_cast<std::size_t>(at.stored().blocks()));
+    at.stored().for_each([&](int i, int j, std::int64_t slot) {
+      const auto block = at.weight.at_slot(slot);
+      const double sum = std::accumulate(block.begin(), block.end(), 0.0,
+                                         [](double all, auto value) { return all + double(value); });
+      const double score = sign(at.number, std::int64_t{i} * at.stored().block_cols() + j) * sum;
+      scores.emplace_back(std::isnan(score) ? std::numeric_limits<double>::infinity() : score, slot);
+    });
+    std::nth_element(scores.begin(), scores.begin() + count, scores.end());
+    std::vector<char> pruned(scores.size());
+    for (std::int64_t k = 0; k < count; ++k)
+      pruned[static_cast<std::size_t>(scores[static_cast<std::size_t>(k)].second)] = 1;
+    return pruned;
+  }
+  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
+  }
+};
+
+static_assert(sparsity_policy<deep_rewiring>);
+
+/// A hook that adds √(2 η T) · N(0, 1) to the stored elements of all weights after each update, where η is
+/// the learning rate of the step and T the temperature (Bellec et al. 2018, algorithm 1). Embeddings, heads
+/// and vectors are left out, frozen weights too. An element's noise depends on (seed, matrix, step, row,
+/// column) alone, so a resumed run has equal bits. Of narrow weights the master gets it.
+///   train::weight_noise noise(1e-9, rates, seed);
+template <schedule Schedule> struct weight_noise : step_hook {
+  double temperature;
+  Schedule rates;  // of the run
+  std::uint64_t seed;
+
+  /// Throws option_error for a temperature that is negative or no number.
+  weight_noise(double of, Schedule of_run, std::uint64_t by = 0) : temperature(of), rates(of_run), seed(by) {
+    if (!(temperature >= 0 && std::isfinite(temperature)))
+      throw option_error(
+          message("[weight_noise] temperature is ", temperature, ": it must be a number, at least 0"));
+  }
+
+  template <class Training, class Update>
+  void around_update(context& ctx, Training& t, Update const& update) const {
+    update();
+    using model = std::remove_cvref_t<decltype(t.model)>;
+    const double rate = rates.rate(t.progress.step);
+    std::size_t number = 0;
+    std::uint64_t matrices = 0;
+    const auto visit = [&](nn::parameter_name const& name, auto& parameter, auto& first, auto&...) {
+      const double its_rate = rate * t.groups.of_parameter(number++).rate;
+      if constexpr (nn::is_matrix<decltype(parameter)>) {
+        const random_stream random(seed, random_purpose::noise, matrices++,
+                                   static_cast<std::uint64_t>(t.progress.step));
+        if (name.role() != nn::parameter_role::weight || its_rate == 0) return;
+        const double deviation = std::sqrt(2 * its_rate * temperature);
+        if constexpr (nn::is_narrow<model>) {
+          add(ctx, first, deviation, random);
+          run(ctx, parameter = converted(first));
+        } else {
+          add(ctx, parameter, deviation, random);
+        }
+      }
+    };
+    std::apply([&](auto&... its) { nn::for_each_parameter(t.model, visit, its...); }, t.state.tensors);
+  }
+
+ private:
+  template <class Matrix>
+  static void add(context& ctx, Matrix& w, double deviation, random_stream const& random) {
+    using block = typename Matrix::block;
+    using number = typename Matrix::value_type;
+    ctx.run(w.pattern().block_rows(), [&](int block_row, std::byte*) {
+      std::int64_t slot = w.pattern().first_slot(block_row);
+      for (const std::int32_t block_col : w.pattern().row(block_row)) {
+        const auto values = w.at_slot(slot++);
+        for (int k = 0; k < block::elements; ++k) {
+          const std::int64_t row = std::int64_t{block_row} * block::rows + k / block::cols,
+                             col = std::int64_t{block_col} * block::cols + k % block::cols;
+          if (row < w.rows() && col < w.cols())
+            values[static_cast<std::size_t>(k)] +=
+                number(deviation * random.normal(static_cast<std::uint64_t>(row * w.cols() + col)));
+        }
+      }
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/sparsity/gradual_pruning.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
 #define TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
@@ -29701,6 +30186,338 @@ static_assert(sparsity_policy<gradual_pruning>);
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/sparsity/layer_table.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_LAYER_TABLE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_LAYER_TABLE
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// A weight of a model.
+struct layer_row {
+  std::string name;          // `block.3.mlp.up.weight`
+  std::int64_t rows, cols;   // in elements
+  std::int64_t blocks, all;  // stored, and of the grid
+  double density;            // blocks ÷ all
+  double l1, l2;             // Σ |w|, √Σ w²: sums in double
+};
+
+/// A row for each weight that may be pruned, sparse or dense, in the order of the parameters.
+template <class Model> std::vector<layer_row> layer_table(Model const& model) {
+  std::vector<layer_row> table;
+  for_each_evolving_weight(
+      true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
+        pattern const& stored = weight.pattern();
+        double l1 = 0, squares = 0;
+        for (const auto value : weight) {
+          const auto w = static_cast<double>(accumulator_t<std::remove_cvref_t<decltype(value)>>(value));
+          l1 += std::abs(w);
+          squares += w * w;
+        }
+        table.push_back({name.text(), weight.rows(), weight.cols(), stored.blocks(),
+                         std::int64_t{stored.block_rows()} * stored.block_cols(), stored.density(), l1,
+                         std::sqrt(squares)});
+      });
+  return table;
+}
+
+/// The table for programs (RFC 4180), with a line of names.
+inline std::string to_csv(std::vector<layer_row> const& table) {
+  std::string text = "weight,rows,cols,blocks,all_blocks,density,l1,l2\n";
+  for (layer_row const& row : table)
+    text += message(row.name, ",", row.rows, ",", row.cols, ",", row.blocks, ",", row.all, ",", row.density,
+                    ",", row.l1, ",", row.l2, "\n");
+  return text;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/pattern_history.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PATTERN_HISTORY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_PATTERN_HISTORY
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The share of all blocks that will have been stored after `done` steps if absent blocks grow at random:
+///   1 - Σ absent ∏ (1 - k_t ÷ absent) ÷ Σ blocks
+/// over the matrices of a model, with the product over the updates that a policy makes in these steps and
+/// k_t the number of blocks it grows in one. It is the expectation of explored_blocks::fraction, and exact
+/// where each matrix keeps its number of blocks. Policies that choose by gradient explore less.
+///   first   the patterns that training begins with
+template <sparsity_policy Policy>
+double predicted_exploration(Policy const& policy, model_patterns const& first, std::int64_t done) {
+  double never = 0, all = 0;
+  for (named_pattern const& matrix : first) {
+    const auto absent = static_cast<double>(matrix.absent());
+    double left = absent;  // blocks that were never stored
+    for (std::int64_t step = 1; step <= done && left > 0; ++step)
+      if (policy.due(step))
+        left *= std::max(0.0, 1 - static_cast<double>(growth(policy, matrix.stored, step)) / absent);
+    never += left;
+    all += static_cast<double>(matrix.all());
+  }
+  return all > 0 ? 1 - never / all : 1;
+}
+
+/// What an update did to the patterns of a model, in blocks.
+struct pattern_turnover {
+  std::int64_t stored = 0;                        // afterwards
+  std::int64_t grown = 0, pruned = 0;             // by it
+  std::int64_t grown_before = 0, grown_left = 0;  // by the update before; of these, those still stored
+
+  /// The share of the blocks grown by the update before that this one left; 1 if there were none.
+  double grown_survivors() const {
+    return grown_before > 0 ? static_cast<double>(grown_left) / static_cast<double>(grown_before) : 1;
+  }
+};
+
+/// Follows the patterns of a model from update to update: how old each stored block is. It is no part of a
+/// training: a program that wants to know keeps one beside it, and calls `follow` after each update
+///   pattern_history history(patterns_of(model));
+///   …
+///   if (report.changed.stored > 0) history.follow(patterns_of(model));
+class pattern_history {
+ public:
+  explicit pattern_history(model_patterns first = {}) : now_(std::move(first)) {
+    for (named_pattern const& matrix : now_) {
+      first_ += matrix.stored.blocks();
+      ages_.push_back({std::vector<std::int32_t>(static_cast<std::size_t>(matrix.stored.blocks())),
+                       static_cast<double>(matrix.absent())});
+    }
+  }
+
+  /// Takes the patterns after one more update. Throws shape_error, before anything is changed, if they are of
+  /// another model.
+  pattern_turnover follow(model_patterns const& after) {
+    detail::check_same_model("pattern_history", now_, after);
+    pattern_turnover all;
+    const std::int32_t before = updates_++;
+    for (std::size_t m = 0; m < now_.size(); ++m) {
+      one_matrix& its = ages_[m];
+      pattern const &old = now_[m].stored, &changed = after[m].stored;
+      all.grown_before += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
+      const pattern_moves moves(old, changed);
+      std::vector<std::int32_t> grown_by(static_cast<std::size_t>(changed.blocks()), updates_);
+      for (auto const& [from, to] : moves.kept())
+        grown_by[static_cast<std::size_t>(to)] = its.grown_by[static_cast<std::size_t>(from)];
+      const std::int64_t grown = changed.blocks() - static_cast<std::int64_t>(moves.kept().size());
+      if (grown > 0) its.never *= 1 - static_cast<double>(grown) / static_cast<double>(now_[m].absent());
+      its.grown_by = std::move(grown_by);
+      all.grown_left += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
+      all.stored += changed.blocks();
+      all.grown += grown;
+      all.pruned += old.blocks() + grown - changed.blocks();
+    }
+    now_ = after;
+    return all;
+  }
+
+  /// Updates followed so far.
+  std::int64_t updates() const { return updates_; }
+  model_patterns const& now() const { return now_; }
+
+  /// The share of the first blocks that no update has pruned; 1 if there were none.
+  double survivors() const {
+    std::int64_t left = 0;
+    for (one_matrix const& its : ages_) left += std::count(its.grown_by.begin(), its.grown_by.end(), 0);
+    return first_ > 0 ? static_cast<double>(left) / static_cast<double>(first_) : 1;
+  }
+  /// As predicted_exploration, with the numbers of blocks that have grown: what explored_blocks::fraction
+  /// would be if they had been chosen at random.
+  double expected_exploration() const {
+    double never = 0, all = 0;
+    for (std::size_t m = 0; m < now_.size(); ++m) {
+      never += ages_[m].never;
+      all += static_cast<double>(now_[m].all());
+    }
+    return all > 0 ? 1 - never / all : 1;
+  }
+  /// The part of the present patterns that has been stored since `update` updates were made, or longer; 0
+  /// for the survivors.
+  model_patterns stored_since(std::int64_t update) const {
+    model_patterns all = now_;
+    for (std::size_t m = 0; m < all.size(); ++m) {
+      std::vector<char> younger;
+      for (const std::int32_t by : ages_[m].grown_by) younger.push_back(by > update);
+      all[m].stored = tessera::detail::without(all[m].stored, younger);
+    }
+    return all;
+  }
+
+  io::json to_json() const {
+    io::json::object matrices;
+    for (std::size_t m = 0; m < now_.size(); ++m) {
+      io::json::array grown_by(ages_[m].grown_by.begin(), ages_[m].grown_by.end());
+      matrices.push_back({now_[m].name, io::json::object{{"never_expected", ages_[m].never},
+                                                         {"grown_by", std::move(grown_by)}}});
+    }
+    return io::json::object{{"updates", updates_}, {"first", first_}, {"matrices", std::move(matrices)}};
+  }
+
+  /// Reads the output of to_json; `now` are the patterns that were stored with it. Throws io_error, which
+  /// names the place, for text that is no history of such patterns.
+  static pattern_history from_json(io::json_place const& place, model_patterns now) {
+    pattern_history all(std::move(now));
+    all.updates_ = place.at("updates").as_integer<std::int32_t>();
+    all.first_ = place.at("first").as_integer();
+    const io::json_place matrices = place.at("matrices");
+    for (std::size_t m = 0; m < all.now_.size(); ++m) {
+      one_matrix& its = all.ages_[m];
+      const io::json_place at = matrices.at(all.now_[m].name), grown_by = at.at("grown_by");
+      its.never = at.at("never_expected").as_number();
+      if (grown_by.size() != its.grown_by.size())
+        grown_by.fail(
+            message("is of ", grown_by.size(), " blocks, but ", its.grown_by.size(), " are stored"));
+      for (std::size_t slot = 0; slot < its.grown_by.size(); ++slot) {
+        its.grown_by[slot] = grown_by.at(slot).as_integer<std::int32_t>();
+        if (its.grown_by[slot] < 0 || its.grown_by[slot] > all.updates_)
+          grown_by.at(slot).fail(message("is no update of 0 … ", all.updates_));
+      }
+    }
+    return all;
+  }
+
+ private:
+  struct one_matrix {
+    std::vector<std::int32_t> grown_by;  // of each slot: the update that grew it, from 1; 0: stored at first
+    double never;                        // expected number of blocks that were never stored
+  };
+
+  std::int32_t updates_ = 0;
+  std::int64_t first_ = 0;  // blocks stored at first
+  model_patterns now_;
+  std::vector<one_matrix> ages_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/penalties.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#define TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
+// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
+// Hooks that sum gradients over processes come before them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// Throws option_error unless the strength of a penalty is a number and not negative.
+TESSERA_COLD inline void require_strength(const char* penalty, double strength) {
+  if (!(strength >= 0 && std::isfinite(strength)))
+    throw option_error(
+        message("[", penalty, "] strength is ", strength, ": it must be a number, at least 0"));
+}
+
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
+  std::size_t number = 0;
+  nn::for_each_parameter(
+      t.model,
+      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
+        const bool frozen = t.groups.of_parameter(number++).is_frozen();
+        if constexpr (nn::is_matrix<decltype(parameter)>)
+          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
+      },
+      t.gradients);
+}
+
+/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
+template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
+  return static_cast<double>(loss.tokens) * t.scaling.scale;
+}
+
+/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
+/// depend on threads.
+template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
+  const std::int64_t blocks = of.pattern().blocks();
+  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
+  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
+  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
+    const std::int64_t first = part * together, last = std::min(blocks, first + together);
+    double sum = 0;
+    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
+    sums[static_cast<std::size_t>(part)] = sum;
+  });
+  double all = 0;
+  for (const double sum : sums) all += sum;
+  return all;
+}
+
+}  // namespace detail
+
+/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
+/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
+struct l1_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit l1_penalty(double by) : strength(by) { detail::require_strength("l1_penalty", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      sum += total(ctx, abs(stored_values(w)));
+      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+    });
+    value = strength * sum;
+  }
+};
+
+/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
+/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
+/// one element it is L1. The gradient of a block of zeros is zero.
+struct group_lasso : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit group_lasso(double by) : strength(by) { detail::require_strength("group_lasso", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
+      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
+      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
+               const auto block = w.at_slot(slot);
+               double squares = 0;
+               for (const auto element : block) squares += double(element) * double(element);
+               if (squares == 0) return 0;
+               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+               const auto its = gradient.at_slot(slot);
+               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
+               return norm;
+             });
+    });
+    value = strength * sum;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/sparsity/rigl.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_RIGL
 #define TESSERA_SINGLE_TRAIN_SPARSITY_RIGL
@@ -29751,6 +30568,149 @@ struct rigl {
 };
 
 static_assert(gradient_policy<rigl>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/saliency.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SALIENCY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SALIENCY
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+// Scores for pruning before training: how much a block matters to a loss, by the gradients of a model that
+// is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
+// best blocks of the whole model.
+//
+// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
+// `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
+// it takes the same batches and drops the same features. A loss scale changes no order of scores.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// The root of the sum of squares of all weights that may be pruned.
+template <class Model> double norm_of_weights(Model const& model) {
+  double squares = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
+    for (const auto value : w) squares += double(value) * double(value);
+  });
+  return std::sqrt(squares);
+}
+
+/// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
+template <class Model> class values_to_restore {
+ public:
+  explicit values_to_restore(Model& model) : model_(model), before_(model) {}
+  values_to_restore(values_to_restore const&) = delete;
+  values_to_restore& operator=(values_to_restore const&) = delete;
+  ~values_to_restore() {
+    nn::for_each_parameter(
+        model_,
+        [](nn::parameter_name const&, auto& parameter, auto const& before) {
+          std::copy(before.begin(), before.end(), parameter.begin());
+        },
+        before_);
+  }
+  Model const& before() const { return before_; }
+
+ private:
+  Model& model_;
+  const Model before_;
+};
+
+}  // namespace detail
+
+/// Scores of SNIP (Lee, Ajanthan, Torr 2019): the mean of |g ∘ w| of each stored block, where g is the
+/// gradient that one call of add_gradient(gradients) adds.
+template <class Model, class AddGradient>
+std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
+  auto gradients = nn::zeros_like(model);
+  add_gradient(gradients);
+  return detail::mean_scores(model, [](double w, double g) { return std::abs(g * w); }, gradients);
+}
+
+/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
+/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
+/// divides logits by a temperature of 200: the loss of add_gradient may do so.
+///   g, H   gradient and Hessian of the loss by the weights that may be pruned
+///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
+///   double, within 3e-5 in float.
+///   Calls add_gradient three times. Values of weights change meanwhile, and have their bits afterwards.
+///   Throws error unless weights and gradients have norms that are finite and not zero.
+template <class Model, class AddGradient>
+std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
+  static_assert(
+      !nn::is_narrow<Model>,
+      "GraSP takes differences of gradients, which 16-bit weights are too coarse for: use a model of "
+      "float on the same patterns, such as nn::widened(model), and prune by its scores");
+  auto gradients = nn::zeros_like(model), ahead = gradients, behind = gradients;
+  add_gradient(gradients);
+  const double weight_norm = detail::norm_of_weights(model),
+               gradient_norm = detail::norm_of_weights(gradients);
+  if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
+    throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
+                        " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
+  double epsilon = 0;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
+    epsilon = double(std::numeric_limits<typename std::remove_cvref_t<decltype(w)>::value_type>::epsilon());
+  });
+  // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
+  const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
+  {
+    const detail::values_to_restore<Model> kept(model);
+    const auto add_gradient_at = [&](double direction, auto& there) {
+      for_each_evolving_weight(
+          true, model,
+          [&](nn::parameter_name const&, std::uint64_t, auto& w, auto const& g, auto const& before) {
+            using element = typename std::remove_cvref_t<decltype(w)>::value_type;
+            for (std::int64_t k = 0; k < w.size(); ++k)
+              w.data()[k] = element(double(before.data()[k]) + direction * double(g.data()[k]));
+          },
+          gradients, kept.before());
+      add_gradient(there);
+    };
+    add_gradient_at(step, ahead);
+    add_gradient_at(-step, behind);
+  }
+  return detail::mean_scores(
+      model, [&](double w, double above, double below) { return w * (above - below) / (2 * step); }, ahead,
+      behind);
+}
+
+/// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
+/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
+/// biases and norms their sums are the same for each layer (the paper's theorem 2).
+///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
+///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
+///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
+template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
+  const detail::values_to_restore<Model> kept(model);
+  nn::for_each_parameter(model, [](nn::parameter_name const&, auto& parameter) {
+    using element = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+    for (auto& value : parameter) value = element(std::abs(accumulator_t<element>(value)));
+  });
+  return snip_scores(model, add_flow);
+}
+
+/// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
+/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
+///   add_flow(gradients)   as synflow_scores has it; called in every round
+///   Throws as `prune`, and option_error unless rounds ≥ 1.
+template <class Model, class AddFlow>
+void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
+                      pruning_scope scope = pruning_scope::whole_model) {
+  if (rounds < 1)
+    throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
+  detail::require_density(model, density, scope);
+  for (int k = 1; k <= rounds; ++k)
+    prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

@@ -34,7 +34,7 @@ constexpr const char* quick =
 TEST_CASE("mnist: with every policy a sparse network learns, and the result is a line of a file") {
   const scratch_folder here;
   const std::string file = here / "results.jsonl";
-  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl"}) {
+  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "deep-r"}) {
     const auto [text, code] = shell(quick + ("--policy " + policy + " --json " + file));
     INFO(text);
     CHECK(code == 0);
@@ -50,7 +50,16 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
     CHECK((result.at("explored").as_number() > 0.11) ==
           (result.at("settings").at("policy").as_string() != "static"));
   }
-  CHECK(count == 5);
+  CHECK(count == 6);
+}
+
+TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and SynFlow") {
+  for (std::string const initial : {"magnitude", "snip", "grasp", "synflow"}) {
+    const auto [text, code] = shell(quick + ("--policy static --initial " + initial));
+    INFO(text);
+    CHECK(code == 0);
+    CHECK(text.find("with 26620 weights; 10 % of the blocks tried") != std::string::npos);
+  }
 }
 
 TEST_CASE("mnist: settings that make no sense are refused") {
@@ -63,7 +72,8 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--hidden 300 many", "[--hidden] 'many' is not");
   refused("--density 0.00001 --hidden 30", "keeps none of the 23520 blocks of 30 x 784 weights");
   refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
-  refused("--policy best", "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl");
+  refused("--policy best",
+          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
   refused("--block 3", "3");
 }
 
@@ -76,11 +86,11 @@ TEST_CASE("mnist: an experiment makes what is missing, and writes its page") {
   const auto [text, code] = shell(command);
   INFO(text);
   CHECK(code == 0);
-  CHECK(text.find("0 of 7 runs are in build/experiments/lenet.jsonl") != std::string::npos);
+  CHECK(text.find("0 of 12 runs are in build/experiments/lenet.jsonl") != std::string::npos);
   std::ostringstream page;
   page << std::ifstream(here / "build/experiments/lenet.md").rdbuf();
   CHECK(page.str().find("| SNFS |") != std::string::npos);
-  CHECK(page.str().find("7 of 7 runs have been made") != std::string::npos);
+  CHECK(page.str().find("12 of 12 runs have been made") != std::string::npos);
 }
 
 #endif

@@ -10,11 +10,14 @@
 
 #include <tessera/io/json.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/tensor/densities.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/classification.hpp>
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/prune.hpp>
+#include <tessera/train/sparsity/saliency.hpp>
 
 #include "../../tutorials/support/digits.hpp"
 #include "../pretrain/element_and_block.hpp"
@@ -83,7 +86,16 @@ pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
         train::sparse_momentum{.interval = interval, .steps = steps, .fraction = s.fraction, .falls = falls}};
   if (s.policy == "rigl")
     return {train::rigl{.interval = interval, .steps = steps, .fraction = s.fraction, .falls = falls}};
+  if (s.policy == "deep-r")
+    return {
+        train::deep_rewiring{.interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed}};
+  if (s.policy == "gradual")
+    return {train::gradual_pruning{.interval = interval, .end = steps * 3 / 4, .density = s.density}};
   return {};
+}
+
+bool begins_dense(settings const& s) {
+  return s.policy == "dense" || s.policy == "gradual" || s.initial != "random";
 }
 
 template <class Block> network<Block> initial_network(settings const& s) {
@@ -103,15 +115,50 @@ template <class Block> network<Block> initial_network(settings const& s) {
     features = out, ++number;
     return made;
   };
-  const double density = s.policy == "dense" ? 1 : s.density;
+  std::vector<int> sizes;
   for (std::string const& size : s.hidden) {
-    int out = 0;
-    if (const std::string wanted = pretrain::read_value_of("[1, 65536]", size, out); !wanted.empty())
-      pretrain::refuse("--hidden", "'" + size + "' is not " + wanted);
-    net.hidden.push_back({layer(out, density), nn::dropout<float>(s.dropout, number)});
+    const std::string wanted = pretrain::read_value_of("[1, 65536]", size, sizes.emplace_back());
+    if (!wanted.empty()) pretrain::refuse("--hidden", "'" + size + "' is not " + wanted);
   }
-  net.last = layer(classes, s.last == "dense" ? 1 : density);
+  std::vector<matrix_shape> shapes;
+  for (const int out : sizes) shapes.push_back({out, shapes.empty() ? digits::pixels : shapes.back().rows});
+  shapes.push_back({classes, shapes.back().rows});
+  std::vector<double> densities(shapes.size(), s.density);
+  if (begins_dense(s))
+    densities.assign(shapes.size(), 1);
+  else if (s.densities == "erdos-renyi")
+    densities = erdos_renyi_densities(shapes, s.density);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    net.hidden.push_back({layer(sizes[i], densities[i]), nn::dropout<float>(s.dropout, number)});
+  net.last = layer(classes, s.last == "dense" ? 1 : densities.back());
   return net;
+}
+
+/// Prunes dense initial weights by the scores of --initial.
+template <class Block>
+void prune_initial(context& ctx, settings const& s, network<Block>& net, train::labelled_set images) {
+  if (s.initial == "magnitude") return train::prune(net, s.density, train::pruning_scope::whole_model);
+  train::training t(net, train::sgd{});
+  train::classification task(ctx, t, images, images, {.batch = 1000, .seed = s.seed});
+  const auto add_gradient = [&](auto& gradients) {  // of one large batch
+    nn::set_zero(t.gradients);
+    task.accumulate(0, 0);
+    gradients = t.gradients;
+  };
+  const sequences one = sequences::of_equal_length(1, 1);
+  nn::workspace<float> room;
+  const auto add_flow = [&](auto& gradients) {
+    panel_matrix<float> x(digits::pixels, 1), y(classes, 1);
+    typename network<Block>::saved saved;
+    const nn::pass<float> pass{ctx, one, room, nn::purpose::evaluation};
+    for (int f = 0; f < digits::pixels; ++f) x(f, 0) = 1;
+    net.forward(x, y, saved, pass);
+    for (int c = 0; c < classes; ++c) y(c, 0) = 1;
+    net.backward(x, saved, y, nullptr, gradients, pass);
+  };
+  if (s.initial == "snip") train::prune(net, s.density, train::snip_scores(net, add_gradient));
+  if (s.initial == "grasp") train::prune(net, s.density, train::grasp_scores(net, add_gradient));
+  if (s.initial == "synflow") train::prune_by_synflow(net, s.density, add_flow);
 }
 
 /// The first rate, and a tenth of it after every so many steps.
@@ -139,6 +186,7 @@ template <class Block, class Optimizer> io::json trained(settings const& s, Opti
 
   context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
   network<Block> net = initial_network<Block>(s);
+  if (s.initial != "random") prune_initial(ctx, s, net, known.part(0, count));
   train::training t(net, optimizer, policy_of(s, steps_of_epoch, steps));
   train::classification task(ctx, t, known.part(0, count), known.part(most, for_validation),
                              {.batch = s.batch, .seed = s.seed});
@@ -186,6 +234,9 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
   if (s.policy == "dense" && s.density != settings().density)
     pretrain::refuse("--density", "has no meaning with --policy dense");
+  if (s.initial != "random" && (s.policy == "dense" || s.policy == "gradual" || s.last == "dense"))
+    pretrain::refuse("--initial", s.initial + " prunes all matrices, before training: not with --policy " +
+                                      s.policy + ", --last " + s.last);
   const io::json result =
       pretrain::with_block(s.policy == "dense" ? 16 : s.block, [&]<class Block>(std::type_identity<Block>) {
         return s.optimizer == "sgd" ? trained<Block>(s, train::sgd{.weight_decay = s.weight_decay,

@@ -15,7 +15,7 @@ struct settings {
   string_list hidden{"300", "100"};
   int block = 1;
   double density = 0.1;
-  std::string last = "sparse", pixels = "rows";
+  std::string densities = "uniform", last = "sparse", initial = "random", pixels = "rows";
 
   std::string policy = "snfs", decay = "cosine";
   double fraction = 0.5;
@@ -37,13 +37,23 @@ inline pretrain::option_table<settings> const& table() {
       {"Network",
        {{"hidden", &s::hidden, "N", "features of the one or two hidden layers"},
         {"block", &s::block, "[1, 16]", "side of a block: 1, 4, 8 or 16"},
-        {"density", &s::density, "(0, 1]", "stored blocks of all, of each matrix"},
+        {"density", &s::density, "(0, 1]", "stored blocks of all"},
+        {"densities", &s::densities, "uniform|erdos-renyi",
+         "the same for each matrix, or more for small ones (Mocanu et al. 2018, equation 3; RigL's ERK)"},
         {"last", &s::last, "sparse|dense", "the last matrix"},
         {"pixels", &s::pixels, "rows|tiles",
          "their order: row by row, or so that a block of a row of weights sees a tile of the image"}}},
       {"Sparsity",
-       {{"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl",
-         "no sparsity; the first pattern is kept; or as --policy of pretrain"},
+       {{"initial", &s::initial, "random|magnitude|snip|grasp|synflow",
+         "the first pattern: at random, or pruned from dense initial weights by their magnitude, by SNIP "
+         "(Lee "
+         "et al. 2019), GraSP (Wang et al. 2020) or SynFlow (Tanaka et al. 2020), which share out the "
+         "density"},
+        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|deep-r|gradual",
+         "no sparsity; the first pattern is kept; blocks of least norm give way to random ones (Dietrich et "
+         "al. "
+         "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
+         "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017)"},
         {"fraction", &s::fraction, "[0, 1]", "share of the blocks that the first update replaces"},
         {"decay", &s::decay, "cosine|linear|constant", "of this share"},
         {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/train/sparsity/deep_rewiring.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/gradual_pruning.hpp>
 #include <tessera/train/sparsity/policy.hpp>
@@ -23,7 +24,7 @@ namespace train = tessera::train;
 /// The policy that a run has chosen, as one: a model is compiled for this type alone.
 struct chosen_policy {
   std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl,
-               train::gradual_pruning, train::sparse_momentum>
+               train::gradual_pruning, train::sparse_momentum, train::deep_rewiring>
       chosen;
 
   void check() const {
