@@ -139,6 +139,23 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
   CHECK(refusal_of({"--policy=magnitude", "--density=0.8"}) == "");
 }
 
+TEST_CASE("options: an initial pattern is refused where it has no meaning") {
+  const std::string said = "--initial-pattern=snip";
+  CHECK(refusal_of({said}) == "");
+  for (const char* dense : {"--only=dense", "--density=1"})
+    CHECK(refusal_of({said, dense}) == "[--initial-pattern] snip has no meaning with a dense model");
+  CHECK(refusal_of({said, "--policy=gradual"}) ==
+        "[--initial-pattern] snip has no meaning with --policy gradual, which begins dense");
+  CHECK(refusal_of({said, "--densities=erdos-renyi"}) ==
+        "[--initial-pattern] snip has no meaning with --densities, which is of random patterns");
+  CHECK(refusal_of({said, "--precision=float16"}) ==
+        "[--initial-pattern] snip has no meaning with float16; say bfloat16");
+  CHECK(refusal_of({"--initial-pattern=grasp", "--precision=bfloat16"}) ==
+        "[--initial-pattern] grasp has no meaning with 16-bit weights; say snip");
+  CHECK(describe(new_settings({said, "--static"})) == "char-4x384-both-16x16-0.1-snip-static");
+  CHECK(first_description_of(new_settings({said}), {"sparse", 16, 0.1, 1}, 9).shape.density == 1);
+}
+
 TEST_CASE("options: a run is called after its policy unless that is the default") {
   CHECK(describe(new_settings({})) == "char-4x384-both-16x16-0.1");
   CHECK(describe(new_settings({"--policy=magnitude"})) == "char-4x384-both-16x16-0.1");

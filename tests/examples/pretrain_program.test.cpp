@@ -103,6 +103,22 @@ TEST_CASE("pretrain: with every policy a run that was ended and resumed has the 
   CHECK(!same_tensors(here.in("runs/set/sparse/step-00000060"), here.in("runs/rigl/sparse/step-00000060")));
 }
 
+TEST_CASE("pretrain: a model may begin with the blocks of a dense one that score highest") {
+  const workplace here;
+  const auto options = [](std::string const& by) {
+    return "--only sparse --static --steps 2 --block 4 --initial-pattern " + by;
+  };
+  const auto last = [&](std::string const& run) { return here.in("runs/" + run) + "/sparse/step-00000002"; };
+  for (const std::string by : {"random", "magnitude", "snip", "grasp"})
+    CHECK(shell(here.pretrain(by, options(by))).code == 0);
+  CHECK(shell(here.pretrain("again", options("grasp") + " --threads 1")).code == 0);
+  CHECK(same_tensors(last("grasp"), last("again")));
+  CHECK(!same_tensors(last("grasp"), last("snip")));
+  CHECK(contains(shell(here.resume("snip", "--initial-pattern grasp")),
+                 "[--initial-pattern] is \"snip\" in the run to be resumed"));
+  CHECK(shell(here.generate("snip")).code == 0);
+}
+
 TEST_CASE("pretrain: every block size trains") {
   const workplace here;
   for (const std::string block : {"1", "4", "8"}) {

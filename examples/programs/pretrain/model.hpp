@@ -97,6 +97,10 @@ class model {
 
   /// Makes gradients and moments; what follows needs them.
   virtual void begin_training(train::adamw const& optimizer) = 0;
+  /// Prunes a dense model to a share of its blocks, by --initial-pattern and the batches of the first steps,
+  /// and makes gradients and moments anew. Throws option_error if `patterns` could not update what is left.
+  virtual void prune(std::string const& by, double density, chosen_policy const& patterns,
+                     training_program& program) = 0;
   /// As evaluate, with the loss of next sentences, and adds the gradients.
   virtual train::token_loss learn(batch const& shown) = 0;
   virtual std::int64_t steps_within(double seconds, train::planned_run const& planned,

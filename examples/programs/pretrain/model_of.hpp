@@ -15,6 +15,8 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/recurrent_model.hpp>
+#include <tessera/train/sparsity/prune.hpp>
+#include <tessera/train/sparsity/saliency.hpp>
 #include <tessera/train/training.hpp>
 
 #include "model.hpp"
@@ -111,6 +113,23 @@ template <class Network> class model_of final : public model {
     training_.emplace(network_, optimizer);
     // Its gradients would vanish, or overflow.
     if (std::is_same_v<Element, tessera::float16>) training_->scaling = train::loss_scaling::adaptive();
+  }
+
+  void prune(std::string const& by, double density, chosen_policy const& patterns,
+             training_program& program) override {
+    constexpr int scored_batches = 8;
+    const auto add_gradient = [&](typename Network::gradients& gradients) {
+      std::swap(gradients, training_->gradients);
+      for (int step = 0; step < scored_batches; ++step) program.accumulate(step, 0);
+      std::swap(gradients, training_->gradients);
+    };
+    if (by == "magnitude") train::prune(network_, density);
+    if (by == "snip") train::prune(network_, density, train::snip_scores(network_, add_gradient));
+    if constexpr (!nn::is_narrow<Network>)  // check() refuses others
+      if (by == "grasp") train::prune(network_, density, train::grasp_scores(network_, add_gradient));
+    if (patterns.due(1)) train::require_possible(patterns, 1, network_);
+    const train::adamw optimizer = training_->optimizer;
+    begin_training(optimizer);
   }
 
   train::token_loss learn(batch const& given) override {

@@ -21,6 +21,7 @@ inline std::string describe(settings const& s) {
   const std::string block = std::to_string(s.block);
   return size + "-" + s.only +
          (s.only == "dense" ? "" : "-" + block + "x" + block + "-" + number(s.density)) +
+         (s.initial_pattern == "random" ? "" : "-" + s.initial_pattern) +
          (s.only == "dense"         ? ""
           : s.static_pattern        ? "-static"
           : s.policy == "magnitude" ? ""

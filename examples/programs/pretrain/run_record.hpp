@@ -64,10 +64,10 @@ inline model_description description_of(settings const& s, variant const& v, int
   return what;
 }
 
-/// The model that a training begins with.
+/// The model that is made at first: a training begins with it, or prunes it before.
 inline model_description first_description_of(settings const& s, variant const& v, int symbols) {
   model_description what = description_of(s, v, symbols);
-  if (begins_dense(s)) what.shape.density = 1;
+  if (begins_dense(s) || s.initial_pattern != "random") what.shape.density = 1;
   return what;
 }
 

@@ -36,7 +36,7 @@ struct settings {
   double density = 0.1;
   std::string densities = "uniform";
   bool static_pattern = false;
-  std::string policy = "magnitude";
+  std::string initial_pattern = "random", policy = "magnitude";
   int updates = 80;
   double prune_fraction = 0.5;
   std::string block_norm = "l1", prune_decay = "cosine";
@@ -82,12 +82,10 @@ inline option_table<settings> const& settings_table() {
       {"Model",
        {{"model", &s::model, "gpt|bert|rnn",
          "gpt predicts the next token (GPT-2: Radford et al. 2019), bert masked ones (Devlin et al. 2019), "
-         "rnn the "
-         "next one by LSTM cells, of which there are --layers (Narang et al. 2017)"},
+         "rnn the next one by LSTM cells, of which there are --layers (Narang et al. 2017)"},
         {"preset", &s::preset, "NAME",
          "--layers, --hidden and --heads of a published model: tiny, mini, small, medium, base of BERT; "
-         "tiny, "
-         "mini, small, medium, large, xl of GPT"},
+         "tiny, mini, small, medium, large, xl of GPT"},
         {"layers", &s::layers, "[1, 1000]", "transformer blocks"},
         {"hidden", &s::hidden, "[1, 65536]", "features of a token"},
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
@@ -105,8 +103,11 @@ inline option_table<settings> const& settings_table() {
          "share of the blocks of each weight matrix that the sparse model stores"},
         {"densities", &s::densities, "uniform|erdos-renyi",
          "the same density for each weight of a layer, or more for small ones (Mocanu et al. 2018, equation "
-         "3; "
-         "of matrices, RigL's ERK)"},
+         "3; of matrices, RigL's ERK)"},
+        {"initial-pattern", &s::initial_pattern, "random|magnitude|snip|grasp",
+         "which blocks the sparse model begins with: random ones, the largest of each matrix of a dense "
+         "model, or those of all matrices that matter most to the first batches (snip: Lee et al. 2019; "
+         "grasp: Wang et al. 2020)"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
         {"policy", &s::policy, "magnitude|set|rigl|gradual",
          "how the pattern changes: blocks of least norm are pruned, and as many grow, at random (magnitude: "
@@ -174,7 +175,7 @@ inline option_table<settings> const& settings_table() {
   return table;
 }
 
-/// Whether the sparse model stores all its blocks at first.
+/// Whether the sparse model stores all its blocks when training begins.
 inline bool begins_dense(settings const& s) {
   return s.policy == "gradual" && !s.static_pattern && s.updates > 0;
 }
@@ -331,7 +332,7 @@ inline settings new_settings(string_list const& arguments) {
     if (says("time")) s.steps = 0;
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
     const settings earlier = s;
-    if (begins_from) s.name.clear();
+    if (begins_from) s.name.clear(), s.initial_pattern = "random";  // patterns are those of the other run
     if (begins_from && says("preset"))
       refuse("--preset", "has no meaning with --from, which has a model; leave it out");
     assign(settings_table(), s, given);
@@ -358,6 +359,17 @@ inline settings new_settings(string_list const& arguments) {
                               : s.updates == 0   ? "--updates 0, which keeps the first pattern"
                                                  : nullptr;
     if (where) refuse("--policy", tessera::message("has no meaning with ", where, "; leave one of them out"));
+  }
+  if (std::string const& by = s.initial_pattern; by != "random") {
+    const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
+                              : begins_from                       ? "--from, which has a pattern"
+                              : begins_dense(s)                   ? "--policy gradual, which begins dense"
+                              : s.densities != "uniform"          ? "--densities, which is of random patterns"
+                              // Differences of gradients drown in 16 bits; float16 has no loss scale yet.
+                              : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
+                              : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
+                                                                         : nullptr;
+    if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
   }
   for (const char* name : {"mask-share", "mask"})
     if (s.model != "bert" && says(name))

@@ -50,10 +50,15 @@ class training_run final : public training_program {
     model_->load(earlier);
     model_->begin_training(optimizer());
   }
-  /// The beginning of a new training: finds out how many steps it has, in the time that evaluations leave,
-  /// but at least in half of the time.
+  /// The beginning of a new training: prunes a model that is to be pruned first, and finds out how many steps
+  /// there are, in the time that evaluations leave, but at least in half of the time.
   void begin() {
     settings const& s = asked();
+    if (variant_.density < 1 && s.initial_pattern != "random") {
+      model_->prune(s.initial_pattern, variant_.density,
+                    evolves() ? patterns(std::int64_t{s.updates} + 1) : chosen_policy{}, *this);
+      tessera::tensor_memory::reset_peak();
+    }
     record_.steps = s.steps;
     if (s.steps > 0) return;
     for (int warm = 0; warm < 2; ++warm) static_cast<void>(evaluate());  // the second one is timed
