@@ -8,6 +8,7 @@
 #include <tessera/nn/combinators.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/edge_popup.hpp>
 #include <tessera/nn/dropout.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/encoder.hpp>
@@ -25,5 +26,7 @@
 #include <tessera/nn/recurrent_model.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/nn/sequence_classifier.hpp>
+#include <tessera/nn/top_kast.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
+#include <tessera/nn/visible_blocks.hpp>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -108,6 +109,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
   if constexpr (has_parts<First>) {
     part_lister<Action> each{name, action};
     std::remove_const_t<First>::parts(each, first, others...);
+    if constexpr (requires { action.layer(first, others...); }) action.layer(first, others...);
   } else if constexpr (is_optional<First>) {
     action.optional(name.with(parameter_role::vector), first, others...);
   } else if constexpr (is_list<First>) {
@@ -200,6 +202,17 @@ template <class Visit> struct visit_settings {
   void hyperparameter(auto&...) {}
 };
 
+template <class Visit> struct visit_layers {
+  Visit& visit;
+  void layer(auto&... of) { visit(of...); }
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto const&...) {}
+  void hyperparameter(auto&...) {}
+};
+
 /// Copies a layer, without frozen tensors, into a layer of wider elements.
 struct widen {
   template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
@@ -239,6 +252,22 @@ template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& v
 template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
   detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
+}
+
+/// Calls visit(layer, corresponding layer of each other…) for a layer and all layers in it, inner ones first;
+/// frozen parts are left out.
+template <class Layer, class Visit, class... Others>
+void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
+  detail::visit_layers<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer, others...);
+}
+
+/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
+/// of all layers that have it. Training does, when it begins and after each step.
+template <class Layer> void refresh(Layer& model, std::int64_t step) {
+  for_each_layer(model, [step](auto& layer) {
+    if constexpr (requires { layer.refresh(step); }) layer.refresh(step);
+  });
 }
 
 template <class Layer> void set_zero(Layer& layer) {

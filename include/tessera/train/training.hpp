@@ -64,6 +64,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    nn::refresh(model, 0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
   void check() const {
@@ -186,6 +187,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed =
         evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+  nn::refresh(t.model, t.progress.step);
   return report;
 }
 

@@ -5,11 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <numeric>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -19,6 +16,7 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pruning.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
@@ -51,20 +49,12 @@ struct deep_rewiring {
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    std::vector<std::pair<double, std::int64_t>> scores;
-    scores.reserve(static_cast<std::size_t>(at.stored().blocks()));
+    std::vector<double> scores = block_sums(at.weight);
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
-      const auto block = at.weight.at_slot(slot);
-      const double sum = std::accumulate(block.begin(), block.end(), 0.0,
-                                         [](double all, auto value) { return all + double(value); });
-      const double score = sign(at.number, std::int64_t{i} * at.stored().block_cols() + j) * sum;
-      scores.emplace_back(std::isnan(score) ? std::numeric_limits<double>::infinity() : score, slot);
+      scores[static_cast<std::size_t>(slot)] *=
+          sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
-    std::nth_element(scores.begin(), scores.begin() + count, scores.end());
-    std::vector<char> pruned(scores.size());
-    for (std::int64_t k = 0; k < count; ++k)
-      pruned[static_cast<std::size_t>(scores[static_cast<std::size_t>(k)].second)] = 1;
-    return pruned;
+    return least(scores, count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));

@@ -13,6 +13,8 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/top_kast.hpp>
+#include <tessera/tensor/pattern.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
 
@@ -116,6 +118,64 @@ struct group_lasso : step_hook {
              });
     });
     value = strength * sum;
+  }
+};
+
+/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
+///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
+/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
+/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
+struct exploration_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit exploration_penalty(double by) : strength(by) {
+    detail::require_strength("exploration_penalty", by);
+  }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = 2 * strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    nn::for_each_layer(
+        t.model,
+        [&](auto& layer, auto& gradients) {
+          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
+            nn::for_each_parameter(
+                layer.stored,
+                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
+                  if constexpr (nn::is_matrix<decltype(w)>)
+                    if (name.role() == nn::parameter_role::weight)
+                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
+                },
+                layer.visible, gradients.stored);
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+
+ private:
+  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
+  /// not in `visible`.
+  template <class Weight, class Gradient>
+  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
+                    Gradient& gradient) {
+    using number = typename Gradient::value_type;
+    std::vector<double> pull;  // by slot
+    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
+    w.pattern().for_each(
+        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
+    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
+      const auto block = w.at_slot(slot);
+      const auto its = gradient.at_slot(slot);
+      const double by = pull[static_cast<std::size_t>(slot)];
+      double squares = 0;
+      for (std::size_t k = 0; k < its.size(); ++k) {
+        squares += double(block[k]) * double(block[k]);
+        its[k] += number(factor * by * double(block[k]));
+      }
+      return by * squares;
+    });
   }
 };
 
