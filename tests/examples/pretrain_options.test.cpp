@@ -288,16 +288,15 @@ TEST_CASE("options: help explains every option with its values and default") {
 }
 
 TEST_CASE("options: the learning rate suggested for a sparse model grows with sparsity") {
-  CHECK(suggested_sparse_lr(2e-4, 1) == 2e-4);
-  CHECK(suggested_sparse_lr(2e-4, 0.1) == doctest::Approx(2e-4 * 6.400268).epsilon(1e-6));
-  CHECK(new_settings({"--lr=2e-4"}).sparse_lr == suggested_sparse_lr(2e-4, 0.1));
+  using tessera::train::suggested_rate;
+  CHECK(new_settings({"--lr=2e-4"}).sparse_lr == suggested_rate(2e-4, 0.1));
   CHECK(new_settings({"--lr=2e-4", "--sparse-lr=1e-3"}).sparse_lr == 1e-3);
 
   const scratch_folder folder;
   const std::string file = folder / "settings.json";
   put(file, tessera::io::to_text(to_json(settings_table(), new_settings({"--lr=2e-4"}))));
-  CHECK(new_settings({"--config", file}).sparse_lr == suggested_sparse_lr(2e-4, 0.1));
-  CHECK(new_settings({"--config", file, "--lr=3e-4"}).sparse_lr == suggested_sparse_lr(3e-4, 0.1));
+  CHECK(new_settings({"--config", file}).sparse_lr == suggested_rate(2e-4, 0.1));
+  CHECK(new_settings({"--config", file, "--lr=3e-4"}).sparse_lr == suggested_rate(3e-4, 0.1));
   CHECK(new_settings({"--config", file, "--lr=3e-4", "--sparse-lr=1e-3"}).sparse_lr == 1e-3);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
 #include <cstdint>
 
 #include <doctest/doctest.h>
@@ -161,6 +162,20 @@ TEST_CASE("presets: BERT's family has the published parameters, and the FLOPs of
   CHECK(nn::gpt<float, block_shape<16>>::size(nn::gpt2_config("small")).parameters == 124439808);
   CHECK_THROWS_WITH_AS(nn::bert_config("huge"),
                        "[bert_config] \"huge\": there are tiny, mini, small, medium, base", option_error);
+}
+
+TEST_CASE("presets: the critical cost of a sparse FLOP is that of Dietrich et al. 2021") {
+  CHECK(nn::flop_cost(3, 2e9, 10, 10e9) == doctest::Approx(1.5));
+  // FLOPs of the dense family to the loss of BERT-Base at density 0.1, by log-log interpolation (tables 1,
+  // A.11).
+  const auto dense_to = [](double loss, double flops, double its_loss, double more, double its_less) {
+    const double share = std::log(loss / its_loss) / std::log(its_less / its_loss);
+    return flops * std::pow(more / flops, share);
+  };
+  const double single = dense_to(2.160, 10.066, 2.310, 20.13, 2.115),
+               large = dense_to(2.311, 2.617, 2.606, 10.066, 2.310);
+  CHECK(nn::critical_flop_cost(single, 8.335) == doctest::Approx(2.05).epsilon(0.005));
+  CHECK(nn::critical_flop_cost(large, 8.335) == doctest::Approx(1.202).epsilon(0.005));
 }
 
 }  // namespace model_size_test

@@ -14,6 +14,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/nn/presets.hpp>
+#include <tessera/train/sparsity/suggested_rate.hpp>
 
 #include "element_and_block.hpp"
 #include "options.hpp"
@@ -251,17 +252,9 @@ inline void check(settings const& s, int available_threads) {
   check_threads(s.threads, available_threads);
 }
 
-/// The learning rate that suits a sparse model if `dense` suits the same model without sparsity:
-/// η(s) = η(0) exp(1.969 s² + 0.2905 s) at sparsity s (Dietrich et al. 2021, "Towards Structured Dynamic
-/// Sparse Pre-Training of BERT", equation 3).
-inline double suggested_sparse_lr(double dense, double density) {
-  const double sparsity = 1 - density;
-  return dense * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
-}
-
-/// For a run; a model that begins dense begins with the dense rate.
+/// The learning rate of the sparse model of a run; one that begins dense begins with the dense rate.
 inline double suggested_sparse_lr(settings const& s) {
-  return suggested_sparse_lr(s.lr, begins_dense(s) ? 1 : s.density);
+  return tessera::train::suggested_rate(s.lr, begins_dense(s) ? 1 : s.density);
 }
 
 /// The settings in a JSON object, on top of the defaults; `document` names it in errors. Commands are none.

@@ -66,4 +66,16 @@ inline double training_flops(transformer_config const& of, std::int64_t tokens) 
   return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
 
+/// The time that a FLOP takes in a sparse model, ÷ that in a dense one: ε of Dietrich et al. 2021 (appendix
+/// A.3). Times in seconds and FLOPs are of any number of steps each, above 0.
+inline double flop_cost(double sparse_seconds, double sparse_flops, double dense_seconds,
+                        double dense_flops) {
+  return (sparse_seconds / sparse_flops) / (dense_seconds / dense_flops);
+}
+/// The ε below which sparse training takes less time than dense training to the same loss, from the FLOPs
+/// that each takes until then, above 0; in the paper 1.2 for BERT-Base in blocks of 16 x 16.
+inline double critical_flop_cost(double dense_flops, double sparse_flops) {
+  return dense_flops / sparse_flops;
+}
+
 }}}  // namespace tessera::TESSERA_ISA::nn
