@@ -120,6 +120,8 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
     CHECK(refusal_of({said, "--updates=0"}) ==
           "[--policy] has no meaning with --updates 0, which keeps the first pattern; leave one of them out");
   }
+  CHECK(refusal_of({"--frames=10", "--only=dense"}) ==
+        "[--frames] has no meaning with --only dense, which trains no sparse model; leave one of them out");
   CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==
         "[--block-norm] has no meaning with --policy set; leave it out");
   CHECK(refusal_of({"--policy=gradual", "--prune-fraction=0.2"}) ==

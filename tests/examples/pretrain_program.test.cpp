@@ -325,7 +325,7 @@ TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask 
 
 TEST_CASE("pretrain: a recurrent model learns, is resumed with the same bits, and logs as it goes") {
   const workplace here;
-  const std::string options = "--model rnn --layers 1 --eval-every 20 --tensorboard ";
+  const std::string options = "--model rnn --layers 1 --eval-every 20 --tensorboard --frames 4 ";
   CHECK(shell(here.pretrain("whole", options)).code == 0);
   const outcome first = terminate(here.pretrain("parts", options + "--checkpoint-every 1"),
                                   here.in("runs/parts/sparse/step-*"));
@@ -337,6 +337,14 @@ TEST_CASE("pretrain: a recurrent model learns, is resumed with the same bits, an
     const std::string text = contents(here.in("runs/parts") + log);
     CHECK(std::count(text.begin(), text.end(), '\n') == (std::string(log).ends_with("csv") ? 4 : 3));
   }
+  // The patterns, too, are followed as if nothing had been interrupted.
+  for (const char* file : {"updates.csv", "updates.jsonl", "layers.csv", "frames/frame-0001.svg",
+                           "frames/frame-0002.svg", "frames/frame-0003.svg", "frames/frame-0004.svg"}) {
+    const std::string path = std::string("/sparse/") + file, text = contents(here.in("runs/parts") + path);
+    CHECK_MESSAGE(!text.empty(), file);
+    CHECK_MESSAGE(text == contents(here.in("runs/whole") + path), file);
+  }
+  CHECK(!fs::exists(here.in("runs/parts/dense/frames")));
   CHECK(fs::exists(here.in("runs/parts/dense/events.out.tfevents.0.dense")));
   const outcome narrow = shell(here.pretrain("b", "--model rnn --precision bfloat16"));
   CHECK(narrow.code == 2);

@@ -10,9 +10,13 @@
 
 #include <doctest/doctest.h>
 #include <pretrain/curves.hpp>
+#include <pretrain/pattern_points.hpp>
 #include <pretrain/progress.hpp>
+#include <pretrain/report.hpp>
 #include <pretrain/run_folder.hpp>
 #include <pretrain/tensorboard.hpp>
+
+#include <tessera/io/json_parser.hpp>
 
 #include "../io/scratch_folder.hpp"
 
@@ -96,6 +100,43 @@ TEST_CASE("curves: a loss between two evaluations lies on the line between them"
   CHECK(at(200) == 3.0);
   CHECK(at(300) == 3.0);
   CHECK(std::isnan(at(99)));
+}
+
+TEST_CASE("patterns: every update is a row of the table and a line of JSON, and is read again") {
+  const std::vector<pattern_point> points{{10, 123456789012, 40, 1, 0.75, 0.5, 0.5},
+                                          {20, 123456789012, 20, 0.25, 0.5, 0.625, 0.6}};
+  CHECK(csv(pattern_table(points)) ==
+        "step,stored,grown,grown_survivors,survivors,explored,expected\n"
+        "10,123456789012,40,1.0,0.75,0.5,0.5\n"
+        "20,123456789012,20,0.25,0.5,0.625,0.6\n");
+  const std::string lines = json_lines(points);
+  CHECK(count(lines, "\n") == 2);
+  const tessera::io::json second = tessera::io::parse_json(lines.substr(lines.find('\n') + 1));
+  CHECK(tessera::io::json_place(second).at("explored").as_number() == 0.625);
+  run_record record;
+  record.updates = points;
+  record.history = tessera::io::json::object{{"updates", 2}};
+  record.framed = 1;
+  const tessera::io::json stored = to_json(record);
+  const run_record again = read_record(tessera::io::json_place(stored));
+  CHECK(csv(pattern_table(again.updates)) == csv(pattern_table(points)));
+  CHECK(again.history == record.history);
+  CHECK(again.framed == 1);
+}
+
+TEST_CASE("report: the cost of a sparse FLOP is compared to the loss that both models reached") {
+  run_record dense, sparse;
+  dense.points = {{100, 0, seconds(1), 0, 3, 0}, {200, 0, seconds(2), 0, 2, 0}};
+  sparse.points = {{100, 0, seconds(1), 0, 3.5, 0}, {300, 0, seconds(3), 0, 2.5, 0}};
+  dense.reached.step = 200, dense.reached.seconds = 2;
+  sparse.reached.step = 300, sparse.reached.seconds = 3;
+  const flop_costs costs = flop_costs_of(dense, 1e9, sparse, 0.4e9);
+  CHECK(costs.loss == 2.5);
+  CHECK(costs.cost == doctest::Approx(2.5));  // an equal time for a step of 0.4 of the FLOPs
+  CHECK(costs.critical == doctest::Approx(150 / (0.4 * 300)));
+  CHECK(step_to_loss(dense.points, 3) == 100);
+  CHECK(step_to_loss(dense.points, 2.25) == doctest::Approx(175));
+  CHECK(std::isnan(step_to_loss(dense.points, 1.9)));
 }
 
 TEST_CASE("plot: ticks are round numbers that cover the axis") {

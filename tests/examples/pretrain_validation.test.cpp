@@ -42,6 +42,8 @@ class listener final : public model {
   void resume(train::checkpoint const&) override {}
   train::progress const& progress() const override { return progress_; }
   double explored() const override { return 0; }
+  train::model_patterns patterns(bool) const override { return {}; }
+  std::vector<train::layer_row> layers() const override { return {}; }
 
  private:
   train::progress progress_;

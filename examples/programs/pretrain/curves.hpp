@@ -72,6 +72,18 @@ double loss_at(std::vector<curve_point> const& points, Quantity quantity, double
   return points.empty() ? std::numeric_limits<double>::quiet_NaN() : points.back().validation_loss;
 }
 
+/// The step at which a validation loss was first reached, on the line between two evaluations; NaN if never.
+inline double step_to_loss(std::vector<curve_point> const& points, double loss) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double here = points[i].validation_loss;
+    if (here > loss) continue;
+    if (i == 0) return points[i].step;
+    const double before = points[i - 1].validation_loss;
+    return std::lerp(double(points[i - 1].step), double(points[i].step), (before - loss) / (before - here));
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 enum class plot_over { time, tokens };
 
 /// Validation losses of all curves, with the floors that are not above all of them.

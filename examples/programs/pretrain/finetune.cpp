@@ -40,7 +40,8 @@ int command(string_list const& arguments) {
   if (program.contains("classes"))
     refuse("--checkpoint", folder + " is a classifier already; finetune takes what pretrain made");
   run_origin origin = read_origin(program, folder);
-  const run_record record = read_record(program.at("record"));
+  run_record record = read_record(program.at("record"));
+  record.history = {};  // only a training of patterns goes on with it
   auto const* words = origin.symbols.words();
   if (objective_of(origin.asked) != objective::masked_token || !words)
     refuse("--checkpoint", folder + " is of a model that predicts the next token; finetune takes a BERT");

@@ -18,18 +18,6 @@
 
 namespace pretrain {
 
-/// FLOPs of a training step: three products for each weight, and attention at three times its forward pass.
-inline double step_flops(settings const& s, nn::model_size const& size, int symbols) {
-  const bool masks = objective_of(s) == objective::masked_token;
-  // Only tokens that are predicted meet the head: hidden x hidden, and the vocabulary.
-  const double left_out = masks ? (1 - s.mask_share) * s.hidden * (s.hidden + double(symbols)) : 0;
-  const double weights = 3 * (double(size.multiply_adds) - left_out) * s.context;
-  const double attention =
-      3.0 * double(size.attention_multiply_adds_of(
-                s.context, masks ? tessera::mask::bidirectional : tessera::mask::causal));
-  return 2.0 * s.batch * (weights + attention);
-}
-
 /// Bytes of all tensors of a training.
 inline double training_bytes(settings const& s, nn::model_size const& size) {
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;

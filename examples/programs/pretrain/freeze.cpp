@@ -32,7 +32,8 @@ int command(string_list const& arguments) {
   if (std::filesystem::exists(s.out)) refuse("--out", s.out + " exists already; choose another name");
   tessera::context ctx(1);
   const std::string from = find_checkpoint(s.checkpoint);
-  const trained_model trained = read_trained(from, ctx);
+  trained_model trained = read_trained(from, ctx);
+  trained.record.history = {};  // only a training goes on with it
   tessera::io::json kept = to_json(trained.origin);
   kept["record"] = to_json(trained.record);
   trained.network->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});

@@ -18,6 +18,8 @@
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/schedules.hpp>
+#include <tessera/train/sparsity/layer_table.hpp>
+#include <tessera/train/sparsity/model_patterns.hpp>
 
 #include "sparsity.hpp"
 #include "windows.hpp"
@@ -111,6 +113,10 @@ class model {
   virtual train::progress const& progress() const = 0;
   /// The share of all blocks that were ever stored.
   virtual double explored() const = 0;
+  /// Those of its sparse weights or, with `dense_too`, of all that may be pruned.
+  virtual train::model_patterns patterns(bool dense_too) const = 0;
+  /// Density and norms of these.
+  virtual std::vector<train::layer_row> layers() const = 0;
 };
 
 /// A new model. Throws option_error, before anything is allocated, for one that makes no sense. `ctx` must

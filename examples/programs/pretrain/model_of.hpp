@@ -158,6 +158,10 @@ template <class Network> class model_of final : public model {
   void resume(train::checkpoint const& from) override { train::resume(*training_, from); }
   train::progress const& progress() const override { return training_->progress; }
   double explored() const override { return training_->explored.fraction(); }
+  train::model_patterns patterns(bool dense_too) const override {
+    return train::patterns_of(network_, dense_too);
+  }
+  std::vector<train::layer_row> layers() const override { return train::layer_table(network_); }
 
  private:
   static constexpr bool is_encoder = requires { Network::is_next; };

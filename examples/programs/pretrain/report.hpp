@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/nn/presets.hpp>
+
 #include "run_record.hpp"
 
 namespace pretrain {
@@ -24,6 +26,41 @@ template <class Cell> table_row row(std::string const& name, std::vector<run_rec
   table_row cells{name};
   for (run_record const& r : runs) cells.push_back(cell(r));
   return cells;
+}
+
+/// FLOPs of a training step: three products for each weight, and attention at three times its forward pass.
+inline double step_flops(settings const& s, nn::model_size const& size, int symbols) {
+  const bool masks = objective_of(s) == objective::masked_token;
+  // Only tokens that are predicted meet the head: hidden x hidden, and the vocabulary.
+  const double left_out = masks ? (1 - s.mask_share) * s.hidden * (s.hidden + double(symbols)) : 0;
+  const double weights = 3 * (double(size.multiply_adds) - left_out) * s.context;
+  const double attention =
+      3.0 * double(size.attention_multiply_adds_of(
+                s.context, masks ? tessera::mask::bidirectional : tessera::mask::causal));
+  return 2.0 * s.batch * (weights + attention);
+}
+
+/// The cost of a sparse FLOP in dense ones, and the one below which sparse training took less time.
+struct flop_costs {
+  double loss;            ///< validation loss that both models reached
+  double cost, critical;  ///< nn::flop_cost, nn::critical_flop_cost to this loss
+};
+
+/// Of a dense and a sparse run of some FLOPs a step.
+inline flop_costs flop_costs_of(run_record const& dense, double dense_step, run_record const& sparse,
+                                double sparse_step) {
+  const auto best = [](run_record const& r) {
+    double least = std::numeric_limits<double>::infinity();
+    for (curve_point const& p : r.points) least = std::min(least, p.validation_loss);
+    return least;
+  };
+  const double loss = std::max(best(dense), best(sparse));
+  const auto steps = [](run_record const& r) { return double(r.reached.step); };
+  return {loss,
+          nn::flop_cost(sparse.reached.seconds, sparse_step * steps(sparse), dense.reached.seconds,
+                        dense_step * steps(dense)),
+          nn::critical_flop_cost(dense_step * step_to_loss(dense.points, loss),
+                                 sparse_step * step_to_loss(sparse.points, loss))};
 }
 
 /// Sparse beside dense; every variant has been evaluated at least once.
@@ -53,6 +90,15 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
   add("parameters, were it dense", [&](run_record const& r) { return quantity(double(size(r).parameters)); });
   add("live parameters", [&](run_record const& r) { return quantity(double(size(r).live_parameters)); });
   add("blocks ever stored", [](run_record const& r) { return fixed(100 * r.explored, 0) + " %"; });
+  if (std::any_of(runs.begin(), runs.end(), [](run_record const& r) { return !r.updates.empty(); })) {
+    const auto add_share = [&](std::string const& name, double pattern_point::* share) {
+      add(name, [&](run_record const& r) {
+        return r.updates.empty() ? std::string("–") : fixed(100 * (r.updates.back().*share), 0) + " %";
+      });
+    };
+    add_share("  if they grew at random", &pattern_point::expected);
+    add_share("first blocks never pruned", &pattern_point::survivors);
+  }
   add("multiply-adds per token",
       [&](run_record const& r) { return quantity(double(size(r).multiply_adds)); });
   add("peak memory of tensors", [](run_record const& r) { return quantity(double(r.peak_bytes)) + "B"; });
@@ -72,6 +118,13 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
     add_loss(time_text(at_time), [&](run_record const& r) { return loss_at(r.points, time, at_time); });
     add_loss(quantity(at_tokens) + " tokens",
              [&](run_record const& r) { return loss_at(r.points, tokens, at_tokens); });
+    if (!begins_dense(s)) {  // whose steps do not take the same FLOPs
+      const int symbols = text.symbols.size();
+      const flop_costs costs = flop_costs_of(runs[0], step_flops(s, size(runs[0]), symbols), runs[1],
+                                             step_flops(s, size(runs[1]), symbols));
+      t.rows.push_back({"time of a FLOP, of the dense model's (ε)", "1", fixed(costs.cost, 2)});
+      t.rows.push_back({"  at most, to be worth it (ε critical)", "–", fixed(costs.critical, 2)});
+    }
   }
   return t;
 }
@@ -104,6 +157,11 @@ inline std::string report(settings const& s, std::vector<run_record> const& runs
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
         "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
+  if (runs.size() > 1 && !begins_dense(s))
+    all +=
+        "A sparse model takes less time to a loss if its ε is below the critical one, which is the FLOPs of\n"
+        "the dense model to the least loss that both reached, ÷ those of the sparse one (Dietrich et al. "
+        "2021).\n";
   all += "\n" + aligned(floor_table(floors, text, masks));
   if (masks)
     for (run_record const& r : runs)

@@ -18,6 +18,7 @@
 #include "curves.hpp"
 #include "element_and_block.hpp"
 #include "model.hpp"
+#include "pattern_points.hpp"
 #include "settings.hpp"
 #include "sparsity.hpp"
 #include "text.hpp"
@@ -111,7 +112,10 @@ struct run_record {
   std::optional<double> next_right;  ///< share of its sequences whose next sentence was told; at the end
   std::int64_t peak_bytes = 0;       ///< of tensors
   double explored = 0;               ///< share of the blocks that were ever stored
-  train::progress reached;           ///< not written: the checkpoint itself has it
+  std::vector<pattern_point> updates;
+  tessera::io::json history;  ///< of the patterns: train::pattern_history; null if they stay
+  std::int64_t framed = 0;    ///< updates before the last picture of the patterns
+  train::progress reached;    ///< not written: the checkpoint itself has it
 };
 
 inline tessera::io::json to_json(run_record const& r) {
@@ -128,6 +132,9 @@ inline tessera::io::json to_json(run_record const& r) {
                       {"recent_tokens", r.recent.tokens},
                       {"peak_bytes", r.peak_bytes},
                       {"explored", r.explored},
+                      {"updates", to_json(r.updates)},
+                      {"history", r.history},
+                      {"framed", r.framed},
                       {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()},
                       {"next_right", r.next_right ? json(*r.next_right) : json()}};
 }
@@ -146,6 +153,11 @@ inline run_record read_record(tessera::io::json_place const& at) {
   r.recent = {at.at("recent_loss").as_number(), at.at("recent_tokens").as_integer()};
   r.peak_bytes = at.at("peak_bytes").as_integer();
   r.explored = at.at("explored").as_number();
+  if (at.contains("history")) {  // not in older files
+    r.updates = read_pattern_points(at.at("updates"));
+    r.history = at.at("history").value();
+    r.framed = at.at("framed").as_integer();
+  }
   if (at.contains("whole_loss") && !at.at("whole_loss").value().is_null())
     r.whole_loss = at.at("whole_loss").as_number();
   if (at.contains("next_right") && !at.at("next_right").value().is_null())

@@ -54,7 +54,7 @@ struct settings {
   std::uint64_t seed = 1;
 
   std::string out = "runs", name;
-  int eval_every = 0, checkpoint_every = 0, keep = 2;
+  int eval_every = 0, checkpoint_every = 0, keep = 2, frames = 0;
   int threads = 0, recompute = 0;
   bool quiet = false, tensorboard = false;
 
@@ -171,6 +171,10 @@ inline option_table<settings> const& settings_table() {
         {"dry-run", &s::dry_run, "", "print sizes and expected time, and train nothing", command},
         {"tensorboard", &s::tensorboard, "",
          "write event files of TensorBoard, too, beside log.csv and log.jsonl of each model", session},
+        {"frames", &s::frames, "[0, 9999]",
+         "pictures of the patterns, evenly spaced, with the blocks that are new since the one before in "
+         "orange: frames/ of the sparse model",
+         session},
         {"quiet", &s::quiet, "", "no progress lines", session},
         {"help", &s::help, "", "print this", command}}}};
   return table;
@@ -345,13 +349,16 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
-  if (says("policy")) {
+  for (const char* name : {"policy", "frames"}) {
+    if (!says(name)) continue;
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
                               : s.static_pattern ? "--static, which keeps the first pattern"
                               : s.updates == 0   ? "--updates 0, which keeps the first pattern"
                                                  : nullptr;
-    if (where) refuse("--policy", tessera::message("has no meaning with ", where, "; leave one of them out"));
+    if (where)
+      refuse("--" + std::string(name),
+             tessera::message("has no meaning with ", where, "; leave one of them out"));
   }
   if (std::string const& by = s.initial_pattern; by != "random") {
     const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"

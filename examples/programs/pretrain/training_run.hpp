@@ -15,6 +15,8 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/train/interrupt.hpp>
+#include <tessera/train/sparsity/connectivity.hpp>
+#include <tessera/train/sparsity/pattern_history.hpp>
 #include <tessera/train/time_budget.hpp>
 
 #include "progress.hpp"
@@ -79,6 +81,8 @@ class training_run final : public training_program {
   void resume(train::checkpoint const& from, run_record record) {
     model_->resume(from);
     record_ = std::move(record);
+    if (!record_.history.is_null())
+      history_ = train::pattern_history::from_json(tessera::io::json_place(record_.history), stored_now());
     if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint
   }
 
@@ -94,7 +98,10 @@ class training_run final : public training_program {
     how.loop.evaluate_every = evaluation_interval();
     how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
     how.rates = rates();
-    if (evolves()) how.patterns = patterns(steps);
+    if (evolves()) {
+      how.patterns = patterns(steps);
+      if (history_.now().empty()) history_ = train::pattern_history(stored_now());
+    }
     train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->progress();
     if (why != train::stop_reason::interrupted && !conclude()) why = train::stop_reason::interrupted;
@@ -118,6 +125,8 @@ class training_run final : public training_program {
   void stepped(train::step_report const& report) override {
     record_.recent += {report.loss * static_cast<double>(shown_.predicted), shown_.predicted};
     train::progress const& now = model_->progress();
+    if (report.changed.stored > 0) patterns_changed(now.step);
+    if (evolves()) draw_patterns(now.step);
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
                     static_cast<double>(now.tokens), seconds(now.seconds), report.loss, report.learning_rate,
                     evaluation_time((record_.steps - now.step) / evaluation_interval()),
@@ -137,6 +146,7 @@ class training_run final : public training_program {
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
     record_.explored = model_->explored();
+    if (evolves()) record_.history = history_.to_json();
     tessera::io::json kept = to_json(origin_);
     kept["record"] = to_json(record_);
     model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
@@ -156,13 +166,39 @@ class training_run final : public training_program {
     return windows_of(asked(), tokens, ends, text_.symbols);
   }
 
-  /// The evaluations so far, as CSV, JSON lines and, if asked for, an event file of TensorBoard.
+  train::model_patterns stored_now() const { return model_->patterns(begins_dense(asked())); }
+
+  void patterns_changed(std::int64_t step) {
+    const train::pattern_turnover turnover = history_.follow(stored_now());
+    record_.updates.push_back({step, turnover.stored, turnover.grown, turnover.grown_survivors(),
+                               history_.survivors(), model_->explored(), history_.expected_exploration()});
+  }
+
+  /// Draws the patterns if one of the evenly spaced frames is due; its number follows from the step.
+  void draw_patterns(std::int64_t step) {
+    const std::int64_t steps = record_.steps, frame = step * asked().frames / steps;
+    if (frame == (step - 1) * asked().frames / steps) return;
+    const std::string number = std::to_string(10000 + frame).substr(1);
+    tessera::io::make_folder(folder_ + "/frames");
+    tessera::io::write_atomically(
+        folder_ + "/frames/frame-" + number + ".svg",
+        train::to_svg(history_.now(), history_.stored_since(record_.framed),
+                      tessera::message(variant_.name, " after step ", step, " of ", steps)));
+    record_.framed = history_.updates();
+  }
+
+  /// The evaluations and updates of patterns so far, as CSV, JSON lines and, if asked for, an event file of
+  /// TensorBoard.
   void write_logs() const {
     using tessera::io::write_atomically;
     const std::vector<loss_curve> curve{{variant_.name, record_.points}};
     tessera::io::make_folder(folder_);
     write_atomically(folder_ + "/log.csv", csv(curve_table(curve)));
     write_atomically(folder_ + "/log.jsonl", json_lines(curve));
+    if (!record_.updates.empty()) {
+      write_atomically(folder_ + "/updates.csv", csv(pattern_table(record_.updates)));
+      write_atomically(folder_ + "/updates.jsonl", json_lines(record_.updates));
+    }
     if (asked().tensorboard)
       write_atomically(folder_ + "/events.out.tfevents.0." + variant_.name,
                        tensorboard_events(record_.points));
@@ -179,6 +215,7 @@ class training_run final : public training_program {
     const train::token_loss all = loss_over(whole_, [this] { return interrupted(); });
     if (all.tokens == 0) return false;
     record_.whole_loss = all.mean();
+    tessera::io::write_atomically(folder_ + "/layers.csv", train::to_csv(model_->layers()));
     if (asked().next_sentence) record_.next_right = whole_.next_right(*model_, asked().batch);
     save();
     return true;
@@ -235,6 +272,7 @@ class training_run final : public training_program {
   progress progress_;
   run_record record_;
   std::unique_ptr<model> model_;
+  train::pattern_history history_;  // followed only if patterns evolve
 };
 
 }  // namespace pretrain
