@@ -130,7 +130,8 @@ def make_missing(program, file, runs, jobs, minutes):
         running = {}
 
         def begin_more():
-            while len(running) < jobs and (not minutes or time.monotonic() - start < 60 * minutes):
+            in_time = not minutes or time.monotonic() - start < 60 * minutes
+            while len(running) < jobs and in_time and len(failures) < 3:
                 name = next(waiting, None)
                 if name is None:
                     return
