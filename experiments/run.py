@@ -63,18 +63,12 @@ def read_lines(file):
 
 def pretrain_result(folder):
     """Of the one model that a run of pretrain trained."""
-    state = max(folder.glob("run/*/step-*/state.json"))
-    record = json.loads(state.read_text())["state"]["program"]["record"]
-    points = record["points"]  # step, tokens, seconds, training loss, validation loss, learning rate
+    (model,) = json.loads((folder / "run" / "summary.json").read_text()).values()
+    points = model.pop("points")  # step, tokens, seconds, training loss, validation loss, learning rate
     first, last = points[0], points[-1]
-    return {
-        "steps": last[0],
-        "seconds_per_step": (last[2] - first[2]) / max(1, last[0] - first[0]),
-        "loss": record["whole_loss"],
-        "explored": record["explored"],
-        "peak_bytes": record["peak_bytes"],
-        "curve": [[p[0], p[3], p[4]] for p in points],
-    }
+    model["seconds_per_step"] = (last[2] - first[2]) / max(1, last[0] - first[0])
+    model["curve"] = [[p[0], p[3], p[4]] for p in points]
+    return model
 
 
 # How a program is told where its result goes, and how that is read.

@@ -12196,6 +12196,27 @@ template <class T> std::vector<char> weakest(std::span<T const> norms, std::int6
   return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
 }
 
+/// A mark for each slot: 1 for the `count` slots of least score, which may be negative; of equal scores the
+/// lower slot wins, count ≤ slots. Not-a-number counts as infinite. For norms `weakest` is faster.
+inline std::vector<char> least(std::span<double const> scores, std::int64_t count) {
+  std::vector<std::pair<double, std::size_t>> order(scores.size());
+  for (std::size_t slot = 0; slot < scores.size(); ++slot)
+    order[slot] = {std::isnan(scores[slot]) ? std::numeric_limits<double>::infinity() : scores[slot], slot};
+  std::nth_element(order.begin(), order.begin() + count, order.end());
+  std::vector<char> chosen(scores.size());
+  for (std::int64_t k = 0; k < count; ++k) chosen[order[static_cast<std::size_t>(k)].second] = 1;
+  return chosen;
+}
+
+/// The sum of the elements of each stored block, by slot.
+template <class T, class Block> std::vector<double> block_sums(block_sparse_matrix<T, Block> const& w) {
+  std::vector<double> sums(static_cast<std::size_t>(w.pattern().blocks()));
+  std::int64_t slot = 0;
+  for (double& sum : sums)
+    for (const T value : w.at_slot(slot++)) sum += double(value);
+  return sums;
+}
+
 namespace detail {
 
 /// The number of blocks that a density leaves of a grid: rounded, and at least one if the grid has any.
@@ -22617,6 +22638,7 @@ struct model_size {
 #define TESSERA_SINGLE_NN_PARAMETER
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -22719,6 +22741,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
   if constexpr (has_parts<First>) {
     part_lister<Action> each{name, action};
     std::remove_const_t<First>::parts(each, first, others...);
+    if constexpr (requires { action.layer(first, others...); }) action.layer(first, others...);
   } else if constexpr (is_optional<First>) {
     action.optional(name.with(parameter_role::vector), first, others...);
   } else if constexpr (is_list<First>) {
@@ -22811,6 +22834,17 @@ template <class Visit> struct visit_settings {
   void hyperparameter(auto&...) {}
 };
 
+template <class Visit> struct visit_layers {
+  Visit& visit;
+  void layer(auto&... of) { visit(of...); }
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto const&...) {}
+  void hyperparameter(auto&...) {}
+};
+
 /// Copies a layer, without frozen tensors, into a layer of wider elements.
 struct widen {
   template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
@@ -22850,6 +22884,22 @@ template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& v
 template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
   detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
+}
+
+/// Calls visit(layer, corresponding layer of each other…) for a layer and all layers in it, inner ones first;
+/// frozen parts are left out.
+template <class Layer, class Visit, class... Others>
+void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
+  detail::visit_layers<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer, others...);
+}
+
+/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
+/// of all layers that have it. Training does, when it begins and after each step.
+template <class Layer> void refresh(Layer& model, std::int64_t step) {
+  for_each_layer(model, [step](auto& layer) {
+    if constexpr (requires { layer.refresh(step); }) layer.refresh(step);
+  });
 }
 
 template <class Layer> void set_zero(Layer& layer) {
@@ -23653,67 +23703,6 @@ template <element T> struct dropout {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/embedding.hpp
-#ifndef TESSERA_SINGLE_NN_EMBEDDING
-#define TESSERA_SINGLE_NN_EMBEDDING
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y(:, t) = row ids[t] of a table.
-///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
-/// A table that also serves as the output weight has this one owner.
-template <element T> struct embedding {
-  dense_matrix<T> table;
-
-  using gradients = embedding<accumulator_t<T>>;
-
-  embedding() = default;
-  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
-
-  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
-  /// `uses` is 1 if the table is also the output weight, else 0.
-  static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
-    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
-                                      uses);
-  }
-
-  void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
-    run(p.ctx, gather_rows(y, table, ids));
-  }
-  void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
-                pass<T> const& p) const {
-    run(p.ctx, scatter_rows(g.table, dy, ids));
-  }
-};
-
-/// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
-template <element T>
-void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const char* what = "token ids") {
-  if (std::int64_t(ids.size()) != p.tokens())
-    throw shape_error(
-        message("[embedding] ", ids.size(), " ", what, " for a batch of ", p.tokens(), " tokens"));
-}
-
-/// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
-/// is longer than `context`.
-inline void list_positions(sequences const& batch, std::int64_t context,
-                           std::vector<std::int32_t>& positions) {
-  positions.resize(std::size_t(batch.tokens()));
-  for (std::int64_t i = 0; i < batch.count(); ++i) {
-    if (batch.length(i) > context)
-      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
-                                " tokens but the context is ", context));
-    for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
-      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/nn/initialisation.hpp
 #ifndef TESSERA_SINGLE_NN_INITIALISATION
 #define TESSERA_SINGLE_NN_INITIALISATION
@@ -23779,6 +23768,255 @@ void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t see
     }
     ++number;
   });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/visible_blocks.hpp
+#ifndef TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#define TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// Layers that train more blocks than they compute with: beside the layer that is trained they keep a visible
+// one, of the same type, with the blocks that were chosen. Forward and the gradient by the input are those of
+// the visible layer; its backward is given the gradients of the trained one, so that weight gradients are
+// sampled at all trained blocks. The visible layer is a frozen part: checkpoints keep it, with its patterns.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace detail {
+
+/// Whether a parameter is a weight whose blocks are chosen; all other parameters are visible as they are.
+template <class Parameter> bool is_chosen(parameter_name const& name) {
+  return is_matrix<Parameter> && name.role() == parameter_role::weight;
+}
+
+/// The pattern of the `density` · (blocks of the grid) stored blocks of a matrix that are left without the
+/// least ones. Throws option_error if fewer are stored.
+///   least_of(count)   marks by slot: 1 for the `count` least blocks
+template <class Matrix, class Least>
+pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
+                        Least&& least_of) {
+  pattern const& stored = of.pattern();
+  const std::int64_t grid = std::int64_t{stored.block_rows()} * stored.block_cols(),
+                     count = tessera::detail::blocks_at(layer, density, grid);
+  if (count > stored.blocks())
+    throw option_error(message("[", layer, "] the forward density ", density, " is ", count, " of ", grid,
+                               " blocks of ", name.text(), ", but the update pattern stores only ",
+                               stored.blocks(), ": the forward density may be at most ",
+                               double(stored.blocks()) / double(grid)));
+  return count == stored.blocks() ? stored
+                                  : tessera::detail::without(stored, least_of(stored.blocks() - count));
+}
+
+/// Copies the blocks that `to` stores; drops those that `from` does not store.
+template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
+  bool all = true;
+  for (int i = 0; i < to.pattern().block_rows(); ++i) {
+    const auto columns = from.pattern().row(i);
+    const std::int64_t first = from.pattern().first_slot(i);
+    std::int64_t slot = to.pattern().first_slot(i);
+    auto at = columns.begin();
+    for (const std::int32_t j : to.pattern().row(i)) {
+      while (at != columns.end() && *at < j) ++at;
+      const bool found = at != columns.end() && *at == j;
+      if (found) std::ranges::copy(from.at_slot(first + (at - columns.begin())), to.at_slot(slot).begin());
+      all = all && found;
+      ++slot;
+    }
+  }
+  if (!all) to.set_pattern(to.pattern() & from.pattern());
+}
+
+/// Copies a parameter that is visible as it is.
+template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
+  if (from.size() == to.size())
+    std::copy(from.begin(), from.end(), to.begin());
+  else
+    to = from;
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::nn::detail
+#endif
+
+// ---- tessera/nn/edge_popup.hpp
+#ifndef TESSERA_SINGLE_NN_EDGE_POPUP
+#define TESSERA_SINGLE_NN_EDGE_POPUP
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+
+/// Makes a layer the zeros of another one's shape; it may have had any, and allocates only for a new one.
+struct make_zeros : widen {
+  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
+    if constexpr (is_matrix<From>) {
+      if (from.rows() != to.rows() || from.cols() != to.cols() || !(from.pattern() == to.pattern()))
+        to = To(from.rows(), from.cols(), from.pattern());
+    } else if (from.size() != to.size()) {
+      to = To(from.size());
+    }
+    std::fill(to.begin(), to.end(), typename To::value_type{});
+  }
+  template <class From, class To> void optional(parameter_name const& name, From const& from, To& to) {
+    parameter(name, from.vector, to.vector);
+    to.term = from.term;
+  }
+};
+
+}  // namespace detail
+
+/// Edge-popup (Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?", §3.2): random
+/// weights stay as they are; each has a score, which is trained, and the blocks of greatest score are
+/// visible. The gradient of a score goes straight through the choice: ds = dw ∘ w at all stored blocks.
+///   `edge_popup<float, mlp<float, block>>(layer, 0.5, seed)`: of the weights of `layer`, dense or sparse,
+///   0.5 of the blocks of each grid are visible.
+/// The score of a block is the sum of its elements' scores; the authors' code ranks magnitudes of scores, the
+/// paper scores. Biases and gains have no scores, they are trained as ever; freeze them by their names if all
+/// shall be random. Visible blocks are chosen in refresh, which training calls.
+template <element T, class Layer> struct edge_popup {
+  Layer scores;        // trained: a score in the place of each weight, and all other parameters
+  Layer weights;       // of which only the weights are used
+  Layer visible;       // the weights at the chosen blocks
+  double density = 1;  // of the visible blocks in those of the grid
+
+  using saved = typename Layer::saved;
+  using gradients = edge_popup<accumulator_t<T>, typename Layer::gradients>;
+
+  edge_popup() = default;
+  /// Scores are drawn as weights would be (He et al. 2015). Throws option_error unless the density is in
+  /// (0, 1] and at most the density of each weight.
+  edge_popup(Layer layer, double visible_density, std::uint64_t seed)
+      : scores(std::move(layer)), weights(scores), visible(scores), density(visible_density) {
+    std::uint64_t number = 0;
+    for_each_parameter(scores, [&](parameter_name const& name, auto& score) {
+      if constexpr (is_matrix<decltype(score)>)
+        if (detail::is_chosen<decltype(score)>(name)) initialise(score, distribution::he, seed, number++);
+    });
+    refresh(0);
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("scores", of.scores...);
+    each.frozen("weights", of.weights...);
+    each.frozen("visible", of.visible...);
+    each.setting("visible_density", of.density...);
+  }
+  std::int64_t outputs(std::int64_t features) const { return scores.outputs(features); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    visible.forward(x, y, s, p);
+  }
+  /// Observers of weight gradients do not see this backward: weights have no gradients.
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
+    detail::make_zeros action;
+    detail::walk(parameter_name(), action, weights, *of_weights);
+    pass<T> unobserved = p;
+    unobserved.weight_gradients = {};
+    visible.backward(x, s, dy, dx, *of_weights, unobserved);
+    for_each_parameter(
+        weights,
+        [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
+          if constexpr (is_matrix<decltype(w)>)
+            if (detail::is_chosen<decltype(w)>(name))
+              return run(p.ctx, ds = stored_values(ds) + stored_values(dw) * stored_values(w));
+          run(p.ctx, ds = stored_values(ds) + stored_values(dw));
+        },
+        *of_weights, g.scores);
+  }
+
+  /// Makes the visible layer follow the scores. Throws error if scores and weights are no longer stored at
+  /// the same blocks: their patterns must not evolve.
+  void refresh(std::int64_t) {
+    for_each_parameter(
+        scores,
+        [&](parameter_name const& name, auto const& score, auto const& weight, auto& to) {
+          if constexpr (is_matrix<decltype(score)>)
+            if (detail::is_chosen<decltype(score)>(name)) {
+              if (!(score.pattern() == weight.pattern()))
+                throw error(message("[edge_popup] the scores of ", name.text(),
+                                    " have another pattern than the weights, which never change: keep their "
+                                    "patterns from evolving, by a parameter group"));
+              to.set_pattern(detail::greatest_blocks(
+                  "edge_popup", name, score, density,
+                  [&](std::int64_t count) { return least(block_sums(score), count); }));
+              return detail::copy_blocks(weight, to);
+            }
+          detail::copy_all(score, to);
+        },
+        weights, visible);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/embedding.hpp
+#ifndef TESSERA_SINGLE_NN_EMBEDDING
+#define TESSERA_SINGLE_NN_EMBEDDING
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y(:, t) = row ids[t] of a table.
+///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
+/// A table that also serves as the output weight has this one owner.
+template <element T> struct embedding {
+  dense_matrix<T> table;
+
+  using gradients = embedding<accumulator_t<T>>;
+
+  embedding() = default;
+  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+
+  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
+  /// `uses` is 1 if the table is also the output weight, else 0.
+  static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
+    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
+                                      uses);
+  }
+
+  void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
+    run(p.ctx, gather_rows(y, table, ids));
+  }
+  void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
+                pass<T> const& p) const {
+    run(p.ctx, scatter_rows(g.table, dy, ids));
+  }
+};
+
+/// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
+template <element T>
+void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const char* what = "token ids") {
+  if (std::int64_t(ids.size()) != p.tokens())
+    throw shape_error(
+        message("[embedding] ", ids.size(), " ", what, " for a batch of ", p.tokens(), " tokens"));
+}
+
+/// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
+/// is longer than `context`.
+inline void list_positions(sequences const& batch, std::int64_t context,
+                           std::vector<std::int32_t>& positions) {
+  positions.resize(std::size_t(batch.tokens()));
+  for (std::int64_t i = 0; i < batch.count(); ++i) {
+    if (batch.length(i) > context)
+      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
+                                " tokens but the context is ", context));
+    for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
+      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
+  }
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -24922,6 +25160,18 @@ inline double training_flops(transformer_config const& of, std::int64_t tokens) 
   return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
 
+/// The time that a FLOP takes in a sparse model, ÷ that in a dense one: ε of Dietrich et al. 2021 (appendix
+/// A.3). Times in seconds and FLOPs are of any number of steps each, above 0.
+inline double flop_cost(double sparse_seconds, double sparse_flops, double dense_seconds,
+                        double dense_flops) {
+  return (sparse_seconds / sparse_flops) / (dense_seconds / dense_flops);
+}
+/// The ε below which sparse training takes less time than dense training to the same loss, from the FLOPs
+/// that each takes until then, above 0; in the paper 1.2 for BERT-Base in blocks of 16 x 16.
+inline double critical_flop_cost(double dense_flops, double sparse_flops) {
+  return dense_flops / sparse_flops;
+}
+
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
@@ -25534,6 +25784,88 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
     this->encode_backward(in, s, *dtop, g, p);
   }
 };
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/top_kast.hpp
+#ifndef TESSERA_SINGLE_NN_TOP_KAST
+#define TESSERA_SINGLE_NN_TOP_KAST
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Top-KAST (Jayakumar et al. 2020): a layer that stores and trains its weights on an update pattern B, while
+/// forward and dx use the forward pattern A ⊂ B of the blocks of greatest L1 norm. dW is sampled at B, so
+/// that no product is dense, and a block of B that grows large comes into A.
+///   `top_kast<float, mlp<float, block>>(layer, 0.1)`: the patterns of `layer` are B, and 0.1 of the blocks
+///   of each weight's grid are A. A is chosen by refresh, which training calls; see also
+///   train::exploration_penalty.
+/// Parameters have the names of `layer`. Where a network takes the parts of a layer into statements of its
+/// own, it reads `visible` and adds to the gradients of `stored`.
+template <element T, class Layer> struct top_kast {
+  Layer stored;               // trained
+  Layer visible;              // the same at A
+  double density = 1;         // of A, in the blocks of the grid
+  std::int64_t interval = 1;  // steps from one choice of A to the next; 0: the first one is kept
+
+  using saved = typename Layer::saved;
+  using gradients = top_kast<accumulator_t<T>, typename Layer::gradients>;
+
+  top_kast() = default;
+  /// Throws option_error unless the forward density is in (0, 1] and at most the density of each weight.
+  top_kast(Layer layer, double forward_density, std::int64_t every = 100)
+      : stored(std::move(layer)), visible(stored), density(forward_density), interval(every) {
+    if (interval < 0)
+      throw option_error(message("[top_kast] interval is ", interval,
+                                 ": it must be a number of steps, or 0 to keep the first pattern"));
+    refresh(0);
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.stored...);
+    each.frozen("visible", of.visible...);
+    each.setting("forward_density", of.density...);
+    each.hyperparameter(of.interval...);
+  }
+  std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    visible.forward(x, y, s, p);
+  }
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    visible.backward(x, s, dy, dx, g.stored, p);
+  }
+
+  /// Makes the visible layer follow the stored one after `step` steps: chooses A anew if that is due, and
+  /// copies the values. Blocks that B has lost are lost to A.
+  void refresh(std::int64_t step) {
+    const bool chooses = step == 0 || (interval > 0 && step % interval == 0);
+    for_each_parameter(
+        stored,
+        [&](parameter_name const& name, auto const& from, auto& to) {
+          if constexpr (is_matrix<decltype(from)>)
+            if (detail::is_chosen<decltype(from)>(name)) {
+              if (chooses)
+                to.set_pattern(
+                    detail::greatest_blocks("top_kast", name, from, density, [&](std::int64_t count) {
+                      const auto norms = block_norms(from);
+                      return weakest(std::span(norms), count);
+                    }));
+              return detail::copy_blocks(from, to);
+            }
+          detail::copy_all(from, to);
+        },
+        visible);
+  }
+};
+
+template <class Layer> inline constexpr bool is_top_kast = false;
+template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, Layer>> = true;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -28603,6 +28935,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    nn::refresh(model, 0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
   void check() const {
@@ -28725,6 +29058,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed =
         evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+  nn::refresh(t.model, t.progress.step);
   return report;
 }
 
@@ -30003,11 +30337,8 @@ inline std::string to_svg(model_patterns const& now, model_patterns const& befor
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <numeric>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -30038,20 +30369,12 @@ struct deep_rewiring {
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    std::vector<std::pair<double, std::int64_t>> scores;
-    scores.reserve(static_cast<std::size_t>(at.stored().blocks()));
+    std::vector<double> scores = block_sums(at.weight);
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
-      const auto block = at.weight.at_slot(slot);
-      const double sum = std::accumulate(block.begin(), block.end(), 0.0,
-                                         [](double all, auto value) { return all + double(value); });
-      const double score = sign(at.number, std::int64_t{i} * at.stored().block_cols() + j) * sum;
-      scores.emplace_back(std::isnan(score) ? std::numeric_limits<double>::infinity() : score, slot);
+      scores[static_cast<std::size_t>(slot)] *=
+          sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
-    std::nth_element(scores.begin(), scores.begin() + count, scores.end());
-    std::vector<char> pruned(scores.size());
-    for (std::int64_t k = 0; k < count; ++k)
-      pruned[static_cast<std::size_t>(scores[static_cast<std::size_t>(k)].second)] = 1;
-    return pruned;
+    return least(scores, count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
@@ -30515,6 +30838,64 @@ struct group_lasso : step_hook {
   }
 };
 
+/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
+///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
+/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
+/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
+struct exploration_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit exploration_penalty(double by) : strength(by) {
+    detail::require_strength("exploration_penalty", by);
+  }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = 2 * strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    nn::for_each_layer(
+        t.model,
+        [&](auto& layer, auto& gradients) {
+          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
+            nn::for_each_parameter(
+                layer.stored,
+                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
+                  if constexpr (nn::is_matrix<decltype(w)>)
+                    if (name.role() == nn::parameter_role::weight)
+                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
+                },
+                layer.visible, gradients.stored);
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+
+ private:
+  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
+  /// not in `visible`.
+  template <class Weight, class Gradient>
+  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
+                    Gradient& gradient) {
+    using number = typename Gradient::value_type;
+    std::vector<double> pull;  // by slot
+    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
+    w.pattern().for_each(
+        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
+    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
+      const auto block = w.at_slot(slot);
+      const auto its = gradient.at_slot(slot);
+      const double by = pull[static_cast<std::size_t>(slot)];
+      double squares = 0;
+      for (std::size_t k = 0; k < its.size(); ++k) {
+        squares += double(block[k]) * double(block[k]);
+        its[k] += number(factor * by * double(block[k]));
+      }
+      return by * squares;
+    });
+  }
+};
+
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
@@ -30898,6 +31279,29 @@ struct sparse_momentum {
 };
 
 static_assert(averaging_policy<sparse_momentum>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/suggested_rate.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SUGGESTED_RATE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SUGGESTED_RATE
+#include <cmath>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The highest learning rate that suits a sparse model if `dense_rate` suits the same model without sparsity:
+///   η(s) = η(0) exp(1.969 s² + 0.2905 s)   at sparsity s = 1 - density
+/// (Dietrich et al. 2021, "Towards Structured Dynamic Sparse Pre-Training of BERT", equation 3, fitted to
+/// BERT-Medium with AdamW; there log η(0) is -8.175). By the number N of parameters the same authors have
+///   log η = -0.838 log N + 6.13 for sparse models, -0.44 log N - 0.47 for dense ones
+/// (equations 8 and 9; natural logarithms). Throws option_error unless density is in (0, 1].
+inline double suggested_rate(double dense_rate, double density) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[suggested_rate] density ", density, " is outside (0, 1]"));
+  const double sparsity = 1 - density;
+  return dense_rate * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

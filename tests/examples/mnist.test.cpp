@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -75,22 +73,6 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--policy best",
           "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
   refused("--block 3", "3");
-}
-
-TEST_CASE("mnist: an experiment makes what is missing, and writes its page") {
-  const scratch_folder here;
-  const auto programs = std::filesystem::path(MNIST).parent_path().parent_path();
-  const std::string command =
-      "cd " + (here / "") +
-      " && python3 " TESSERA_SOURCE_DIR "/experiments/run.py lenet --quick --programs " + programs.string();
-  const auto [text, code] = shell(command);
-  INFO(text);
-  CHECK(code == 0);
-  CHECK(text.find("0 of 12 runs are in build/experiments/lenet.jsonl") != std::string::npos);
-  std::ostringstream page;
-  page << std::ifstream(here / "build/experiments/lenet.md").rdbuf();
-  CHECK(page.str().find("| SNFS |") != std::string::npos);
-  CHECK(page.str().find("12 of 12 runs have been made") != std::string::npos);
 }
 
 #endif

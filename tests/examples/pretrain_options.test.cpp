@@ -107,7 +107,7 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
 }
 
 TEST_CASE("options: a policy is refused where patterns do not change, and what it cannot replace") {
-  for (const char* policy : {"magnitude", "set", "rigl", "gradual"}) {
+  for (const char* policy : {"magnitude", "set", "rigl", "snfs", "deep-r", "gradual"}) {
     const std::string said = std::string("--policy=") + policy;
     CHECK(new_settings({said}).policy == policy);
     CHECK(refusal_of({said}) == "");
@@ -132,7 +132,8 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
   CHECK(chosen.norm == tessera::block_norm::max);
   CHECK(chosen.falls == train::fraction_decay::linear);
   CHECK(chosen.interval == 10);
-  CHECK(refusal_of({"--policy=random"}) == "[--policy] 'random' is not one of magnitude|set|rigl|gradual");
+  CHECK(refusal_of({"--policy=random"}) ==
+        "[--policy] 'random' is not one of magnitude|set|rigl|snfs|deep-r|gradual");
   CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
         "[--prune-fraction] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy "
         "rigl "

@@ -51,9 +51,9 @@ TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples
                            "tokens per second", "bits per byte", "4-gram"})
     CHECK(contains(run, part));
   const std::set<std::string> files = here.files("a");
-  for (const char* file : {"settings.json", "table.txt", "loss.csv", "loss_by_time.svg", "loss_by_tokens.svg",
-                           "dense/sample.txt", "sparse/sample.txt", "dense/step-00000060/tensors.safetensors",
-                           "sparse/step-00000060/state.json"})
+  for (const char* file : {"settings.json", "table.txt", "summary.json", "loss.csv", "loss_by_time.svg",
+                           "loss_by_tokens.svg", "dense/sample.txt", "sparse/sample.txt",
+                           "dense/step-00000060/tensors.safetensors", "sparse/step-00000060/state.json"})
     CHECK_MESSAGE(files.contains(file), file);
   CHECK(contains(run, contents(here.in("runs/a/table.txt"))));
 
@@ -87,7 +87,7 @@ TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any n
 
 TEST_CASE("pretrain: with every policy a run that was ended and resumed has the same bits") {
   const workplace here;
-  for (const std::string policy : {"set", "rigl", "gradual"}) {
+  for (const std::string policy : {"set", "rigl", "snfs", "deep-r", "gradual"}) {
     const std::string options = "--only sparse --policy " + policy;
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),

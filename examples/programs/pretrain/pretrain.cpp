@@ -172,12 +172,15 @@ void conclude(run_origin const& origin, token_text const& text, std::filesystem:
                    svg(loss_plot(title, curves, floors, plot_over::tokens)));
   const std::string table = report(origin.asked, records, text, floors);
   write_atomically((run / "table.txt").string(), table);
+  write_atomically((run / "summary.json").string(),
+                   tessera::io::to_text(summary(origin.asked, records, text), 1) + "\n");
   for (run_record const& r : records) {
     const std::string path = (run / r.variant / "sample.txt").string();
     print("\n---- what the " + r.variant + " model writes\n" + tessera::io::read_file(path));
   }
-  print("\n" + table + "\nin " + run.string() +
-        ": table.txt, loss.csv, loss_by_time.svg, loss_by_tokens.svg, checkpoints and samples\n");
+  print(
+      "\n" + table + "\nin " + run.string() +
+      ": table.txt, summary.json, loss.csv, loss_by_time.svg, loss_by_tokens.svg, checkpoints and samples\n");
 }
 
 /// `typed` is how the program was called, by ./dev or itself.

@@ -63,6 +63,12 @@ inline flop_costs flop_costs_of(run_record const& dense, double dense_step, run_
                                  sparse_step * step_to_loss(sparse.points, loss))};
 }
 
+inline nn::model_size size_of(run_record const& r, settings const& s, int symbols) {
+  for (variant const& v : variants_of(s))
+    if (v.name == r.variant) return size_of(description_of(s, v, symbols));
+  return {};
+}
+
 /// Sparse beside dense; every variant has been evaluated at least once.
 inline table comparison(settings const& s, std::vector<run_record> const& runs, token_text const& text) {
   const auto time = [](curve_point const& p) { return p.training_time.count(); };
@@ -72,11 +78,7 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
     for (run_record const& r : runs) all = std::min(all, quantity(r.points.back()));
     return all;
   };
-  const auto size = [&](run_record const& r) {
-    for (variant const& v : variants_of(s))
-      if (v.name == r.variant) return size_of(description_of(s, v, text.symbols.size()));
-    return nn::model_size{};
-  };
+  const auto size = [&](run_record const& r) { return size_of(r, s, text.symbols.size()); };
   const bool masks = objective_of(s) == objective::masked_token;
   table t{{""}, {}};
   for (run_record const& r : runs) t.header.push_back(r.variant);
@@ -127,6 +129,29 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
     }
   }
   return t;
+}
+
+/// What programs want to know of each variant: sizes, FLOPs, times in seconds and bytes, and the curve, whose
+/// points are [step, tokens, seconds, training loss, validation loss, learning rate].
+inline tessera::io::json summary(settings const& s, std::vector<run_record> const& runs,
+                                 token_text const& text) {
+  using tessera::io::json;
+  json all = json::object{};
+  for (run_record const& r : runs) {
+    const nn::model_size size = size_of(r, s, text.symbols.size());
+    json record = to_json(r);
+    all[r.variant] = json::object{{"parameters", size.parameters},
+                                  {"live_parameters", size.live_parameters},
+                                  {"step_flops", step_flops(s, size, text.symbols.size())},
+                                  {"peak_bytes", r.peak_bytes},
+                                  {"steps", r.reached.step},
+                                  {"seconds", r.reached.seconds},
+                                  {"tokens", r.reached.tokens},
+                                  {"explored", r.explored},
+                                  {"loss", r.whole_loss ? json(*r.whole_loss) : json()},
+                                  {"points", std::move(record["points"])}};
+  }
+  return all;
 }
 
 /// For masked tokens, which no n-gram of what stands before predicts, uniform and unigram alone.

@@ -92,6 +92,10 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   const auto falls = decay_named(s.prune_decay);
   if (s.policy == "set")
     return {train::sparse_evolutionary_training{interval, steps, s.prune_fraction, s.seed}};
+  if (s.policy == "deep-r") return {train::deep_rewiring{interval, steps, s.prune_fraction, s.seed}};
+  if (s.policy == "snfs")
+    return {train::sparse_momentum{
+        .interval = interval, .steps = steps, .fraction = s.prune_fraction, .norm = norm, .falls = falls}};
   if (s.policy == "gradual")
     return {
         train::gradual_pruning{interval, 0, tessera::ceil_div<std::int64_t>(3 * steps, 4), s.density, norm}};

@@ -110,17 +110,18 @@ inline option_table<settings> const& settings_table() {
          "model, or those of all matrices that matter most to the first batches (snip: Lee et al. 2019; "
          "grasp: Wang et al. 2020)"},
         {"static", &s::static_pattern, "", "keep the first pattern"},
-        {"policy", &s::policy, "magnitude|set|rigl|gradual",
-         "how the pattern changes: blocks of least norm are pruned, and as many grow, at random (magnitude: "
-         "Dietrich et al. 2021; set, which prunes either sign alike: Mocanu et al. 2018) or where gradients "
-         "are largest, until three quarters of the run (rigl: Evci et al. 2020); or none grow, and a dense "
-         "model becomes sparse by then (gradual: Zhu, Gupta 2017)"},
+        {"policy", &s::policy, "magnitude|set|rigl|snfs|deep-r|gradual",
+         "blocks of least norm give way to random ones (magnitude: Dietrich et al. 2021), of either sign "
+         "alike "
+         "(set: Mocanu et al. 2018) or against drawn signs (deep-r: Bellec et al. 2018), to those of largest "
+         "gradient, until three quarters of the run (rigl: Evci et al. 2020), or of its average over 30 "
+         "steps "
+         "(snfs: Dettmers, Zettlemoyer 2019); or a dense model becomes sparse (gradual: Zhu, Gupta 2017)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
-         "share of the blocks that an update replaces, at the first step; the papers of set and rigl have "
-         "0.3"},
+         "share of the blocks that an update replaces, at first; 0.3 in the papers of set and rigl"},
         {"prune-decay", &s::prune_decay, "cosine|linear|constant",
-         "how that share falls to none until the end; with --policy set it stays"},
+         "how that share falls to none until the end; with --policy set and deep-r it stays"},
         {"block-norm", &s::block_norm, "l1|l2|max",
          "what a block is measured by: the sum of its absolute values, the root of that of their squares, or "
          "the greatest"}}},
@@ -214,9 +215,10 @@ inline void check(settings const& s, int available_threads) {
   if (s.recompute > s.layers)
     refuse("--recompute",
            message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
-  // The policy of magnitudes never replaces more than are absent.
+  // The policies magnitude and snfs never replace more than are absent.
   if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 &&
-      (s.policy == "set" || s.policy == "rigl") && s.prune_fraction * s.density > 1 - s.density)
+      (s.policy == "set" || s.policy == "rigl" || s.policy == "deep-r") &&
+      s.prune_fraction * s.density > 1 - s.density)
     refuse("--prune-fraction", message(s.prune_fraction, " of the blocks that --density ", s.density,
                                        " stores are more than are absent; --policy ", s.policy,
                                        " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
@@ -246,11 +248,8 @@ inline void check(settings const& s, int available_threads) {
   if (s.positions > 0 && s.context > s.positions)
     refuse("--context", message(s.context, " tokens are more than the ", s.positions,
                                 " positions of the model; --positions is for its longest sequence"));
-  if (s.densities != "uniform" && s.model == "rnn")
-    refuse("--densities", "has no meaning with --model rnn, whose weights are alike");
+  if (s.densities != "uniform" && s.model == "rnn") refuse("--densities", "has no meaning with --model rnn");
   if (s.positions > 0 && s.model == "rnn") refuse("--positions", "has no meaning with --model rnn");
-  if (s.next_sentence && s.model != "bert")
-    refuse("--next-sentence", "has no meaning with --model " + s.model + "; say --model bert");
   if (s.model == "bert" && s.context < 8)
     refuse("--context", message(s.context, " tokens are too few for a masked model; 8 is the least"));
   check_threads(s.threads, available_threads);
@@ -371,16 +370,16 @@ inline settings new_settings(string_list const& arguments) {
                                                                          : nullptr;
     if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
   }
-  for (const char* name : {"mask-share", "mask"})
+  for (const char* name : {"mask-share", "mask", "next-sentence"})
     if (s.model != "bert" && says(name))
       refuse("--" + std::string(name), "has no meaning with --model " + s.model + "; say --model bert");
   if (s.decay == "power" && says("final-lr"))
     refuse("--final-lr", "has no meaning with --decay power; leave it out");
-  for (const auto& [policy, name] : {std::pair{"set", "prune-decay"},
-                                     {"set", "block-norm"},
-                                     {"gradual", "prune-decay"},
-                                     {"gradual", "prune-fraction"}})
-    if (s.policy == policy && says(name))
+  std::vector<const char*> meaningless;
+  if (s.policy == "set" || s.policy == "deep-r") meaningless = {"prune-decay", "block-norm"};
+  if (s.policy == "gradual") meaningless = {"prune-decay", "prune-fraction"};
+  for (const char* name : meaningless)
+    if (says(name))
       refuse("--" + std::string(name), "has no meaning with --policy " + s.policy + "; leave it out");
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))

@@ -8,8 +8,8 @@
 #include <tessera/nn/combinators.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/destination.hpp>
-#include <tessera/nn/edge_popup.hpp>
 #include <tessera/nn/dropout.hpp>
+#include <tessera/nn/edge_popup.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>

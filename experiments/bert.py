@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""BERT on wikipedia.txt (Dietrich et al. 2021 at a small size): patterns, blocks, norms and updates against dense
+models at equal FLOPs and at equal wall-clock time."""
+
+import os
+import pathlib
+import statistics
+
+TITLE = "BERT-Tiny and BERT-Mini: static and dynamic sparsity against dense, by FLOPs and by time"
+PROGRAM = "pretrain"
+THREADS = 2
+DENSE_STEPS = {"tiny": 3000, "mini": 2000}
+MOST_STEPS = 12000  # of a sparse run
+SEEDS = 3
+# Of a contestant: options, and how many seeds.
+SPARSE = {
+    "static 4x4": (["--block", "4", "--static"], SEEDS),
+    "static 16x16": (["--block", "16", "--static"], SEEDS),
+    "dynamic 4x4": (["--block", "4"], SEEDS),
+    "dynamic 16x16": (["--block", "16"], SEEDS),
+    "dynamic 1x1": (["--block", "1"], 1),
+    "dynamic 8x8": (["--block", "8"], 1),
+    "RigL 16x16": (["--block", "16", "--policy", "rigl"], 1),
+    "dynamic 16x16, L2": (["--block", "16", "--block-norm", "l2"], 1),
+    "dynamic 16x16, largest": (["--block", "16", "--block-norm", "max"], 1),
+    "dynamic 16x16, 40 updates": (["--block", "16", "--updates", "40"], 1),
+    "dynamic 16x16, 640 updates": (["--block", "16", "--updates", "640"], 1),
+}
+MODELS = {"tiny": ["dense", *SPARSE], "mini": ["dense", "dynamic 4x4", "dynamic 16x16"]}
+
+
+def text():
+    return str(pathlib.Path(os.environ.get("TESSERA_DATA", "data")) / "wikipedia.txt")
+
+
+def arguments(model, contestant, quick):
+    shape = ["--preset", model, "--vocabulary", "4096", "--context", "128", "--batch", "16"]
+    if quick:
+        shape = ["--layers", "1", "--hidden", "64", "--heads", "2", "--vocabulary", "300", "--context", "32",
+                 "--batch", "4"]
+    read = ["--text", text()] if not quick or pathlib.Path(text()).exists() else []
+    which = ["--only", "dense"] if contestant == "dense" else [
+        "--only", "sparse", "--density", "0.1", *SPARSE[contestant][0]]
+    if contestant != "dense" and not {"--static", "--updates"} & set(which):
+        which += ["--updates", "10" if quick else "160"]
+    return ["--model", "bert", *read, *shape, *which, "--lr", "1e-3", "--threads", str(THREADS)]
+
+
+def all_contestants(quick):
+    if quick:
+        return [("tiny", "dense"), ("tiny", "dynamic 16x16")]
+    return [(model, name) for model, names in MODELS.items() for name in names]
+
+
+def contestants(quick):
+    return {f"{model}, {name}": [*arguments(model, name, quick), "--steps", "12", "--eval-every", "6"]
+            for model, name in all_contestants(quick)}
+
+
+def runs(quick, seconds):
+    table = {}
+    for seed in range(1, 2 if quick else SEEDS + 1):
+        for model, name in all_contestants(quick):
+            seeds = SPARSE[name][1] if name != "dense" and model == "tiny" else SEEDS if model == "tiny" else 1
+            if seed > seeds:
+                continue
+            steps = 20 if quick else DENSE_STEPS[model]
+            if name != "dense" and not quick:  # as long as the dense run
+                steps = min(MOST_STEPS, int(steps * seconds[f"{model}, dense"] / seconds[f"{model}, {name}"]))
+            table[f"{model}, {name}, seed {seed}"] = [*arguments(model, name, quick), "--steps", str(steps),
+                                                      "--eval-every", str(max(1, steps // 24)), "--seed", str(seed)]
+    return table
+
+
+def of_contestant(results, name):
+    return [r for run, r in results.items() if run.startswith(name + ", seed ")]
+
+
+def loss_after(curve, step):
+    """On the line between two evaluations; None beyond the ends."""
+    for before, after in zip(curve, curve[1:]):
+        if before[0] <= step <= after[0]:
+            share = (step - before[0]) / (after[0] - before[0])
+            return before[2] + share * (after[2] - before[2])
+    return None
+
+
+def spread(values):
+    values = [v for v in values if v is not None]
+    if not values:
+        return "–"
+    return f"{statistics.mean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def page(results):
+    seconds = results["seconds of a step"]
+    lines = [
+        "Masked language models, whole words masked, vocabulary of 4096 pieces, 128 tokens, batches of 16; 10 % of the weights",
+        "of the encoder in blocks, by default 160 updates by magnitude with random growth; learning rate 1e-3 dense, for the",
+        "sparse models by the rule of Dietrich et al. A sparse run has as many steps as fit into the time of the dense one",
+        f"({', '.join(f'{m} {n}' for m, n in DENSE_STEPS.items())} steps), at most {MOST_STEPS}. *Dense at equal FLOPs* is the",
+        "loss that the dense model had when it had taken as many FLOPs as the sparse one at its end. ε is the time of a sparse",
+        "FLOP in dense ones. Losses in nats per masked token, mean ± deviation of the seeds.",
+        "",
+        "| | seconds of a step | steps | loss at the end | dense at equal FLOPs | ε | blocks tried | runs |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, time in seconds.items():
+        mine, dense = of_contestant(results, name), of_contestant(results, name.split(",")[0] + ", dense")
+        if not mine:
+            continue
+        flops = mine[0]["step_flops"]
+        equal, cost = [], ""
+        if dense and mine is not dense and not name.endswith("dense"):
+            steps = mine[0]["steps"] * flops / dense[0]["step_flops"]
+            equal = [loss_after(r["curve"], steps) for r in dense]
+            cost = f"{time / flops / (seconds[name.split(',')[0] + ', dense'] / dense[0]['step_flops']):.2f}"
+        lines.append(f"| {name} | {time:.4f} | {mine[0]['steps']} | {spread([r['loss'] for r in mine])} | "
+                     f"{spread(equal) if equal else ''} | {cost} | {100 * mine[0]['explored']:.0f} % | {len(mine)} |")
+    lines += ["", "![Loss by time](bert.svg)"]
+    return "\n".join(lines)
+
+
+def plots(results):
+    import figures
+
+    seconds = results["seconds of a step"]
+    figure, axes = figures.plt.subplots(1, 2, figsize=(9, 3.8), sharey=True)
+    shown = [n for n in seconds if n.endswith(("dense", "dynamic 4x4", "dynamic 16x16", "static 16x16"))]
+    for name, colour in zip(shown, ["#444444", *figures.COLOURS] * 2):
+        for number, r in enumerate(of_contestant(results, name)):
+            losses = [p[2] for p in r["curve"]]
+            label = None if number else name
+            style = "-" if name.startswith("tiny") else "--"
+            axes[0].plot([p[0] * seconds[name] for p in r["curve"]], losses, style, color=colour, label=label)
+            axes[1].plot([p[0] * r["step_flops"] for p in r["curve"]], losses, style, color=colour, label=label)
+    axes[0].set_xlabel("seconds of steps"), axes[1].set_xlabel("FLOPs")
+    axes[0].set_ylabel("validation loss")
+    axes[1].set_xscale("log")
+    axes[0].legend(fontsize=7)
+    return {"bert.svg": figure}
