@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 
@@ -47,41 +48,75 @@ std::vector<double> mean_scores(Model const& model, Score&& score, Others const&
   return scores;
 }
 
-/// Throws option_error unless the density is in (0, 1] and leaves the weights of a model, of which there must
-/// be some, as many blocks as must stay.
-template <class Model> void require_density(Model const& model, double density, pruning_scope scope) {
-  std::int64_t grid = 0, matrices = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    grid += std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
-    matrices += w.pattern().blocks() > 0;
+/// A weight that may be pruned.
+struct weight_blocks {
+  std::string name;
+  std::int64_t stored, grid;  // numbers of blocks
+};
+template <class Model> std::vector<weight_blocks> blocks_of_weights(Model const& model) {
+  std::vector<weight_blocks> all;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
+    all.push_back({name.text(), w.pattern().blocks(),
+                   std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols()});
   });
+  return all;
+}
+
+/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
+/// 1] and leaves as many as must stay.
+TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
+                                             pruning_scope scope) {
+  std::int64_t grid = 0, matrices = 0;
+  for (weight_blocks const& w : weights) {
+    grid += w.grid;
+    matrices += w.stored > 0;
+  }
   const std::int64_t left = tessera::detail::blocks_at("prune", density, grid);
   if (grid == 0) throw option_error("[prune] the model has no weights that may be pruned");
   if (scope == pruning_scope::whole_model && left < matrices)
     throw option_error(message(
         "[prune] density ", density, " leaves ", left, " of ", grid, " blocks, but each of ", matrices,
         " matrices keeps at least one: the density must be at least ", double(matrices) / double(grid)));
+  return left;
 }
 
-/// Throws option_error unless there is a score for each stored block of the weights, and error unless each is
-/// finite.
-template <class Model> void require_scores(Model const& model, std::vector<double> const& scores) {
+/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
+TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weights,
+                                        std::vector<double> const& scores) {
   std::int64_t stored = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
-    for (std::int64_t slot = 0; slot < w.pattern().blocks(); ++slot, ++stored)
-      if (stored < std::ssize(scores) && !std::isfinite(scores[std::size_t(stored)]))
-        throw error(message("[prune] the score of slot ", slot, " of ", name.text(), " is ",
-                            scores[std::size_t(stored)], ": scores must be finite"));
-  });
+  for (weight_blocks const& w : weights) stored += w.stored;
   if (stored != std::ssize(scores))
     throw option_error(message("[prune] there are ", scores.size(), " scores for the ", stored,
                                " stored blocks of the weights: each must have one"));
+  auto score = scores.begin();
+  for (weight_blocks const& w : weights)
+    for (std::int64_t slot = 0; slot < w.stored; ++slot, ++score)
+      if (!std::isfinite(*score))
+        throw error(message("[prune] the score of slot ", slot, " of ", w.name, " is ", *score,
+                            ": scores must be finite"));
 }
 
-/// Marks the blocks of least score, so that `density` of a grid of `all` blocks is left.
-inline std::vector<char> weakest_beyond(std::span<double const> scores, double density, std::int64_t all) {
-  const std::int64_t left = tessera::detail::blocks_at("prune", density, all);
-  return weakest(scores, std::max<std::int64_t>(0, std::ssize(scores) - left));
+/// A mark for each stored block of all weights: 1 for those to prune.
+inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, double density,
+                                       std::vector<double> scores, pruning_scope scope) {
+  const std::int64_t left = blocks_left(weights, density, scope);
+  require_scores(weights, scores);
+  const auto weakest_beyond = [](std::span<double const> some, std::int64_t stay) {
+    return weakest(some, std::max<std::int64_t>(0, std::ssize(some) - stay));
+  };
+  std::vector<char> marked;
+  std::size_t first = 0;  // place of a matrix's first score
+  for (weight_blocks const& w : weights) {
+    const auto its = std::span(scores).subspan(first, std::size_t(w.stored));
+    first += its.size();
+    if (scope == pruning_scope::each_matrix) {
+      const auto weak = weakest_beyond(its, tessera::detail::blocks_at("prune", density, w.grid));
+      marked.insert(marked.end(), weak.begin(), weak.end());
+    } else if (!its.empty()) {
+      *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    }
+  }
+  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, left);
 }
 
 }  // namespace detail
@@ -95,25 +130,8 @@ inline std::vector<char> weakest_beyond(std::span<double const> scores, double d
 template <class Model>
 void prune(Model& model, double density, std::vector<double> scores,
            pruning_scope scope = pruning_scope::whole_model) {
-  detail::require_density(model, density, scope);
-  detail::require_scores(model, scores);
-  std::vector<char> marked;
-  std::ptrdiff_t first = 0;  // place of a matrix's first score
-  std::int64_t grid = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    const std::int64_t stored = w.pattern().blocks(),
-                       all = std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
-    const auto its = std::span(scores).subspan(std::size_t(first), std::size_t(stored));
-    first += stored;
-    grid += all;
-    if (scope == pruning_scope::whole_model) {
-      if (stored > 0) *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
-    } else {
-      const std::vector<char> weak = detail::weakest_beyond(its, density, all);
-      marked.insert(marked.end(), weak.begin(), weak.end());
-    }
-  });
-  if (scope == pruning_scope::whole_model) marked = detail::weakest_beyond(std::span(scores), density, grid);
+  const std::vector<char> marked =
+      detail::lowest_blocks(detail::blocks_of_weights(model), density, std::move(scores), scope);
   auto next = marked.begin();
   for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
     const std::vector<char> its(next, next + w.pattern().blocks());

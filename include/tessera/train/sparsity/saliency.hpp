@@ -139,7 +139,7 @@ void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int roun
                       pruning_scope scope = pruning_scope::whole_model) {
   if (rounds < 1)
     throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
-  detail::require_density(model, density, scope);
+  static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
   for (int k = 1; k <= rounds; ++k)
     prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
 }
