@@ -277,6 +277,16 @@ TEST_CASE("visible blocks: a resumed run has equal bits between two choices, wit
   check_resume(edge_popup<float>(some_mlp<float>(3, 1), 0.3, 5));
 }
 
+TEST_CASE("top_kast: a checkpoint of another forward density is refused") {
+  const scratch_folder folder;
+  top_kast<float> a(some_mlp<float>(3), 0.25), b(some_mlp<float>(3), 0.5);
+  train::training written(a, train::adamw{}), other(b, train::adamw{});
+  train::save(written, folder / "run", {});
+  const std::string what =
+      error_of<io_error>([&] { train::resume(other, train::checkpoint(folder / "run")); });
+  CHECK(what.find("is 0.25 in the checkpoint but 0.5 in this model") != what.npos);
+}
+
 TEST_CASE("edge_popup: scores alone lower the loss, and no bit of the weights changes") {
   context ctx(1);
   edge_popup<float> m(some_mlp<float>(3, 1), 0.5, 5);

@@ -113,7 +113,7 @@ template <element T, class Layer> struct edge_popup {
                                     "patterns from evolving, by a parameter group"));
               to.set_pattern(detail::greatest_blocks(
                   "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return least(block_sums(score), count); }));
+                  [&](std::int64_t count) { return least_scores(block_sums(score), count); }));
               return detail::copy_blocks(weight, to);
             }
           detail::copy_all(score, to);

@@ -130,7 +130,7 @@ template <class T> std::vector<char> weakest(std::span<T const> norms, std::int6
 
 /// A mark for each slot: 1 for the `count` slots of least score, which may be negative; of equal scores the
 /// lower slot wins, count ≤ slots. Not-a-number counts as infinite. For norms `weakest` is faster.
-inline std::vector<char> least(std::span<double const> scores, std::int64_t count) {
+inline std::vector<char> least_scores(std::span<double const> scores, std::int64_t count) {
   std::vector<std::pair<double, std::size_t>> order(scores.size());
   for (std::size_t slot = 0; slot < scores.size(); ++slot)
     order[slot] = {std::isnan(scores[slot]) ? std::numeric_limits<double>::infinity() : scores[slot], slot};

@@ -165,11 +165,11 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
-/// optimizer and, when it is due, updates the pattern. accumulate(i) adds the gradient of the sum of its
-/// losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens, pass}. Throws, before the model
-/// is changed, option_error if the update of the pattern is impossible or the pass of accumulate is not
-/// of this step, and error if the loss or a gradient is not finite. If the scale adapts, gradients that are
-/// not finite only skip the optimizer, and growth by gradients.
+/// optimizer and, when it is due, updates the pattern; then layers refresh (nn::refresh). accumulate(i) adds
+/// the gradient of the sum of its losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens,
+/// pass}. Throws, before the model is changed, option_error if the update of the pattern is impossible or the
+/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite. If the scale
+/// adapts, gradients that are not finite only skip the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
