@@ -12196,18 +12196,6 @@ template <class T> std::vector<char> weakest(std::span<T const> norms, std::int6
   return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
 }
 
-/// A mark for each slot: 1 for the `count` slots of least score, which may be negative; of equal scores the
-/// lower slot wins, count ≤ slots. Not-a-number counts as infinite. For norms `weakest` is faster.
-inline std::vector<char> least(std::span<double const> scores, std::int64_t count) {
-  std::vector<std::pair<double, std::size_t>> order(scores.size());
-  for (std::size_t slot = 0; slot < scores.size(); ++slot)
-    order[slot] = {std::isnan(scores[slot]) ? std::numeric_limits<double>::infinity() : scores[slot], slot};
-  std::nth_element(order.begin(), order.begin() + count, order.end());
-  std::vector<char> chosen(scores.size());
-  for (std::int64_t k = 0; k < count; ++k) chosen[order[static_cast<std::size_t>(k)].second] = 1;
-  return chosen;
-}
-
 /// The sum of the elements of each stored block, by slot.
 template <class T, class Block> std::vector<double> block_sums(block_sparse_matrix<T, Block> const& w) {
   std::vector<double> sums(static_cast<std::size_t>(w.pattern().blocks()));
@@ -23849,6 +23837,7 @@ template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
 #define TESSERA_SINGLE_NN_EDGE_POPUP
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -23949,7 +23938,7 @@ template <element T, class Layer> struct edge_popup {
                                     "patterns from evolving, by a parameter group"));
               to.set_pattern(detail::greatest_blocks(
                   "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return least(block_sums(score), count); }));
+                  [&](std::int64_t count) { return least_scores(block_sums(score), count); }));
               return detail::copy_blocks(weight, to);
             }
           detail::copy_all(score, to);
@@ -29036,11 +29025,11 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
-/// optimizer and, when it is due, updates the pattern. accumulate(i) adds the gradient of the sum of its
-/// losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens, pass}. Throws, before the model
-/// is changed, option_error if the update of the pattern is impossible or the pass of accumulate is not
-/// of this step, and error if the loss or a gradient is not finite. If the scale adapts, gradients that are
-/// not finite only skip the optimizer, and growth by gradients.
+/// optimizer and, when it is due, updates the pattern; then layers refresh (nn::refresh). accumulate(i) adds
+/// the gradient of the sum of its losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens,
+/// pass}. Throws, before the model is changed, option_error if the update of the pattern is impossible or the
+/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite. If the scale
+/// adapts, gradients that are not finite only skip the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
@@ -29684,7 +29673,9 @@ struct sgd {
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -29717,41 +29708,75 @@ std::vector<double> mean_scores(Model const& model, Score&& score, Others const&
   return scores;
 }
 
-/// Throws option_error unless the density is in (0, 1] and leaves the weights of a model, of which there must
-/// be some, as many blocks as must stay.
-template <class Model> void require_density(Model const& model, double density, pruning_scope scope) {
-  std::int64_t grid = 0, matrices = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    grid += std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
-    matrices += w.pattern().blocks() > 0;
+/// A weight that may be pruned.
+struct weight_blocks {
+  std::string name;
+  std::int64_t stored, grid;  // numbers of blocks
+};
+template <class Model> std::vector<weight_blocks> blocks_of_weights(Model const& model) {
+  std::vector<weight_blocks> all;
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
+    all.push_back({name.text(), w.pattern().blocks(),
+                   std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols()});
   });
+  return all;
+}
+
+/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
+/// 1] and leaves as many as must stay.
+TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
+                                             pruning_scope scope) {
+  std::int64_t grid = 0, matrices = 0;
+  for (weight_blocks const& w : weights) {
+    grid += w.grid;
+    matrices += w.stored > 0;
+  }
   const std::int64_t left = tessera::detail::blocks_at("prune", density, grid);
   if (grid == 0) throw option_error("[prune] the model has no weights that may be pruned");
   if (scope == pruning_scope::whole_model && left < matrices)
     throw option_error(message(
         "[prune] density ", density, " leaves ", left, " of ", grid, " blocks, but each of ", matrices,
         " matrices keeps at least one: the density must be at least ", double(matrices) / double(grid)));
+  return left;
 }
 
-/// Throws option_error unless there is a score for each stored block of the weights, and error unless each is
-/// finite.
-template <class Model> void require_scores(Model const& model, std::vector<double> const& scores) {
+/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
+TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weights,
+                                        std::vector<double> const& scores) {
   std::int64_t stored = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
-    for (std::int64_t slot = 0; slot < w.pattern().blocks(); ++slot, ++stored)
-      if (stored < std::ssize(scores) && !std::isfinite(scores[std::size_t(stored)]))
-        throw error(message("[prune] the score of slot ", slot, " of ", name.text(), " is ",
-                            scores[std::size_t(stored)], ": scores must be finite"));
-  });
+  for (weight_blocks const& w : weights) stored += w.stored;
   if (stored != std::ssize(scores))
     throw option_error(message("[prune] there are ", scores.size(), " scores for the ", stored,
                                " stored blocks of the weights: each must have one"));
+  auto score = scores.begin();
+  for (weight_blocks const& w : weights)
+    for (std::int64_t slot = 0; slot < w.stored; ++slot, ++score)
+      if (!std::isfinite(*score))
+        throw error(message("[prune] the score of slot ", slot, " of ", w.name, " is ", *score,
+                            ": scores must be finite"));
 }
 
-/// Marks the blocks of least score, so that `density` of a grid of `all` blocks is left.
-inline std::vector<char> weakest_beyond(std::span<double const> scores, double density, std::int64_t all) {
-  const std::int64_t left = tessera::detail::blocks_at("prune", density, all);
-  return weakest(scores, std::max<std::int64_t>(0, std::ssize(scores) - left));
+/// A mark for each stored block of all weights: 1 for those to prune.
+inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, double density,
+                                       std::vector<double> scores, pruning_scope scope) {
+  const std::int64_t left = blocks_left(weights, density, scope);
+  require_scores(weights, scores);
+  const auto weakest_beyond = [](std::span<double const> some, std::int64_t stay) {
+    return weakest(some, std::max<std::int64_t>(0, std::ssize(some) - stay));
+  };
+  std::vector<char> marked;
+  std::size_t first = 0;  // place of a matrix's first score
+  for (weight_blocks const& w : weights) {
+    const auto its = std::span(scores).subspan(first, std::size_t(w.stored));
+    first += its.size();
+    if (scope == pruning_scope::each_matrix) {
+      const auto weak = weakest_beyond(its, tessera::detail::blocks_at("prune", density, w.grid));
+      marked.insert(marked.end(), weak.begin(), weak.end());
+    } else if (!its.empty()) {
+      *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    }
+  }
+  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, left);
 }
 
 }  // namespace detail
@@ -29765,25 +29790,8 @@ inline std::vector<char> weakest_beyond(std::span<double const> scores, double d
 template <class Model>
 void prune(Model& model, double density, std::vector<double> scores,
            pruning_scope scope = pruning_scope::whole_model) {
-  detail::require_density(model, density, scope);
-  detail::require_scores(model, scores);
-  std::vector<char> marked;
-  std::ptrdiff_t first = 0;  // place of a matrix's first score
-  std::int64_t grid = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    const std::int64_t stored = w.pattern().blocks(),
-                       all = std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols();
-    const auto its = std::span(scores).subspan(std::size_t(first), std::size_t(stored));
-    first += stored;
-    grid += all;
-    if (scope == pruning_scope::whole_model) {
-      if (stored > 0) *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
-    } else {
-      const std::vector<char> weak = detail::weakest_beyond(its, density, all);
-      marked.insert(marked.end(), weak.begin(), weak.end());
-    }
-  });
-  if (scope == pruning_scope::whole_model) marked = detail::weakest_beyond(std::span(scores), density, grid);
+  const std::vector<char> marked =
+      detail::lowest_blocks(detail::blocks_of_weights(model), density, std::move(scores), scope);
   auto next = marked.begin();
   for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
     const std::vector<char> its(next, next + w.pattern().blocks());
@@ -30337,6 +30345,7 @@ inline std::string to_svg(model_patterns const& now, model_patterns const& befor
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -30374,7 +30383,7 @@ struct deep_rewiring {
       scores[static_cast<std::size_t>(slot)] *=
           sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
-    return least(scores, count);
+    return least_scores(scores, count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
@@ -31088,7 +31097,7 @@ void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int roun
                       pruning_scope scope = pruning_scope::whole_model) {
   if (rounds < 1)
     throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
-  detail::require_density(model, density, scope);
+  static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
   for (int k = 1; k <= rounds; ++k)
     prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
 }

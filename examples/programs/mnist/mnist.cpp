@@ -45,18 +45,22 @@ struct examples {
   }
 };
 
-/// The pixel at each place of a row. In tiles, `block` consecutive places are a tile of the image: 2 x 2, 2 x
-/// 4 or 4 x 4 pixels.
+/// The pixel at each place of a row. Random is one permutation, whatever the seed. In tiles, `block`
+/// consecutive places are a tile of the image: 2 x 2, 2 x 4 or 4 x 4 pixels.
 std::vector<int> order_of_pixels(std::string const& pixels, int block) {
-  const int rows = pixels == "rows" || block == 1 ? 1
-                   : block == 16                  ? 4
-                                                  : 2,
-            cols = pixels == "rows" ? 1 : block / rows;
+  const int rows = pixels != "tiles" || block == 1 ? 1
+                   : block == 16                   ? 4
+                                                   : 2,
+            cols = pixels == "tiles" ? block / rows : 1;
   std::vector<int> order;
   for (int i = 0; i < side; i += rows)
     for (int j = 0; j < side; j += cols)
       for (int r = i; r < i + rows; ++r)
         for (int c = j; c < j + cols; ++c) order.push_back(r * side + c);
+  if (pixels == "random") {
+    const random_stream random(0, random_purpose::test);
+    for (std::uint64_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[random.below(n, n)]);
+  }
   return order;
 }
 

@@ -41,8 +41,8 @@ inline pretrain::option_table<settings> const& table() {
         {"densities", &s::densities, "uniform|erdos-renyi",
          "the same for each matrix, or more for small ones (Mocanu et al. 2018, equation 3; RigL's ERK)"},
         {"last", &s::last, "sparse|dense", "the last matrix"},
-        {"pixels", &s::pixels, "rows|tiles",
-         "their order: row by row, or so that a block of a row of weights sees a tile of the image"}}},
+        {"pixels", &s::pixels, "rows|tiles|random",
+         "their order: row by row, so that a block sees a tile of the image, or a fixed permutation"}}},
       {"Sparsity",
        {{"initial", &s::initial, "random|magnitude|snip|grasp|synflow",
          "the first pattern: at random, or pruned from dense initial weights by their magnitude, by SNIP "

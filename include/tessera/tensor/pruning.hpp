@@ -128,18 +128,6 @@ template <class T> std::vector<char> weakest(std::span<T const> norms, std::int6
   return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
 }
 
-/// A mark for each slot: 1 for the `count` slots of least score, which may be negative; of equal scores the
-/// lower slot wins, count ≤ slots. Not-a-number counts as infinite. For norms `weakest` is faster.
-inline std::vector<char> least_scores(std::span<double const> scores, std::int64_t count) {
-  std::vector<std::pair<double, std::size_t>> order(scores.size());
-  for (std::size_t slot = 0; slot < scores.size(); ++slot)
-    order[slot] = {std::isnan(scores[slot]) ? std::numeric_limits<double>::infinity() : scores[slot], slot};
-  std::nth_element(order.begin(), order.begin() + count, order.end());
-  std::vector<char> chosen(scores.size());
-  for (std::int64_t k = 0; k < count; ++k) chosen[order[static_cast<std::size_t>(k)].second] = 1;
-  return chosen;
-}
-
 /// The sum of the elements of each stored block, by slot.
 template <class T, class Block> std::vector<double> block_sums(block_sparse_matrix<T, Block> const& w) {
   std::vector<double> sums(static_cast<std::size_t>(w.pattern().blocks()));
