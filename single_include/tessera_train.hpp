@@ -23839,6 +23839,7 @@ template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -23936,9 +23937,10 @@ template <element T, class Layer> struct edge_popup {
                 throw error(message("[edge_popup] the scores of ", name.text(),
                                     " have another pattern than the weights, which never change: keep their "
                                     "patterns from evolving, by a parameter group"));
+              const std::vector<double> sums = block_sums(score);
               to.set_pattern(detail::greatest_blocks(
                   "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return least_scores(block_sums(score), count); }));
+                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
               return detail::copy_blocks(weight, to);
             }
           detail::copy_all(score, to);
@@ -30383,7 +30385,7 @@ struct deep_rewiring {
       scores[static_cast<std::size_t>(slot)] *=
           sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
-    return least_scores(scores, count);
+    return weakest(std::span<double const>(scores), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));

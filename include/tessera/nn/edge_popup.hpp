@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -112,9 +113,10 @@ template <element T, class Layer> struct edge_popup {
                 throw error(message("[edge_popup] the scores of ", name.text(),
                                     " have another pattern than the weights, which never change: keep their "
                                     "patterns from evolving, by a parameter group"));
+              const std::vector<double> sums = block_sums(score);
               to.set_pattern(detail::greatest_blocks(
                   "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return least_scores(block_sums(score), count); }));
+                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
               return detail::copy_blocks(weight, to);
             }
           detail::copy_all(score, to);

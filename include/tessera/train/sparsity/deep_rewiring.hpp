@@ -55,7 +55,7 @@ struct deep_rewiring {
       scores[static_cast<std::size_t>(slot)] *=
           sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
-    return least_scores(scores, count);
+    return weakest(std::span<double const>(scores), count);
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
