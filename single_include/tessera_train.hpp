@@ -29758,27 +29758,42 @@ TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weight
                             ": scores must be finite"));
 }
 
-/// A mark for each stored block of all weights: 1 for those to prune.
-inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, double density,
-                                       std::vector<double> scores, pruning_scope scope) {
-  const std::int64_t left = blocks_left(weights, density, scope);
+/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
+inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
+                                       pruning_scope scope,
+                                       function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
   require_scores(weights, scores);
-  const auto weakest_beyond = [](std::span<double const> some, std::int64_t stay) {
-    return weakest(some, std::max<std::int64_t>(0, std::ssize(some) - stay));
+  const auto weakest_beyond = [&](std::span<double const> some, std::int64_t grid) {
+    const std::int64_t stored = std::ssize(some);
+    return weakest(some, std::max<std::int64_t>(0, stored - stay(stored, grid)));
   };
   std::vector<char> marked;
   std::size_t first = 0;  // place of a matrix's first score
+  std::int64_t all = 0;
   for (weight_blocks const& w : weights) {
     const auto its = std::span(scores).subspan(first, std::size_t(w.stored));
     first += its.size();
+    all += w.grid;
     if (scope == pruning_scope::each_matrix) {
-      const auto weak = weakest_beyond(its, tessera::detail::blocks_at("prune", density, w.grid));
+      const auto weak = weakest_beyond(its, w.grid);
       marked.insert(marked.end(), weak.begin(), weak.end());
     } else if (!its.empty()) {
       *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
     }
   }
-  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, left);
+  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, all);
+}
+
+/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
+template <class Model> void remove_marked(Model& model, std::vector<char> const& marked) {
+  auto next = marked.begin();
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
+    const std::vector<char> its(next, next + w.pattern().blocks());
+    next += w.pattern().blocks();
+    if (std::find(its.begin(), its.end(), 1) != its.end())
+      w.set_pattern(tessera::detail::without(w.pattern(), its));
+  });
 }
 
 }  // namespace detail
@@ -29792,15 +29807,13 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
 template <class Model>
 void prune(Model& model, double density, std::vector<double> scores,
            pruning_scope scope = pruning_scope::whole_model) {
-  const std::vector<char> marked =
-      detail::lowest_blocks(detail::blocks_of_weights(model), density, std::move(scores), scope);
-  auto next = marked.begin();
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
-    const std::vector<char> its(next, next + w.pattern().blocks());
-    next += w.pattern().blocks();
-    if (std::find(its.begin(), its.end(), 1) != its.end())
-      w.set_pattern(tessera::detail::without(w.pattern(), its));
-  });
+  const auto weights = detail::blocks_of_weights(model);
+  const std::int64_t left = detail::blocks_left(weights, density, scope);
+  detail::remove_marked(
+      model, detail::lowest_blocks(weights, std::move(scores), scope, [&](std::int64_t, std::int64_t grid) {
+        return scope == pruning_scope::whole_model ? left
+                                                   : tessera::detail::blocks_at("prune", density, grid);
+      }));
 }
 
 /// The mean magnitude of each stored block.
@@ -30566,6 +30579,97 @@ inline std::string to_csv(std::vector<layer_row> const& table) {
     text += message(row.name, ",", row.rows, ",", row.cols, ",", row.blocks, ",", row.all, ",", row.density,
                     ",", row.l1, ",", row.l2, "\n");
   return text;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/lottery_ticket.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_LOTTERY_TICKET
+#define TESSERA_SINGLE_TRAIN_SPARSITY_LOTTERY_TICKET
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+// Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
+// rewinding. A dense model is trained, its weakest blocks are pruned, what is left gets back the values of an
+// early step, and so on, round by round:
+//
+//   const auto early = model;                  // of step 0; of a later one after Frankle et al. 2020
+//   for (int round = 0; round < 10; ++round) {
+//     train::training t(model, train::adamw{});
+//     …                                        // train it to the end
+//     train::next_ticket(model, early);
+//   }
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Prunes `share` of the stored blocks of a model's weights, in place: those of least mean magnitude, in each
+/// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
+/// Gradients and optimizer state are to be made afterwards.
+///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
+template <class Model>
+void prune_share(Model& model, double share, pruning_scope scope = pruning_scope::each_matrix) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(
+        message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
+  const auto weights = detail::blocks_of_weights(model);
+  if (weights.empty()) throw option_error("[prune_share] the model has no weights that may be pruned");
+  const std::int64_t least =
+      scope == pruning_scope::whole_model
+          ? std::count_if(weights.begin(), weights.end(), [](auto const& w) { return w.stored > 0; })
+          : 1;
+  detail::remove_marked(
+      model,
+      detail::lowest_blocks(weights, magnitude_scores(model), scope, [&](std::int64_t stored, std::int64_t) {
+        return std::max<std::int64_t>(least, stored - std::llround(share * double(stored)));
+      }));
+}
+
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
+/// of the model. Gradients and optimizer state are to be made afterwards.
+///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
+///   that the model stores.
+template <class Model> void rewind_to(Model const& early, Model& model) {
+  nn::for_each_parameter(
+      early,
+      [](nn::parameter_name const& name, auto const& from, auto const& to) {
+        if constexpr (nn::is_matrix<decltype(from)>) {
+          const bool same_size = from.rows() == to.rows() && from.cols() == to.cols();
+          const std::int64_t missing = same_size ? (to.pattern() - from.pattern()).blocks() : 0;
+          if (!same_size || missing > 0)
+            throw shape_error(message("[rewind_to] ", name.text(), " is ", to.rows(), " x ", to.cols(),
+                                      " and was ", from.rows(), " x ", from.cols(), ", without ", missing,
+                                      " of its blocks: the early model must have the size and all blocks",
+                                      " of the model"));
+        } else if (from.size() != to.size()) {
+          throw shape_error(message("[rewind_to] ", name.text(), " has ", to.size(), " values and had ",
+                                    from.size(), ": the early model must be a copy of the model"));
+        }
+      },
+      model);
+  nn::for_each_parameter(
+      early,
+      [](nn::parameter_name const&, auto const& from, auto& to) {
+        if constexpr (nn::is_matrix<decltype(from)>) {
+          const pattern stored = to.pattern();
+          to = from;
+          to.set_pattern(stored);
+        } else {
+          to = from;
+        }
+      },
+      model);
+}
+
+/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
+/// left as it is in `early`. Throws as prune_share and rewind_to.
+template <class Model>
+void next_ticket(Model& trained, Model const& early, double share = 0.2,
+                 pruning_scope scope = pruning_scope::each_matrix) {
+  prune_share(trained, share, scope);
+  rewind_to(early, trained);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -60,6 +60,28 @@ TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and S
   }
 }
 
+TEST_CASE("mnist: lottery tickets, beside new weights on the same patterns") {
+  const scratch_folder here;
+  const std::string file = here / "tickets.jsonl";
+  const auto [text, code] =
+      shell(MNIST
+            " --made-up --epochs 2 --examples 1000 --hidden 40 --optimizer adam --rate 0.005 "
+            "--batch 20 --tickets 2 --rewind 5 --reinitialise --json " +
+            file);
+  INFO(text);
+  CHECK(code == 0);
+  CHECK(text.find("   100.00     31760") != std::string::npos);
+  CHECK(text.find("    64.00     20326") != std::string::npos);
+  std::ostringstream line;
+  line << std::ifstream(file).rdbuf();
+  const auto document = tessera::io::parse_json(line.str(), file);
+  const auto rounds = tessera::io::json_place(document, file).at("rounds");
+  REQUIRE(rounds.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(rounds.at(i).at("test_accuracy").as_number() > 0.5);
+  CHECK(!rounds.at(0).contains("reinitialised"));
+  CHECK(rounds.at(2).at("reinitialised").at("weights").as_integer() == 20326);
+}
+
 TEST_CASE("mnist: settings that make no sense are refused") {
   const auto refused = [](std::string const& options, std::string const& why) {
     const auto [text, code] = shell(quick + options);
@@ -73,6 +95,9 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--policy best",
           "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
   refused("--block 3", "3");
+  refused("--tickets 2 --policy rigl",
+          "[--tickets] begins dense and prunes after each round: leave out --policy");
+  refused("--rewind 4", "[--rewind] has a meaning with --tickets only");
 }
 
 #endif

@@ -16,6 +16,7 @@
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/lottery_ticket.hpp>
 #include <tessera/train/sparsity/prune.hpp>
 #include <tessera/train/sparsity/saliency.hpp>
 
@@ -75,6 +76,7 @@ examples examples_of(digits::images const& images, std::vector<int> const& order
 }
 
 pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch, std::int64_t steps) {
+  if (s.tickets > 0) return {};
   const std::int64_t interval = std::max<std::int64_t>(1, steps_of_epoch / s.updates);
   const auto falls = s.decay == "cosine"   ? train::fraction_decay::cosine
                      : s.decay == "linear" ? train::fraction_decay::linear
@@ -99,7 +101,7 @@ pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
 }
 
 bool begins_dense(settings const& s) {
-  return s.policy == "dense" || s.policy == "gradual" || s.initial != "random";
+  return s.policy == "dense" || s.policy == "gradual" || s.initial != "random" || s.tickets > 0;
 }
 
 template <class Block> network<Block> initial_network(settings const& s) {
@@ -174,57 +176,139 @@ struct dropping_rate {
   }
 };
 
-template <class Block, class Optimizer> io::json trained(settings const& s, Optimizer optimizer) {
-  const std::vector<int> order = order_of_pixels(s.pixels, s.block);
-  const auto images = [&](const char* part, std::int64_t made_up, std::uint64_t seed) {
-    digits::images all = s.made_up ? digits::made_up(made_up, seed) : digits::mnist(part);
-    if (all.count() == 0)
-      throw io_error("[mnist] the images are not in $TESSERA_DATA/mnist; --made-up takes others");
-    return examples_of(all, order);
-  };
-  const examples known = images("train", 12000, 1), unseen = images("t10k", 2000, 2);
-  const std::int64_t most = std::ssize(known.labels) - for_validation,
-                     count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most,
-                     steps_of_epoch = std::max<std::int64_t>(1, count / s.batch),
-                     steps = steps_of_epoch * s.epochs;
+/// The images of a run, and its steps.
+struct lesson {
+  examples known, unseen;
+  std::int64_t most, count, steps_of_epoch, steps;
 
-  context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
-  network<Block> net = initial_network<Block>(s);
-  if (s.initial != "random") prune_initial(ctx, s, net, known.part(0, count));
-  train::training t(net, optimizer, policy_of(s, steps_of_epoch, steps));
-  train::classification task(ctx, t, known.part(0, count), known.part(most, for_validation),
+  explicit lesson(settings const& s) {
+    const std::vector<int> order = order_of_pixels(s.pixels, s.block);
+    const auto images = [&](const char* part, std::int64_t made_up, std::uint64_t seed) {
+      digits::images all = s.made_up ? digits::made_up(made_up, seed) : digits::mnist(part);
+      if (all.count() == 0)
+        throw io_error("[mnist] the images are not in $TESSERA_DATA/mnist; --made-up takes others");
+      return examples_of(all, order);
+    };
+    known = images("train", 12000, 1), unseen = images("t10k", 2000, 2);
+    most = std::ssize(known.labels) - for_validation;
+    count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most;
+    steps_of_epoch = std::max<std::int64_t>(1, count / s.batch);
+    steps = steps_of_epoch * s.epochs;
+  }
+  train::labelled_set training_set() const { return known.part(0, count); }
+};
+
+/// Trains a network from step `first` to the end, and tests it.
+///   early   if there is one, becomes the network after step s.rewind
+template <class Block, class Optimizer>
+io::json trained(context& ctx, settings const& s, lesson const& of, network<Block>& net, Optimizer optimizer,
+                 std::string const& title, std::int64_t first = 0, network<Block>* early = nullptr) {
+  train::training t(net, optimizer, policy_of(s, of.steps_of_epoch, of.steps));
+  t.progress.step = first;
+  if (early && s.rewind == 0) *early = net;
+  train::classification task(ctx, t, of.training_set(), of.known.part(of.most, for_validation),
                              {.batch = s.batch, .seed = s.seed});
-  pretrain::progress bar(s.policy, stderr, pretrain::style_of(stderr));
+  pretrain::progress bar(title, stderr, pretrain::style_of(stderr));
   double spent = 0;
   const double start = train::steady_clock()();
   task.on_step = [&](train::step_report const& report) {
     spent = train::steady_clock()() - start;
-    bar.show({int(report.step + 1), int(steps), double(t.progress.tokens), pretrain::seconds(spent),
+    bar.show({int(report.step + 1), int(of.steps), double(t.progress.tokens), pretrain::seconds(spent),
               report.loss, report.learning_rate, pretrain::seconds(0), "images"});
+    if (early && report.step + 1 == s.rewind) *early = net;
   };
   io::json::array curve;
   task.on_evaluation = [&](double, double accuracy) {
     curve.push_back(io::json::array{t.progress.step, accuracy});
   };
   train::run_training(
-      ctx, t, {.steps = steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * steps_of_epoch},
+      ctx, t,
+      {.steps = of.steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * of.steps_of_epoch},
       dropping_rate{s.rate, s.drop_every}, task);
   const double validation = task.accuracy();
-  train::classification test(ctx, t, known.part(0, count), unseen.part(0, std::ssize(unseen.labels)),
+  train::classification test(ctx, t, of.training_set(), of.unseen.part(0, std::ssize(of.unseen.labels)),
                              {.batch = 1000});
   test.evaluate();
   std::int64_t weights = 0;
   nn::for_each_parameter(net, [&](nn::parameter_name const&, auto const& parameter) {
     if constexpr (nn::is_matrix<decltype(parameter)>) weights += parameter.live();
   });
-  return io::json::object{{"settings", pretrain::to_json(table(), s)},
-                          {"weights", weights},
-                          {"steps", steps},
-                          {"seconds_per_step", t.progress.seconds / double(steps)},
+  return io::json::object{{"weights", weights},
+                          {"steps", of.steps},
+                          {"seconds_per_step", t.progress.seconds / double(of.steps - first)},
                           {"explored", t.explored.fraction()},
                           {"validation_accuracy", validation},
                           {"test_accuracy", test.accuracy()},
                           {"curve", std::move(curve)}};
+}
+
+/// The dense network, and after each round a ticket of it.
+template <class Block, class Optimizer>
+io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer optimizer) {
+  if (s.rewind >= of.steps)
+    pretrain::refuse("--rewind", message("step ", s.rewind, " is not before the end of the run, after ",
+                                         of.steps, " steps"));
+  network<Block> net = initial_network<Block>(s), early;
+  io::json::array rounds;
+  std::printf("lottery tickets: accuracy on the test images, %%\n%10s%10s%10s%s\n", "density %", "weights",
+              "ticket", s.reinitialise ? "   new weights" : "");
+  double all = 0;
+  for (int round = 0; round <= s.tickets; ++round) {
+    const std::string title = message("ticket ", round);
+    settings other = s;
+    other.seed += 1'000'000 * std::uint64_t(round);
+    network<Block> control = net;
+    if (round > 0) train::rewind_to(initial_network<Block>(other), control);
+    io::json one =
+        trained(ctx, s, of, net, optimizer, title, round > 0 ? s.rewind : 0, round > 0 ? nullptr : &early);
+    const io::json_place place(one, title);
+    const double weights = place.at("weights").as_number();
+    if (round == 0) all = weights;
+    std::printf("%10.2f%10.0f%10.2f", 100 * weights / all, weights,
+                100 * place.at("test_accuracy").as_number());
+    one.get_if<io::json::object>()->push_back({"density", weights / all});
+    if (s.reinitialise && round > 0) {
+      io::json its = trained(ctx, s, of, control, optimizer, title + ", new weights");
+      std::printf("%14.2f", 100 * io::json_place(its, title).at("test_accuracy").as_number());
+      one.get_if<io::json::object>()->push_back({"reinitialised", std::move(its)});
+    }
+    std::printf("\n");
+    rounds.push_back(std::move(one));
+    if (round < s.tickets)
+      train::next_ticket(
+          net, early, s.ticket_share,
+          s.ticket_scope == "model" ? train::pruning_scope::whole_model : train::pruning_scope::each_matrix);
+  }
+  return io::json::object{{"rounds", std::move(rounds)}};
+}
+
+template <class Block, class Optimizer> io::json result_of(settings const& s, Optimizer optimizer) {
+  const lesson of(s);
+  context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
+  if (s.tickets > 0) return tickets<Block>(ctx, s, of, optimizer);
+  network<Block> net = initial_network<Block>(s);
+  if (s.initial != "random") prune_initial(ctx, s, net, of.training_set());
+  io::json result = trained(ctx, s, of, net, optimizer, s.policy);
+  const io::json_place place(result, "result");
+  std::printf("%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried\n",
+              s.policy.c_str(), 100 * place.at("test_accuracy").as_number(),
+              static_cast<long long>(place.at("weights").as_integer()),
+              100 * place.at("explored").as_number());
+  return result;
+}
+
+/// Throws option_error for options that say nothing beside --tickets, or without it.
+void require_tickets(settings const& s) {
+  const settings usual;
+  if (s.tickets == 0) {
+    if (s.rewind != 0) pretrain::refuse("--rewind", "has a meaning with --tickets only");
+    if (s.reinitialise) pretrain::refuse("--reinitialise", "has a meaning with --tickets only");
+    return;
+  }
+  if (s.policy != usual.policy || s.density != usual.density || s.initial != usual.initial)
+    pretrain::refuse("--tickets",
+                     "begins dense and prunes after each round: leave out --policy, --density "
+                     "and --initial");
 }
 
 int main_of(std::vector<std::string> const& arguments) {
@@ -241,16 +325,16 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.initial != "random" && (s.policy == "dense" || s.policy == "gradual" || s.last == "dense"))
     pretrain::refuse("--initial", s.initial + " prunes all matrices, before training: not with --policy " +
                                       s.policy + ", --last " + s.last);
-  const io::json result =
-      pretrain::with_block(s.policy == "dense" ? 16 : s.block, [&]<class Block>(std::type_identity<Block>) {
-        return s.optimizer == "sgd" ? trained<Block>(s, train::sgd{.weight_decay = s.weight_decay,
-                                                                   .lookahead = train::lookahead::nesterov})
-                                    : trained<Block>(s, train::adamw{.weight_decay = s.weight_decay});
+  require_tickets(s);
+  const bool any_block = s.policy == "dense";
+  io::json result =
+      pretrain::with_block(any_block ? 16 : s.block, [&]<class Block>(std::type_identity<Block>) {
+        return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,
+                                                                     .lookahead = train::lookahead::nesterov})
+                                    : result_of<Block>(s, train::adamw{.weight_decay = s.weight_decay});
       });
-  std::printf("%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried\n",
-              s.policy.c_str(), 100 * io::json_place(result, "result").at("test_accuracy").as_number(),
-              static_cast<long long>(io::json_place(result, "result").at("weights").as_integer()),
-              100 * io::json_place(result, "result").at("explored").as_number());
+  io::json::object& all = *result.get_if<io::json::object>();
+  all.insert(all.begin(), {"settings", pretrain::to_json(table(), s)});
   if (!s.json.empty()) {
     std::FILE* file = std::fopen(s.json.c_str(), "a");
     if (!file || std::fprintf(file, "%s\n", io::to_text(result).c_str()) < 0 || std::fclose(file) != 0)

@@ -21,6 +21,11 @@ struct settings {
   double fraction = 0.5;
   int updates = 1;
 
+  int tickets = 0, rewind = 0;
+  double ticket_share = 0.2;
+  std::string ticket_scope = "matrix";
+  bool reinitialise = false;
+
   int epochs = 100, batch = 100, examples = 0, drop_every = 25000;
   std::string optimizer = "sgd";
   double rate = 0.1, weight_decay = 5e-4, dropout = 0;
@@ -57,6 +62,17 @@ inline pretrain::option_table<settings> const& table() {
         {"fraction", &s::fraction, "[0, 1]", "share of the blocks that the first update replaces"},
         {"decay", &s::decay, "cosine|linear|constant", "of this share"},
         {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},
+      {"Lottery tickets",
+       {{"tickets", &s::tickets, "[0, 1000]",
+         "in the place of a policy: rounds of training from dense weights, of pruning, and of putting what "
+         "is "
+         "left back to early values (Frankle, Carbin 2019); 0: none"},
+        {"ticket-share", &s::ticket_share, "(0, 1)", "of the blocks, which each round prunes"},
+        {"ticket-scope", &s::ticket_scope, "matrix|model",
+         "the share of each matrix, or of all blocks together"},
+        {"rewind", &s::rewind, "[0, 1e9]", "step of the early values (Frankle et al. 2020)"},
+        {"reinitialise", &s::reinitialise, "",
+         "beside each ticket train new random weights on its pattern, for comparison"}}},
       {"Training",
        {{"epochs", &s::epochs, "[1, 10000]", "each of 54000 examples; 6000 are for validation"},
         {"batch", &s::batch, "[1, 10000]", "examples of a step"},

@@ -14,6 +14,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/sparsity/policy.hpp>
@@ -96,27 +97,42 @@ TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weight
                             ": scores must be finite"));
 }
 
-/// A mark for each stored block of all weights: 1 for those to prune.
-inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, double density,
-                                       std::vector<double> scores, pruning_scope scope) {
-  const std::int64_t left = blocks_left(weights, density, scope);
+/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
+inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
+                                       pruning_scope scope,
+                                       function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
   require_scores(weights, scores);
-  const auto weakest_beyond = [](std::span<double const> some, std::int64_t stay) {
-    return weakest(some, std::max<std::int64_t>(0, std::ssize(some) - stay));
+  const auto weakest_beyond = [&](std::span<double const> some, std::int64_t grid) {
+    const std::int64_t stored = std::ssize(some);
+    return weakest(some, std::max<std::int64_t>(0, stored - stay(stored, grid)));
   };
   std::vector<char> marked;
   std::size_t first = 0;  // place of a matrix's first score
+  std::int64_t all = 0;
   for (weight_blocks const& w : weights) {
     const auto its = std::span(scores).subspan(first, std::size_t(w.stored));
     first += its.size();
+    all += w.grid;
     if (scope == pruning_scope::each_matrix) {
-      const auto weak = weakest_beyond(its, tessera::detail::blocks_at("prune", density, w.grid));
+      const auto weak = weakest_beyond(its, w.grid);
       marked.insert(marked.end(), weak.begin(), weak.end());
     } else if (!its.empty()) {
       *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
     }
   }
-  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, left);
+  return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, all);
+}
+
+/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
+template <class Model> void remove_marked(Model& model, std::vector<char> const& marked) {
+  auto next = marked.begin();
+  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
+    const std::vector<char> its(next, next + w.pattern().blocks());
+    next += w.pattern().blocks();
+    if (std::find(its.begin(), its.end(), 1) != its.end())
+      w.set_pattern(tessera::detail::without(w.pattern(), its));
+  });
 }
 
 }  // namespace detail
@@ -130,15 +146,13 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
 template <class Model>
 void prune(Model& model, double density, std::vector<double> scores,
            pruning_scope scope = pruning_scope::whole_model) {
-  const std::vector<char> marked =
-      detail::lowest_blocks(detail::blocks_of_weights(model), density, std::move(scores), scope);
-  auto next = marked.begin();
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
-    const std::vector<char> its(next, next + w.pattern().blocks());
-    next += w.pattern().blocks();
-    if (std::find(its.begin(), its.end(), 1) != its.end())
-      w.set_pattern(tessera::detail::without(w.pattern(), its));
-  });
+  const auto weights = detail::blocks_of_weights(model);
+  const std::int64_t left = detail::blocks_left(weights, density, scope);
+  detail::remove_marked(
+      model, detail::lowest_blocks(weights, std::move(scores), scope, [&](std::int64_t, std::int64_t grid) {
+        return scope == pruning_scope::whole_model ? left
+                                                   : tessera::detail::blocks_at("prune", density, grid);
+      }));
 }
 
 /// The mean magnitude of each stored block.
