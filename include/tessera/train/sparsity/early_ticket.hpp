@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/slimmable_mlp.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+#include <tessera/tensor/pruning.hpp>
+#include <tessera/train/sparsity/model_patterns.hpp>
+#include <tessera/train/sparsity/penalties.hpp>
+#include <tessera/train/sparsity/prune.hpp>
+#include <tessera/train/step_hook.hpp>
+#include <tessera/train/token_loss.hpp>
+
+// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
+// would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
+// ticket is trained to the end.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Ends the search for a ticket when the last `window` mask distances between consecutive observations are
+/// all below `distance` (You et al. 2020, "Drawing early-bird tickets", §3.2; their numbers are the
+/// defaults).
+class early_ticket {
+ public:
+  /// Throws option_error unless distance is in (0, 1] and window at least 1.
+  explicit early_ticket(double distance = 0.1, int window = 5) : distance_(distance), window_(window) {
+    if (!(distance > 0 && distance <= 1) || window < 1)
+      throw option_error(message("[early_ticket] distance is ", distance, " and window ", window,
+                                 ": distance must be in (0, 1], and window at least 1"));
+  }
+
+  /// Takes the mask after an epoch, and says whether the search ends. Throws shape_error for the mask of
+  /// another model than before.
+  bool observe(model_patterns left) {
+    if (!last_.empty()) distances_.push_back(mask_distance(last_, left));
+    last_ = std::move(left);
+    return is_found();
+  }
+  /// The mask that pruning a model by the magnitude of blocks would leave: as `prune` has it.
+  template <class Model>
+  bool observe(Model const& model, double density, pruning_scope scope = pruning_scope::whole_model) {
+    Model pruned = model;
+    prune(pruned, density, scope);
+    return observe(patterns_of(pruned, true));
+  }
+
+  bool is_found() const {
+    return std::ssize(distances_) >= window_ &&
+           std::all_of(distances_.end() - window_, distances_.end(), [&](double d) { return d < distance_; });
+  }
+  /// The last mask, and the distance of each from the one before.
+  model_patterns const& ticket() const { return last_; }
+  std::vector<double> const& distances() const { return distances_; }
+
+ private:
+  double distance_;
+  int window_;
+  model_patterns last_;
+  std::vector<double> distances_;
+};
+
+namespace detail {
+/// Calls visit(layer, layer of each other…) for the slimmable MLPs of a model.
+template <class Model, class Visit, class... Others>
+void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
+  nn::for_each_layer(
+      model,
+      [&](auto& layer, auto&... belonging) {
+        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(layer)>>) visit(layer, belonging...);
+      },
+      others...);
+}
+}  // namespace detail
+
+/// Draws the coefficients of nn::slimmable_mlp to zero: strength · Σ |c| (Liu et al. 2017, equation 1;
+/// EarlyBERT takes a strength of 1e-4).
+struct slimming_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit slimming_penalty(double by) : strength(by) { detail::require_strength("slimming_penalty", by); }
+
+  template <class Training> void accumulated(context&, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_slimmable(
+        t.model,
+        [&](auto const& layer, auto& gradients) {
+          for (std::int64_t k = 0; k < layer.neurons.size(); ++k) {
+            const double c = double(layer.neurons[k]);
+            sum += std::abs(c);
+            gradients.neurons[k] += accumulator_t<std::remove_cvref_t<decltype(gradients.neurons[k])>>(
+                factor * double((c > 0) - (c < 0)));
+          }
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+};
+
+/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
+/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
+/// one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers.
+template <class Model> model_patterns neuron_masks(Model const& model, double share) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(
+        message("[neuron_masks] the share of the neurons to prune is ", share, ": it must be in [0, 1)"));
+  std::vector<double> scores;
+  std::vector<std::int64_t> sizes;
+  detail::for_each_slimmable(model, [&](auto const& layer) {
+    const std::ptrdiff_t first = std::ssize(scores);
+    for (std::int64_t k = 0; k < layer.neurons.size(); ++k)
+      scores.push_back(std::abs(double(layer.neurons[k])));
+    sizes.push_back(layer.neurons.size());
+    if (std::ssize(scores) > first)
+      *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
+  });
+  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp");
+  const std::int64_t most = std::ssize(scores) - std::ssize(sizes);
+  const auto weak = weakest(std::span<double const>(scores),
+                            std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
+  model_patterns masks;
+  auto next = weak.begin();
+  for (const std::int64_t size : sizes) {
+    std::vector<char> kept;
+    for (std::int64_t k = 0; k < size; ++k) kept.push_back(!*next++);
+    masks.push_back(
+        {message("mlp.", masks.size(), ".neurons"), pattern_from_mask(1, static_cast<int>(size), kept)});
+  }
+  return masks;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <support/gradient_check.hpp>
+#include <support/reference.hpp>
+
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/slimmable_mlp.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/sparsity/early_ticket.hpp>
+#include <tessera/train/training.hpp>
+
+namespace early_ticket_test { namespace {
+
+using namespace tessera;
+using support::some_blocks;
+using support::trial;
+using block = block_shape<4>;
+using layer_type = nn::slimmable_mlp<double, block>;
+
+layer_type some_layer(std::uint64_t seed = 1) {
+  layer_type layer(nn::mlp<double, block>{{45, 21, some_blocks(45, 21, 0.4, seed)},
+                                          {18, 45, some_blocks(18, 45, 0.4, seed + 1)}});
+  support::randomise(layer);
+  return layer;
+}
+
+TEST_CASE("slimmable_mlp: gradients are right, of coefficients, too") {
+  trial t;
+  layer_type layer = some_layer();
+  support::check_layer(layer, 21, t.pass());
+}
+
+TEST_CASE("slimmed: the smaller MLP computes what the masked one does") {
+  trial t;
+  const auto p = t.pass();
+  layer_type layer = some_layer();
+  std::vector<char> keep(45);
+  for (std::size_t k = 0; k < keep.size(); ++k) {
+    keep[k] = k % 3 != 1;
+    if (!keep[k]) layer.neurons[std::int64_t(k)] = 0;
+  }
+  const pattern kept = pattern_from_mask(1, 45, keep);
+  const auto slim = nn::slimmed(layer, kept);
+  CHECK(slim.up.weight.rows() == 30);
+  CHECK(slim.down.weight.cols() == 30);
+  panel_matrix<double> x(21, p.tokens()), y(18, p.tokens()), z(18, p.tokens());
+  support::fill(x, 3);
+  layer_type::saved saved;
+  layer.forward(x, y, saved, p);
+  slim.forward(x, z, saved, p);
+  CHECK(std::sqrt(total(p.ctx, square(y - z))) <= 1e-12 * std::sqrt(total(p.ctx, square(y))));
+  CHECK(total(p.ctx, square(y)) > 1);
+  CHECK(error_of<shape_error>([&] { nn::slimmed(layer, pattern_from_mask(1, 45, std::vector<char>(45))); }) ==
+        "[slimmed] a pattern of 1 x 45 with 0 neurons: it must be 1 x 45, with at least one");
+}
+
+struct two_layers {
+  using gradients = two_layers;
+  layer_type first = some_layer(1), second = some_layer(3);
+  static void parts(auto& each, auto&... of) {
+    each("first", of.first...);
+    each("second", of.second...);
+  }
+};
+
+TEST_CASE("neuron_masks: the least coefficients of all layers go, and each layer keeps one") {
+  two_layers m;
+  for (std::int64_t k = 0; k < 45; ++k) {
+    m.first.neurons[k] = double(k + 1) * (k % 2 ? 1 : -1);
+    m.second.neurons[k] = 30.5 + double(k);
+  }
+  const auto masks = train::neuron_masks(m, 0.4);  // 36 of 90
+  CHECK(masks[0].stored.blocks() == 45 - 33);
+  CHECK(masks[1].stored.blocks() == 45 - 3);
+  CHECK(masks[0].stored.find(0, 32) < 0);
+  CHECK(masks[0].stored.find(0, 33) >= 0);
+  for (std::int64_t k = 0; k < 45; ++k) m.second.neurons[k] = 100;
+  CHECK(train::neuron_masks(m, 0.9)[0].stored.blocks() == 1);
+  CHECK(train::neuron_masks(m, 0.99)[1].stored.blocks() == 1);
+  CHECK(error_of<option_error>([&] { train::neuron_masks(m, 1); }) ==
+        "[neuron_masks] the share of the neurons to prune is 1: it must be in [0, 1)");
+}
+
+TEST_CASE(
+    "slimming_penalty: adds the gradient of strength times the sum of magnitudes, to coefficients alone") {
+  context ctx(1);
+  two_layers m;
+  double sum = 0;
+  for (auto const* layer : {&m.first, &m.second})
+    for (const double c : layer->neurons) sum += std::abs(c);
+  train::training t(m, train::adamw{});
+  train::slimming_penalty penalty(0.01);
+  penalty.accumulated(ctx, t, {0, 7});
+  CHECK(penalty.value == doctest::Approx(0.01 * sum));
+  for (std::int64_t k = 0; k < 45; ++k)
+    CHECK(t.gradients.first.neurons[k] == doctest::Approx(std::copysign(0.07, m.first.neurons[k])));
+  CHECK(std::ranges::all_of(t.gradients.first.up.weight, [](double g) { return g == 0; }));
+  CHECK_THROWS_AS(train::slimming_penalty(-1), option_error);
+}
+
+TEST_CASE("early_ticket: found when as many distances as the window holds are small") {
+  const auto without = [](int different) {
+    std::vector<char> keep(100, 1);
+    std::fill_n(keep.begin(), different, 0);
+    return train::model_patterns{{"w", pattern_from_mask(10, 10, keep)}};
+  };
+  train::early_ticket search(0.1, 3);
+  std::vector<bool> found;
+  for (const int different : {0, 50, 55, 60, 75, 80, 84, 87})
+    found.push_back(search.observe(without(different)));
+  CHECK(found == std::vector<bool>{false, false, false, false, false, false, false, true});
+  CHECK(search.distances() == std::vector<double>{0.5, 0.05, 0.05, 0.15, 0.05, 0.04, 0.03});
+  CHECK(search.ticket()[0].stored.blocks() == 13);
+
+  two_layers m;
+  train::early_ticket still(0.1, 2);
+  CHECK(!still.observe(m, 0.2));
+  CHECK(!still.observe(m, 0.2));
+  CHECK(still.observe(m, 0.2));
+  CHECK(m.first.up.weight.pattern() == some_layer(1).up.weight.pattern());
+  CHECK_THROWS_AS(still.observe(without(0)), shape_error);
+  CHECK_THROWS_AS(train::early_ticket(0), option_error);
+}
+
+TEST_CASE("slimmable_mlp: a transformer block takes it in the place of its MLP") {
+  trial t;
+  using whole = nn::transformer_block<double, block, nn::norm_order::pre, nn::layer_norm<double>, layer_type>;
+  nn::transformer_config config;
+  config.hidden = 16, config.heads = 2;
+  whole one = whole::random(config, mask::causal, 1, 0);
+  support::randomise(one);
+  support::check_layer(one, 16, t.pass());
+}
+
+}}  // namespace early_ticket_test
