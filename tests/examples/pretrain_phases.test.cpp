@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <string>
@@ -107,6 +108,24 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
     REQUIRE(positions("two").size() == 1);
     CHECK(positions("one").contains(*positions("two").begin()));
   }
+  // A dense model goes on from the sparse one.
+  CHECK(shell(from + " --name full --only dense --densify --steps 1 --lr 1e-30").code == 0);
+  const tessera::io::safetensors_file full(here.in("runs/full/dense/step-00000001/tensors.safetensors")),
+      origin(here.in("runs/full/densified/tensors.safetensors"));
+  bool had_absent_blocks = false;
+  for (auto const& [name, tensor] : origin.tensors()) {
+    CHECK(!name.ends_with(".pattern.cols"));
+    const auto values = [](auto const& of) {
+      std::vector<float> all(of.bytes.size() / sizeof(float));
+      std::memcpy(all.data(), of.bytes.data(), of.bytes.size());
+      return all;
+    };
+    const auto now = values(full.at(name)), then = values(tensor);
+    CHECK(std::ranges::equal(now, then, [](float x, float y) { return std::abs(x - y) < 1e-20f; }));
+    if (name.ends_with("up.weight"))
+      had_absent_blocks = std::ranges::count(then, 0.0f) > 3 * std::ssize(then) / 5;
+  }
+  CHECK(had_absent_blocks);
   // It is a run as any other: it is resumed, and has the same bits.
   CHECK(shell(from + " --name whole --context 40 --steps 40").code == 0);
   CHECK(shell(from + " --name parts --context 40 --steps 40 --until-tokens 60").code == 0);
@@ -126,6 +145,7 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   };
   refused(from + " --name no --context 41", 2, "[--context] 41 tokens are more than the 40 positions");
   refused(from + " --name no --hidden 64", 2, "[--hidden] is 32 in the run of --from, not 64");
+  refused(from + " --name no --densify", 2, "[--densify] makes a dense model of a sparse one: say --from");
   refused(from + " --name no --preset mini", 2, "[--preset] has no meaning with --from");
   refused(from + " --name no --config x", 2, "[--config] has no meaning with --from");
   refused(PRETRAIN " --from " + here.in("nothing"), 2, "nothing is not the folder of a run");

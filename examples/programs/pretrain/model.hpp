@@ -87,6 +87,8 @@ class model {
 
   /// Reads the weights and patterns of a checkpoint. Throws io_error if it is not one of such a model.
   virtual void load(train::checkpoint const& from) = 0;
+  /// Stores all blocks of all weights, new ones as zeros. Not in training.
+  virtual void densify() = 0;
   /// Writes them alone, for inference.
   virtual void save_weights(std::string const& folder, tessera::io::json state) const = 0;
   /// The logits of what the model says about a place of `inputs`, which are at most as many as the context:

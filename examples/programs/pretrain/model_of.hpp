@@ -15,6 +15,7 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/recurrent_model.hpp>
+#include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/sparsity/prune.hpp>
 #include <tessera/train/sparsity/saliency.hpp>
 #include <tessera/train/training.hpp>
@@ -77,6 +78,7 @@ template <class Network> class model_of final : public model {
   }
 
   void load(train::checkpoint const& from) override { from.load(network_); }
+  void densify() override { train::densify(network_); }
   void save_weights(std::string const& folder, tessera::io::json state) const override {
     train::save_weights(folder, std::move(state), network_, ctx_.runs_on());
   }

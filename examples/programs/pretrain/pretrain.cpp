@@ -46,19 +46,35 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
                           arguments);
 }
 
-bool has_checkpoint(std::filesystem::path const& run, variant const& v) {
-  return !train::checkpoint_steps((run / v.name).string()).empty();
+bool has_checkpoint(std::filesystem::path const& run, std::string const& name) {
+  return !train::checkpoint_steps((run / name).string()).empty();
 }
 
 std::uint64_t checkpoint_hash(std::string const& folder) {
   return tessera::io::content_hash(tessera::io::read_file(folder + "/state.json"));
 }
 
+/// The kind of model in --from with which one of a new run begins.
+std::string origin_name(settings const& s, variant const& v) { return s.densify ? "sparse" : v.name; }
+
+/// Writes the sparse model of the run in --from, with all blocks, into the folder of a new run, and returns
+/// where. A dense matrix in a checkpoint has no blocks: a model of any block size reads it.
+std::string write_densified(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
+  const std::string folder = std::filesystem::absolute(run / "densified").string();
+  trained_model sparse = read_trained(s.from + "/sparse", ctx);
+  sparse.network->densify();
+  tessera::io::json program = to_json(sparse.origin);
+  program["record"] = to_json(sparse.record);
+  sparse.network->save_weights(folder, tessera::io::json::object{{"program", std::move(program)}});
+  return folder;
+}
+
 /// Writes down with which checkpoints of the run in --from a new run begins: from.json.
-void write_origins(settings const& s, std::filesystem::path const& run) {
+void write_origins(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
   tessera::io::json origins = tessera::io::json::object{};
   for (variant const& v : variants_of(s)) {
-    const std::string folder = find_checkpoint(s.from + "/" + v.name);
+    const std::string folder =
+        s.densify ? write_densified(s, run, ctx) : find_checkpoint(s.from + "/" + v.name);
     origins[v.name] = tessera::io::json::object{{"checkpoint", folder}, {"hash", checkpoint_hash(folder)}};
   }
   tessera::io::write_atomically((run / "from.json").string(), tessera::io::to_text(origins, 1) + "\n");
@@ -85,7 +101,7 @@ vocabulary vocabulary_of(std::string const& run) {
 
 bool any_checkpoint(settings const& s, std::string const& run) {
   const std::vector<variant> all = variants_of(s);
-  return std::any_of(all.begin(), all.end(), [&](variant const& v) { return has_checkpoint(run, v); });
+  return std::any_of(all.begin(), all.end(), [&](variant const& v) { return has_checkpoint(run, v.name); });
 }
 
 token_text read_text(settings const& s, std::string const& resumed) {
@@ -196,9 +212,9 @@ int command(string_list const& arguments, std::string const& typed) {
   check(s, tessera::exec::available_threads());
   for (variant const& v : variants_of(s)) {
     description_of(s, v, 256).shape.check();
-    if (!s.from.empty() && resumed.empty() && !has_checkpoint(s.from, v))
-      refuse("--from", s.from + " has no checkpoint of a " + v.name + " model; say --only " +
-                           (v.name == "dense" ? "sparse" : "dense"));
+    if (!s.from.empty() && resumed.empty() && !has_checkpoint(s.from, origin_name(s, v)))
+      refuse("--from", s.from + " has no checkpoint of a " + origin_name(s, v) + " model; say --only " +
+                           (origin_name(s, v) == "dense" ? "sparse, or --densify" : "dense"));
   }
 
   const token_text text = read_text(s, resumed);
@@ -211,7 +227,7 @@ int command(string_list const& arguments, std::string const& typed) {
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   const tessera::io::folder_lock sole_writer(run.string());
-  if (resumed.empty() && !s.from.empty()) write_origins(s, run);
+  if (resumed.empty() && !s.from.empty()) write_origins(s, run, ctx);
   print("run      " + run.string() + "\n\n");
 
   const train::interrupt_guard signals;

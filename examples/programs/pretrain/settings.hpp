@@ -59,6 +59,7 @@ struct settings {
   bool quiet = false, tensorboard = false;
 
   std::string from, config, resume;
+  bool densify = false;
   bool dry_run = false, help = false;
 };
 
@@ -166,6 +167,9 @@ inline option_table<settings> const& settings_table() {
         {"from", &s::from, "DIR",
          "begin with the weights, patterns, vocabulary and settings of the run in this folder; the other "
          "options override settings that leave the model as it is"},
+        {"densify", &s::densify, "",
+         "with --from and --only dense: begin with the weights of its sparse model, and zeros in the absent "
+         "blocks (SPDF, Thangarasa et al. 2023)"},
         {"config", &s::config, "FILE.json", "settings to begin with; the other options override them",
          command},
         {"resume", &s::resume, "DIR", "go on with the run in this folder", command},
@@ -328,7 +332,10 @@ inline settings new_settings(string_list const& arguments) {
     if (says("time")) s.steps = 0;
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
     const settings earlier = s;
-    if (begins_from) s.name.clear(), s.initial_pattern = "random";  // patterns are those of the other run
+    if (begins_from) {
+      s.name.clear(), s.initial_pattern = "random";  // patterns are those of the other run
+      s.densify = false;
+    }
     if (begins_from && says("preset"))
       refuse("--preset", "has no meaning with --from, which has a model; leave it out");
     assign(settings_table(), s, given);
@@ -370,6 +377,8 @@ inline settings new_settings(string_list const& arguments) {
                                                                          : nullptr;
     if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
   }
+  if (says("densify") && !(begins_from && s.only == "dense"))
+    refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
   for (const char* name : {"mask-share", "mask", "next-sentence"})
     if (s.model != "bert" && says(name))
       refuse("--" + std::string(name), "has no meaning with --model " + s.model + "; say --model bert");

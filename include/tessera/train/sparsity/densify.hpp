@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
+/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
+/// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
+/// `prune`. Gradients and optimizer state are to be made afterwards.
+template <class Model> void densify(Model& model) {
+  for_each_sparse_weight(model, [](nn::parameter_name const&, std::uint64_t, auto& w) {
+    w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
