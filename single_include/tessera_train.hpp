@@ -25779,6 +25779,125 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/slimmable_mlp.hpp
+#ifndef TESSERA_SINGLE_NN_SLIMMABLE_MLP
+#define TESSERA_SINGLE_NN_SLIMMABLE_MLP
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// An MLP whose hidden neurons have coefficients, which tell which neurons may go (network slimming, Liu et
+/// al. 2017; on transformers EarlyBERT, Chen et al. 2021, §3.1):
+///   y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
+/// It stands where an mlp would, also in a transformer_block. train::slimming_penalty draws coefficients to
+/// zero, train::neuron_masks chooses, and `slimmed` makes the smaller mlp.
+template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
+  linear<T, Block> up, down;
+  feature_vector<accumulator_t<T>> neurons;  // c
+
+  using saved = typename mlp<T, Block, Op>::saved;
+  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
+
+  slimmable_mlp() = default;
+  /// Coefficients are 1: it computes what `of` does.
+  explicit slimmable_mlp(mlp<T, Block, Op> of)
+      : up(std::move(of.up)), down(std::move(of.down)), neurons(up.weight.rows()) {
+    std::ranges::fill(neurons, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("down", of.down...);
+    each("neurons", of.neurons...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return mlp<T, Block, Op>::size(of).vector(of.inner());
+  }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
+    return slimmable_mlp(mlp<T, Block, Op>::random(of, seed, number));
+  }
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
+  template <class X> auto value(X const&, saved const& s) const {
+    return down.value(apply<Op>(s.z) * neurons);
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
+  }
+
+  /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("slimmable_mlp", x, dy);
+    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+               dz_room = p.borrow(up.weight.rows(), dy.tokens());
+    panel_matrix<T>&h = *h_room, &dz = *dz_room;
+    const auto dh = local(transposed(down.weight) * dy);
+    run(p.ctx, h = apply<Op>(s.z) * neurons, down.bias_gradient(dy, g.down),
+        g.neurons += sum_tokens(dh * apply<Op>(s.z)), dz = dh * neurons * derivative<Op>(s.z),
+        up.bias_gradient(dz, g.up), dx = transposed(up.weight) * dz);
+    down.add_weight_gradient(dy, h, g.down, p);
+    up.add_weight_gradient(dz, x, g.up, p);
+  }
+};
+
+template <class Layer> inline constexpr bool is_slimmable_mlp = false;
+template <class T, class Block, class Op>
+inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op>> = true;
+
+/// The MLP of the neurons that are kept, with their coefficients in W₂: it computes what the whole one does
+/// when the coefficients of the others are zero, but for rounding. Blocks are those that hold an element that
+/// was stored.
+///   kept (1, hidden)   the neurons, as a pattern of single elements
+///   Throws shape_error unless `kept` has this grid and at least one neuron.
+template <element T, class Block, class Op>
+mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
+  const std::int64_t hidden = of.up.weight.rows(), inputs = of.up.weight.cols(),
+                     outputs = of.down.weight.rows();
+  if (kept.block_rows() != 1 || kept.block_cols() != hidden || kept.blocks() == 0)
+    throw shape_error(message("[slimmed] a pattern of ", kept.block_rows(), " x ", kept.block_cols(),
+                              " with ", kept.blocks(), " neurons: it must be 1 x ", hidden,
+                              ", with at least one"));
+  const auto row = kept.row(0);
+  const std::vector<std::int32_t> neuron(row.begin(), row.end());
+  const auto left = static_cast<int>(neuron.size());
+  const auto old = [&](std::int64_t k) { return std::int64_t{neuron[static_cast<std::size_t>(k)]}; };
+  // The pattern that covers what is_stored(i, j) says of the elements of a matrix.
+  const auto cover = [](std::int64_t rows, std::int64_t cols, auto const& is_stored) {
+    std::vector<char> mask(static_cast<std::size_t>(rows * cols));
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < cols; ++j) mask[static_cast<std::size_t>(i * cols + j)] = is_stored(i, j);
+    return pattern_from_mask(static_cast<int>(rows), static_cast<int>(cols), mask, block_size_of<Block>());
+  };
+  auto const &w1 = of.up.weight, &w2 = of.down.weight;
+  mlp<T, Block, Op> slim;
+  slim.up = {left, inputs, cover(left, inputs, [&](auto i, auto j) { return w1.find(old(i), j) >= 0; }),
+             of.up.has_bias};
+  slim.down = {outputs, left, cover(outputs, left, [&](auto i, auto j) { return w2.find(i, old(j)) >= 0; }),
+               of.down.has_bias};
+  slim.up.weight.generate([&](std::int64_t i, std::int64_t j) { return w1(old(i), j); });
+  slim.down.weight.generate([&](std::int64_t i, std::int64_t j) {
+    return T(accumulator_t<T>(w2(i, old(j))) * of.neurons[old(j)]);
+  });
+  for (std::int64_t k = 0; k < left; ++k) slim.up.bias[k] = of.up.bias[old(k)];
+  slim.down.bias = of.down.bias;
+  return slim;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/top_kast.hpp
 #ifndef TESSERA_SINGLE_NN_TOP_KAST
 #define TESSERA_SINGLE_NN_TOP_KAST
@@ -30473,6 +30592,338 @@ template <schedule Schedule> struct weight_noise : step_hook {
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/sparsity/densify.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_DENSIFY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_DENSIFY
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
+/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
+/// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
+/// `prune`. Gradients and optimizer state are to be made afterwards.
+template <class Model> void densify(Model& model) {
+  for_each_sparse_weight(model, [](nn::parameter_name const&, std::uint64_t, auto& w) {
+    w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/penalties.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#define TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
+// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
+// Hooks that sum gradients over processes come before them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// Throws option_error unless the strength of a penalty is a number and not negative.
+TESSERA_COLD inline void require_strength(const char* penalty, double strength) {
+  if (!(strength >= 0 && std::isfinite(strength)))
+    throw option_error(
+        message("[", penalty, "] strength is ", strength, ": it must be a number, at least 0"));
+}
+
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
+  std::size_t number = 0;
+  nn::for_each_parameter(
+      t.model,
+      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
+        const bool frozen = t.groups.of_parameter(number++).is_frozen();
+        if constexpr (nn::is_matrix<decltype(parameter)>)
+          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
+      },
+      t.gradients);
+}
+
+/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
+template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
+  return static_cast<double>(loss.tokens) * t.scaling.scale;
+}
+
+/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
+/// depend on threads.
+template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
+  const std::int64_t blocks = of.pattern().blocks();
+  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
+  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
+  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
+    const std::int64_t first = part * together, last = std::min(blocks, first + together);
+    double sum = 0;
+    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
+    sums[static_cast<std::size_t>(part)] = sum;
+  });
+  double all = 0;
+  for (const double sum : sums) all += sum;
+  return all;
+}
+
+}  // namespace detail
+
+/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
+/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
+struct l1_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit l1_penalty(double by) : strength(by) { detail::require_strength("l1_penalty", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      sum += total(ctx, abs(stored_values(w)));
+      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+    });
+    value = strength * sum;
+  }
+};
+
+/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
+/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
+/// one element it is L1. The gradient of a block of zeros is zero.
+struct group_lasso : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit group_lasso(double by) : strength(by) { detail::require_strength("group_lasso", by); }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
+      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
+      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
+      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
+               const auto block = w.at_slot(slot);
+               double squares = 0;
+               for (const auto element : block) squares += double(element) * double(element);
+               if (squares == 0) return 0;
+               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+               const auto its = gradient.at_slot(slot);
+               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
+               return norm;
+             });
+    });
+    value = strength * sum;
+  }
+};
+
+/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
+///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
+/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
+/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
+struct exploration_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit exploration_penalty(double by) : strength(by) {
+    detail::require_strength("exploration_penalty", by);
+  }
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = 2 * strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    nn::for_each_layer(
+        t.model,
+        [&](auto& layer, auto& gradients) {
+          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
+            nn::for_each_parameter(
+                layer.stored,
+                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
+                  if constexpr (nn::is_matrix<decltype(w)>)
+                    if (name.role() == nn::parameter_role::weight)
+                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
+                },
+                layer.visible, gradients.stored);
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+
+ private:
+  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
+  /// not in `visible`.
+  template <class Weight, class Gradient>
+  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
+                    Gradient& gradient) {
+    using number = typename Gradient::value_type;
+    std::vector<double> pull;  // by slot
+    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
+    w.pattern().for_each(
+        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
+    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
+      const auto block = w.at_slot(slot);
+      const auto its = gradient.at_slot(slot);
+      const double by = pull[static_cast<std::size_t>(slot)];
+      double squares = 0;
+      for (std::size_t k = 0; k < its.size(); ++k) {
+        squares += double(block[k]) * double(block[k]);
+        its[k] += number(factor * by * double(block[k]));
+      }
+      return by * squares;
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/early_ticket.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EARLY_TICKET
+#define TESSERA_SINGLE_TRAIN_SPARSITY_EARLY_TICKET
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
+// would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
+// ticket is trained to the end.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Ends the search for a ticket when the last `window` mask distances between consecutive observations are
+/// all below `distance` (You et al. 2020, "Drawing early-bird tickets", §3.2; their numbers are the
+/// defaults).
+class early_ticket {
+ public:
+  /// Throws option_error unless distance is in (0, 1] and window at least 1.
+  explicit early_ticket(double distance = 0.1, int window = 5) : distance_(distance), window_(window) {
+    if (!(distance > 0 && distance <= 1) || window < 1)
+      throw option_error(message("[early_ticket] distance is ", distance, " and window ", window,
+                                 ": distance must be in (0, 1], and window at least 1"));
+  }
+
+  /// Takes the mask after an epoch, and says whether the search ends. Throws shape_error for the mask of
+  /// another model than before.
+  bool observe(model_patterns left) {
+    if (!last_.empty()) distances_.push_back(mask_distance(last_, left));
+    last_ = std::move(left);
+    return is_found();
+  }
+  /// The mask that pruning a model by the magnitude of blocks would leave: as `prune` has it.
+  template <class Model>
+  bool observe(Model const& model, double density, pruning_scope scope = pruning_scope::whole_model) {
+    Model pruned = model;
+    prune(pruned, density, scope);
+    return observe(patterns_of(pruned, true));
+  }
+
+  bool is_found() const {
+    return std::ssize(distances_) >= window_ &&
+           std::all_of(distances_.end() - window_, distances_.end(), [&](double d) { return d < distance_; });
+  }
+  /// The last mask, and the distance of each from the one before.
+  model_patterns const& ticket() const { return last_; }
+  std::vector<double> const& distances() const { return distances_; }
+
+ private:
+  double distance_;
+  int window_;
+  model_patterns last_;
+  std::vector<double> distances_;
+};
+
+namespace detail {
+/// Calls visit(layer, layer of each other…) for the slimmable MLPs of a model.
+template <class Model, class Visit, class... Others>
+void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
+  nn::for_each_layer(
+      model,
+      [&](auto& layer, auto&... belonging) {
+        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(layer)>>) visit(layer, belonging...);
+      },
+      others...);
+}
+}  // namespace detail
+
+/// Draws the coefficients of nn::slimmable_mlp to zero: strength · Σ |c| (Liu et al. 2017, equation 1;
+/// EarlyBERT takes a strength of 1e-4).
+struct slimming_penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error for a strength that is negative or no number.
+  explicit slimming_penalty(double by) : strength(by) { detail::require_strength("slimming_penalty", by); }
+
+  template <class Training> void accumulated(context&, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_slimmable(
+        t.model,
+        [&](auto const& layer, auto& gradients) {
+          for (std::int64_t k = 0; k < layer.neurons.size(); ++k) {
+            const double c = double(layer.neurons[k]);
+            sum += std::abs(c);
+            gradients.neurons[k] += accumulator_t<std::remove_cvref_t<decltype(gradients.neurons[k])>>(
+                factor * double((c > 0) - (c < 0)));
+          }
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+};
+
+/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
+/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
+/// one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers.
+template <class Model> model_patterns neuron_masks(Model const& model, double share) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(
+        message("[neuron_masks] the share of the neurons to prune is ", share, ": it must be in [0, 1)"));
+  std::vector<double> scores;
+  std::vector<std::int64_t> sizes;
+  detail::for_each_slimmable(model, [&](auto const& layer) {
+    const std::ptrdiff_t first = std::ssize(scores);
+    for (std::int64_t k = 0; k < layer.neurons.size(); ++k)
+      scores.push_back(std::abs(double(layer.neurons[k])));
+    sizes.push_back(layer.neurons.size());
+    if (std::ssize(scores) > first)
+      *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
+  });
+  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp");
+  const std::int64_t most = std::ssize(scores) - std::ssize(sizes);
+  const auto weak = weakest(std::span<double const>(scores),
+                            std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
+  model_patterns masks;
+  auto next = weak.begin();
+  for (const std::int64_t size : sizes) {
+    std::vector<char> kept;
+    for (std::int64_t k = 0; k < size; ++k) kept.push_back(!*next++);
+    masks.push_back(
+        {message("mlp.", masks.size(), ".neurons"), pattern_from_mask(1, static_cast<int>(size), kept)});
+  }
+  return masks;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/sparsity/gradual_pruning.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
 #define TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
@@ -30835,180 +31286,6 @@ class pattern_history {
   std::int64_t first_ = 0;  // blocks stored at first
   model_patterns now_;
   std::vector<one_matrix> ages_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/penalties.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
-#define TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-#include <vector>
-
-// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
-// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
-// Hooks that sum gradients over processes come before them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-namespace detail {
-
-/// Throws option_error unless the strength of a penalty is a number and not negative.
-TESSERA_COLD inline void require_strength(const char* penalty, double strength) {
-  if (!(strength >= 0 && std::isfinite(strength)))
-    throw option_error(
-        message("[", penalty, "] strength is ", strength, ": it must be a number, at least 0"));
-}
-
-/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
-template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
-  std::size_t number = 0;
-  nn::for_each_parameter(
-      t.model,
-      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
-        const bool frozen = t.groups.of_parameter(number++).is_frozen();
-        if constexpr (nn::is_matrix<decltype(parameter)>)
-          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
-      },
-      t.gradients);
-}
-
-/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
-template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
-  return static_cast<double>(loss.tokens) * t.scaling.scale;
-}
-
-/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
-/// depend on threads.
-template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
-  const std::int64_t blocks = of.pattern().blocks();
-  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
-  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
-  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
-    const std::int64_t first = part * together, last = std::min(blocks, first + together);
-    double sum = 0;
-    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
-    sums[static_cast<std::size_t>(part)] = sum;
-  });
-  double all = 0;
-  for (const double sum : sums) all += sum;
-  return all;
-}
-
-}  // namespace detail
-
-/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
-/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
-struct l1_penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit l1_penalty(double by) : strength(by) { detail::require_strength("l1_penalty", by); }
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      sum += total(ctx, abs(stored_values(w)));
-      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
-    });
-    value = strength * sum;
-  }
-};
-
-/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
-/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
-/// one element it is L1. The gradient of a block of zeros is zero.
-struct group_lasso : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit group_lasso(double by) : strength(by) { detail::require_strength("group_lasso", by); }
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
-      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
-      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
-               const auto block = w.at_slot(slot);
-               double squares = 0;
-               for (const auto element : block) squares += double(element) * double(element);
-               if (squares == 0) return 0;
-               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
-               const auto its = gradient.at_slot(slot);
-               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
-               return norm;
-             });
-    });
-    value = strength * sum;
-  }
-};
-
-/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
-///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
-/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
-/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
-struct exploration_penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit exploration_penalty(double by) : strength(by) {
-    detail::require_strength("exploration_penalty", by);
-  }
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = 2 * strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    nn::for_each_layer(
-        t.model,
-        [&](auto& layer, auto& gradients) {
-          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
-            nn::for_each_parameter(
-                layer.stored,
-                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
-                  if constexpr (nn::is_matrix<decltype(w)>)
-                    if (name.role() == nn::parameter_role::weight)
-                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
-                },
-                layer.visible, gradients.stored);
-        },
-        t.gradients);
-    value = strength * sum;
-  }
-
- private:
-  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
-  /// not in `visible`.
-  template <class Weight, class Gradient>
-  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
-                    Gradient& gradient) {
-    using number = typename Gradient::value_type;
-    std::vector<double> pull;  // by slot
-    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
-    w.pattern().for_each(
-        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
-    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
-      const auto block = w.at_slot(slot);
-      const auto its = gradient.at_slot(slot);
-      const double by = pull[static_cast<std::size_t>(slot)];
-      double squares = 0;
-      for (std::size_t k = 0; k < its.size(); ++k) {
-        squares += double(block[k]) * double(block[k]);
-        its[k] += number(factor * by * double(block[k]));
-      }
-      return by * squares;
-    });
-  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <pretrain/guarded_main.hpp>
+#include <pretrain/new_settings.hpp>
 #include <pretrain/options_help.hpp>
 #include <pretrain/reader_settings.hpp>
 #include <pretrain/run_folder.hpp>

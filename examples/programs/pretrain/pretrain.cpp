@@ -19,6 +19,7 @@
 
 #include "forecast.hpp"
 #include "guarded_main.hpp"
+#include "new_settings.hpp"
 #include "options_help.hpp"
 #include "run_folder.hpp"
 #include "sampling.hpp"

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/json_parser.hpp>
+#include <tessera/nn/presets.hpp>
+
+#include "settings.hpp"
+
+// The settings of a run from what its command says.
+
+namespace pretrain {
+
+/// The shape of the preset, where `says` does not say otherwise.
+inline void take_preset(settings& s, auto const& says) {
+  if (s.preset.empty()) return;
+  const tessera::nn::transformer_config shape =
+      s.model == "bert" ? tessera::nn::bert_config(s.preset) : tessera::nn::gpt2_config(s.preset);
+  if (!says("layers")) s.layers = static_cast<int>(shape.layers);
+  if (!says("hidden")) s.hidden = static_cast<int>(shape.hidden);
+  if (!says("heads")) s.heads = static_cast<int>(shape.heads);
+}
+
+/// Throws option_error unless a run that begins --from another has its model.
+inline void require_same_model(settings const& earlier, settings const& s) {
+  const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
+  for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
+                           "densities", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+    if (*before.find(name) != *now.find(name))
+      refuse("--" + std::string(name),
+             "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
+                 tessera::io::to_text(*now.find(name)) + ", which would be another model; leave it out");
+}
+
+/// The settings of a new run: the defaults, over them --config or those of the run in --from, over that the
+/// arguments. A learning rate that was taken from the suggestion is suggested anew for what the arguments
+/// say.
+inline settings new_settings(string_list const& arguments) {
+  const std::vector<given_option> given = read_arguments(settings_table(), arguments);
+  const auto says = [&](const char* name) {
+    return std::any_of(given.begin(), given.end(), [&](given_option const& g) { return g.name == name; });
+  };
+  settings s;
+  std::vector<given_option> stated = given;  // by the arguments, or the file
+  const auto is_stated = [&](const char* name) {
+    return std::any_of(stated.begin(), stated.end(), [&](given_option const& g) { return g.name == name; });
+  };
+  assign(settings_table(), s, given);
+  for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
+    if (says(name) && value.empty())
+      refuse("--" + std::string(name), "is empty; give a path, or leave it out");
+  if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
+  if (!s.config.empty() && !s.resume.empty())
+    refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
+  const bool begins_from = says("from") && s.resume.empty();
+  if (begins_from && !s.config.empty())
+    refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
+  if (begins_from && !std::filesystem::exists(s.from + "/settings.json"))
+    refuse("--from",
+           s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
+  if (begins_from || !s.config.empty()) {
+    const std::string path = begins_from ? s.from + "/settings.json" : s.config;
+    const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
+    s = stored_settings(file, path);
+    for (given_option const& one : read_json(file, path)) stated.push_back(one);
+    if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
+    if (says("time")) s.steps = 0;
+    if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
+    const settings earlier = s;
+    if (begins_from) {
+      s.name.clear(), s.initial_pattern = "random";  // patterns are those of the other run
+      s.densify = false;
+    }
+    if (begins_from && says("preset"))
+      refuse("--preset", "has no meaning with --from, which has a model; leave it out");
+    assign(settings_table(), s, given);
+    if (begins_from) {
+      require_same_model(earlier, s);
+      s.from = std::filesystem::absolute(s.from).string();
+    }
+  }
+  if (says("preset") && s.model != "rnn")
+    take_preset(s, says);
+  else if (is_stated("preset") && s.model != "rnn")
+    take_preset(s, is_stated);
+  if (s.model == "rnn" && !s.preset.empty())
+    refuse("--preset", "has no meaning with --model rnn; say --layers and --hidden");
+  // Series fill the lanes of a time step.
+  if (s.model == "rnn" && !is_stated("batch")) s.batch = std::max<int>(s.batch, tessera::panel_tokens);
+  if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
+  // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
+  if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
+  for (const char* name : {"policy", "frames"}) {
+    if (!says(name)) continue;
+    const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
+                              : s.density == 1   ? "--density 1, which leaves no block to grow"
+                              : s.static_pattern ? "--static, which keeps the first pattern"
+                              : s.updates == 0   ? "--updates 0, which keeps the first pattern"
+                                                 : nullptr;
+    if (where)
+      refuse("--" + std::string(name),
+             tessera::message("has no meaning with ", where, "; leave one of them out"));
+  }
+  if (std::string const& by = s.initial_pattern; by != "random") {
+    const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
+                              : begins_from                       ? "--from, which has a pattern"
+                              : begins_dense(s)                   ? "--policy gradual, which begins dense"
+                              : s.densities != "uniform"          ? "--densities, which is of random patterns"
+                              // Differences of gradients drown in 16 bits; float16 has no loss scale yet.
+                              : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
+                              : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
+                                                                         : nullptr;
+    if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
+  }
+  if (says("densify") && !(begins_from && s.only == "dense"))
+    refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
+  for (const char* name : {"mask-share", "mask", "next-sentence"})
+    if (s.model != "bert" && says(name))
+      refuse("--" + std::string(name), "has no meaning with --model " + s.model + "; say --model bert");
+  if (s.decay == "power" && says("final-lr"))
+    refuse("--final-lr", "has no meaning with --decay power; leave it out");
+  std::vector<const char*> meaningless;
+  if (s.policy == "set" || s.policy == "deep-r") meaningless = {"prune-decay", "block-norm"};
+  if (s.policy == "gradual") meaningless = {"prune-decay", "prune-fraction"};
+  for (const char* name : meaningless)
+    if (says(name))
+      refuse("--" + std::string(name), "has no meaning with --policy " + s.policy + "; leave it out");
+  if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
+  if (!std::isfinite(s.sparse_lr))
+    refuse("--lr", "is too large: what is suggested for the sparse model is no number any more");
+  return s;
+}
+
+/// The settings of a run to be resumed: what was stored, over it the arguments, which may change only what
+/// leaves the results alone.
+inline settings resumed_settings(settings const& stored, string_list const& arguments) {
+  settings s = stored;
+  assign(settings_table(), s, read_arguments(settings_table(), arguments));
+  require_unchanged(settings_table(), stored, s);
+  return s;
+}
+
+}  // namespace pretrain
