@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -99,11 +100,13 @@ struct sparse_momentum {
       grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
       left -= grown[m];
     }
-    std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) {
-      return share(before, all[a], sum) - static_cast<double>(grown[a]) >
-             share(before, all[b], sum) - static_cast<double>(grown[b]);
-    });
-    for (std::size_t i = 0; left > 0 && i < open.size(); ++i, --left) ++grown[open[i]];
+    const auto remainder = [&](std::size_t m) {
+      return share(before, all[m], sum) - static_cast<double>(grown[m]);
+    };
+    std::vector<std::pair<double, std::size_t>> order;
+    for (const std::size_t m : open) order.emplace_back(-remainder(m), m);
+    std::sort(order.begin(), order.end());
+    for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
     return grown;
   }
   template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
