@@ -30,6 +30,7 @@ class listener final : public model {
 
   void load(train::checkpoint const&) override {}
   void densify() override {}
+  void prune(std::string const&, double, chosen_policy const&, training_program&) override {}
   void save_weights(std::string const&, tessera::io::json) const override {}
   std::vector<float> logits(std::span<token const>, std::size_t) override { return {}; }
   void begin_training(train::adamw const&) override {}
