@@ -22885,8 +22885,8 @@ void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
 /// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
 /// of all layers that have it. Training does, when it begins and after each step.
 template <class Layer> void refresh(Layer& model, std::int64_t step) {
-  for_each_layer(model, [step](auto& layer) {
-    if constexpr (requires { layer.refresh(step); }) layer.refresh(step);
+  for_each_layer(model, [step](auto& each) {
+    if constexpr (requires { each.refresh(step); }) each.refresh(step);
   });
 }
 
@@ -30854,8 +30854,8 @@ template <class Model, class Visit, class... Others>
 void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
   nn::for_each_layer(
       model,
-      [&](auto& layer, auto&... belonging) {
-        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(layer)>>) visit(layer, belonging...);
+      [&](auto& each, auto&... belonging) {
+        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(each)>>) visit(each, belonging...);
       },
       others...);
 }
@@ -30875,9 +30875,9 @@ struct slimming_penalty : step_hook {
     double sum = 0;
     detail::for_each_slimmable(
         t.model,
-        [&](auto const& layer, auto& gradients) {
-          for (std::int64_t k = 0; k < layer.neurons.size(); ++k) {
-            const double c = double(layer.neurons[k]);
+        [&](auto const& mlp, auto& gradients) {
+          for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) {
+            const double c = double(mlp.neurons[k]);
             sum += std::abs(c);
             gradients.neurons[k] += accumulator_t<std::remove_cvref_t<decltype(gradients.neurons[k])>>(
                 factor * double((c > 0) - (c < 0)));
@@ -30898,11 +30898,10 @@ template <class Model> model_patterns neuron_masks(Model const& model, double sh
         message("[neuron_masks] the share of the neurons to prune is ", share, ": it must be in [0, 1)"));
   std::vector<double> scores;
   std::vector<std::int64_t> sizes;
-  detail::for_each_slimmable(model, [&](auto const& layer) {
+  detail::for_each_slimmable(model, [&](auto const& mlp) {
     const std::ptrdiff_t first = std::ssize(scores);
-    for (std::int64_t k = 0; k < layer.neurons.size(); ++k)
-      scores.push_back(std::abs(double(layer.neurons[k])));
-    sizes.push_back(layer.neurons.size());
+    for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) scores.push_back(std::abs(double(mlp.neurons[k])));
+    sizes.push_back(mlp.neurons.size());
     if (std::ssize(scores) > first)
       *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
   });

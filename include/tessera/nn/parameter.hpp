@@ -265,8 +265,8 @@ void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
 /// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
 /// of all layers that have it. Training does, when it begins and after each step.
 template <class Layer> void refresh(Layer& model, std::int64_t step) {
-  for_each_layer(model, [step](auto& layer) {
-    if constexpr (requires { layer.refresh(step); }) layer.refresh(step);
+  for_each_layer(model, [step](auto& each) {
+    if constexpr (requires { each.refresh(step); }) each.refresh(step);
   });
 }
 
