@@ -28597,8 +28597,9 @@ template <class Policy> class growth_candidates {
              parameter_groups const& groups = {}) {
     stop();
     found_.clear();
+    if (!grows_by_gradient(policy)) return;
     kept_ = average_share(policy, done);
-    if (!wants_gradients(policy, done)) return;
+    chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
     for_each_sparse_weight(
         model,
@@ -28616,7 +28617,7 @@ template <class Policy> class growth_candidates {
                             stored,
                             its_block::rows,
                             its_block::cols,
-                            policy.due(done) ? policy.count(stored, done) : 0,
+                            policy.count(stored, done),
                             average,
                             false,
                             {}});
@@ -28627,7 +28628,7 @@ template <class Policy> class growth_candidates {
   /// Ends watching; the candidates stay.
   void stop() {
     if constexpr (averaging_policy<Policy>)
-      if (policy_ && kept_) choose(*policy_);
+      if (policy_ && chooses_) choose(*policy_);
     policy_ = nullptr;
   }
   bool watching() const { return policy_ != nullptr; }
@@ -28753,6 +28754,7 @@ template <class Policy> class growth_candidates {
   Policy const* policy_ = nullptr;  // while watching
   std::vector<matrix> found_;
   std::optional<double> kept_;  // the share that the averages keep in this step
+  bool chooses_ = false;        // whether an update follows, by averages
   std::map<std::string, std::vector<float>> averages_;
 };
 
@@ -29159,7 +29161,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
-    if (i + 1 == how.micro_batches)
+    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
       t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
     return accumulate(i);
   };

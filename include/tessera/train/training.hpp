@@ -178,7 +178,7 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
   t.candidates.stop();  // an earlier step may have thrown while it watched
   const auto watched = [&](int i) {
-    if (i + 1 == how.micro_batches)
+    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
       t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
     return accumulate(i);
   };

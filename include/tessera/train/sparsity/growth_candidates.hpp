@@ -52,8 +52,9 @@ template <class Policy> class growth_candidates {
              parameter_groups const& groups = {}) {
     stop();
     found_.clear();
+    if (!grows_by_gradient(policy)) return;
     kept_ = average_share(policy, done);
-    if (!wants_gradients(policy, done)) return;
+    chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
     for_each_sparse_weight(
         model,
@@ -71,7 +72,7 @@ template <class Policy> class growth_candidates {
                             stored,
                             its_block::rows,
                             its_block::cols,
-                            policy.due(done) ? policy.count(stored, done) : 0,
+                            policy.count(stored, done),
                             average,
                             false,
                             {}});
@@ -82,7 +83,7 @@ template <class Policy> class growth_candidates {
   /// Ends watching; the candidates stay.
   void stop() {
     if constexpr (averaging_policy<Policy>)
-      if (policy_ && kept_) choose(*policy_);
+      if (policy_ && chooses_) choose(*policy_);
     policy_ = nullptr;
   }
   bool watching() const { return policy_ != nullptr; }
@@ -208,6 +209,7 @@ template <class Policy> class growth_candidates {
   Policy const* policy_ = nullptr;  // while watching
   std::vector<matrix> found_;
   std::optional<double> kept_;  // the share that the averages keep in this step
+  bool chooses_ = false;        // whether an update follows, by averages
   std::map<std::string, std::vector<float>> averages_;
 };
 
