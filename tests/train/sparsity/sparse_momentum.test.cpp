@@ -51,6 +51,8 @@ TEST_CASE("sparse momentum: growth is shared out by the averages, and what has n
   CHECK(shares({{10, 4, 6, 3.0}, {10, 5, 6, 1.0}, {9, 50, 0, 0.5}}) == numbers{4, 5, 3});
   CHECK(shares({{10, 100, 5, 0.0}, {10, 100, 7, 0.0}}) == numbers{5, 7});
   CHECK(shares({{10, 100, 0, 1.0}}) == numbers{0});
+  CHECK(shares({{10, 2, 0, 9.0}, {10, 100, 6, 1.0}}) == numbers{1, 5});  // none becomes dense
+  CHECK(shares({{10, 1, 0, 9.0}, {10, 2, 2, 1.0}}) == numbers{0, 2});
 }
 
 TEST_CASE("sparse momentum: a matrix that is nearly dense loses no more blocks than it can grow") {

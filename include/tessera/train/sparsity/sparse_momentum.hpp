@@ -21,7 +21,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// Sparse momentum (Dettmers, Zettlemoyer 2019, "Sparse Networks from Scratch", SNFS): the blocks of least
 /// norm are pruned; as many grow where the moving average of the gradient is greatest, shared out among the
 /// matrices in proportion to the mean magnitude of this average at their stored blocks. What a matrix has no
-/// room for, the others get. The number falls along a cosine to none at the end, unless said otherwise.
+/// room for, the others get, and none becomes dense. The number falls along a cosine to none at the end,
+/// unless said otherwise.
 ///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
 ///   elements,
 /// so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each block of its
@@ -82,8 +83,10 @@ struct sparse_momentum {
       for (const std::size_t m : open) sum += all[m].average;
       const std::int64_t before = left;
       const auto full = [&](std::size_t m) {
-        if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(all[m].absent)) return false;
-        grown[m] = all[m].absent;
+        // One block stays absent: a dense matrix would never change again.
+        const std::int64_t room = all[m].absent - (all[m].pruned > 0 ? 0 : 1);
+        if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(room)) return false;
+        grown[m] = room;
         left -= grown[m];
         return true;
       };
