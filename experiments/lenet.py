@@ -81,7 +81,8 @@ def page(results):
     ]
     for policy in [*POLICIES, *MORE]:
         row = [cell(accuracies(results, f"{policy}, {d:g}")) for d in DENSITIES]
-        lines.append(f"| {policy} | " + " | ".join(row) + " |")
+        if any(row):
+            lines.append(f"| {policy} | " + " | ".join(row) + " |")
     for policy, published in PUBLISHED.items():
         lines.append(f"| {policy}, published | " + " | ".join(f"{published[d]:.2f}" for d in DENSITIES) + " |")
     lines += ["", "![Accuracy by density](lenet.svg)", ""]

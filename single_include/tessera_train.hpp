@@ -31579,10 +31579,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// room for, the others get, and none becomes dense. The number falls along a cosine to none at the end,
 /// unless said otherwise.
 ///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
-///   elements,
-/// so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each block of its
-/// grid. Only the last `averaged` steps before an update count: those before have the weight
-/// momentum^averaged, 0.04 unless said otherwise, and each of them costs the whole gradient.
+/// elements, so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each
+/// block of its grid. Only the last `averaged` steps before an update count, each of which costs the whole
+/// gradient: those before would have the weight momentum^averaged, 0.04 unless said otherwise.
 struct sparse_momentum {
   std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;      // of the whole run
