@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -8,25 +6,18 @@
 #include <utility>
 
 #include <doctest/doctest.h>
+#include <examples/shell.hpp>
 #include <io/scratch_folder.hpp>
-#include <sys/wait.h>
 
 namespace experiments_test { namespace {
 
 #if defined(MNIST) && defined(PRETRAIN)
 
-/// What experiments/run.py prints in a folder of its own, both streams, and its exit code.
-std::pair<std::string, int> run_experiment(scratch_folder const& here, std::string const& arguments) {
+/// What experiments/run.py does in a folder of its own.
+outcome run_experiment(scratch_folder const& here, std::string const& arguments) {
   const auto programs = std::filesystem::path(MNIST).parent_path().parent_path();
-  const std::string command = "cd " + (here / "") + " && python3 " TESSERA_SOURCE_DIR "/experiments/run.py " +
-                              arguments + " --programs " + programs.string() + " 2>&1";
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe);
-  std::string text;
-  std::array<char, 4096> part;
-  for (std::size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;) text.append(part.data(), n);
-  const int status = pclose(pipe);
-  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+  return shell("cd " + (here / "") + " && python3 " TESSERA_SOURCE_DIR "/experiments/run.py " + arguments +
+               " --programs " + programs.string());
 }
 std::string content(std::string const& path) {
   std::ostringstream text;
@@ -38,7 +29,7 @@ TEST_CASE("experiments: each makes its runs, and a page of them") {
   for (const auto& [name, runs] : {std::pair("lenet", 12), std::pair("mnist_blocks", 4),
                                    std::pair("tickets", 1), std::pair("gpt", 2), std::pair("bert", 2)}) {
     const scratch_folder here;
-    const auto [text, code] = run_experiment(here, std::string(name) + " --quick");
+    const auto [code, text] = run_experiment(here, std::string(name) + " --quick");
     INFO(text);
     CHECK(code == 0);
     const std::string all = std::to_string(runs);
@@ -51,11 +42,11 @@ TEST_CASE("experiments: each makes its runs, and a page of them") {
 
 TEST_CASE("experiments: lines that are there are not made again, and one that was cut off is") {
   const scratch_folder here;
-  CHECK(run_experiment(here, "mnist_blocks --quick").second == 0);
+  CHECK(run_experiment(here, "mnist_blocks --quick").code == 0);
   std::filesystem::create_directories(here / "docs/experiments");
   const std::string lines = content(here / "build/experiments/mnist_blocks.jsonl");
   std::ofstream(here / "docs/experiments/mnist_blocks.jsonl") << lines.substr(0, lines.size() - 9);
-  const auto [text, code] = run_experiment(here, "mnist_blocks --page");
+  const auto [code, text] = run_experiment(here, "mnist_blocks --page");
   INFO(text);
   CHECK(code == 0);
   CHECK(text.find("mnist_blocks.jsonl:4 is no result and is left out") != std::string::npos);
@@ -65,9 +56,9 @@ TEST_CASE("experiments: lines that are there are not made again, and one that wa
 
 TEST_CASE("experiments: a name that is none, and a program that is not built, are told") {
   const scratch_folder here;
-  CHECK(run_experiment(here, "mnust").second == 2);
+  CHECK(run_experiment(here, "mnust").code == 2);
   std::ofstream(here / "x") << "";
-  const auto [text, code] = run_experiment(here, "lenet --quick --programs nowhere --jobs 0");
+  const auto [code, text] = run_experiment(here, "lenet --quick --programs nowhere --jobs 0");
   CHECK(code == 2);
   CHECK(text.find("--jobs must be at least 1") != std::string::npos);
 }

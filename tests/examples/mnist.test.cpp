@@ -1,30 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <array>
-#include <cstdio>
 #include <fstream>
 #include <string>
-#include <utility>
 
 #include <doctest/doctest.h>
+#include <examples/shell.hpp>
 #include <io/scratch_folder.hpp>
-#include <sys/wait.h>
 
 #include <tessera/io/json_parser.hpp>
 
 namespace mnist_test { namespace {
 
 #ifdef MNIST
-
-/// What a command prints, both streams, and its exit code.
-std::pair<std::string, int> shell(std::string const& command) {
-  std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe);
-  std::string text;
-  std::array<char, 4096> part;
-  for (std::size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;) text.append(part.data(), n);
-  const int status = pclose(pipe);
-  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
-}
 
 constexpr const char* quick =
     MNIST " --made-up --epochs 3 --examples 3000 --batch 50 --rate 0.05 --updates 4 --density 0.1 ";
@@ -33,7 +19,7 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
   const scratch_folder here;
   const std::string file = here / "results.jsonl";
   for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "deep-r"}) {
-    const auto [text, code] = shell(quick + ("--policy " + policy + " --json " + file));
+    const auto [code, text] = shell(quick + ("--policy " + policy + " --json " + file));
     INFO(text);
     CHECK(code == 0);
     CHECK(text.find(policy + ": ") != std::string::npos);
@@ -53,7 +39,7 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
 
 TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and SynFlow") {
   for (std::string const initial : {"magnitude", "snip", "grasp", "synflow"}) {
-    const auto [text, code] = shell(quick + ("--policy static --initial " + initial));
+    const auto [code, text] = shell(quick + ("--policy static --initial " + initial));
     INFO(text);
     CHECK(code == 0);
     CHECK(text.find("with 26620 weights; 10 % of the blocks tried") != std::string::npos);
@@ -63,7 +49,7 @@ TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and S
 TEST_CASE("mnist: lottery tickets, beside new weights on the same patterns") {
   const scratch_folder here;
   const std::string file = here / "tickets.jsonl";
-  const auto [text, code] =
+  const auto [code, text] =
       shell(MNIST
             " --made-up --epochs 2 --examples 1000 --hidden 40 --optimizer adam --rate 0.005 "
             "--batch 20 --tickets 2 --rewind 5 --reinitialise --json " +
@@ -84,7 +70,7 @@ TEST_CASE("mnist: lottery tickets, beside new weights on the same patterns") {
 
 TEST_CASE("mnist: settings that make no sense are refused") {
   const auto refused = [](std::string const& options, std::string const& why) {
-    const auto [text, code] = shell(quick + options);
+    const auto [code, text] = shell(quick + options);
     CHECK(code == 2);
     INFO(text);
     CHECK(text.find(why) != std::string::npos);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <examples/shell.hpp>
 #include <sys/wait.h>
 
 #include <tessera/io/safetensors.hpp>
@@ -22,21 +23,6 @@
 namespace pretrain_programs {
 
 namespace fs = std::filesystem;
-
-struct outcome {
-  int code;
-  std::string output;  // stdout and stderr
-};
-
-inline outcome shell(std::string const& script) {
-  std::FILE* const pipe = popen(("exec 2>&1; " + script).c_str(), "r");
-  REQUIRE(pipe);
-  outcome result;
-  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) result.output += static_cast<char>(c);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
 
 inline bool contains(outcome const& result, std::string const& part) {
   const bool found = result.output.find(part) != std::string::npos;
