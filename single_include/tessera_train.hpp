@@ -23232,12 +23232,18 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
-    const auto dmixed = p.borrow(out.weight.cols()), dqkv = p.borrow(qkv.weight.rows());
+    const auto dmixed = p.borrow(out.weight.cols());
     out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+    backward_of_heads(x, s, *dmixed, dx, g, p);
+  }
+  /// From the gradient of `mixed` on.
+  void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
+                         destination<T> dx, gradients& g, pass<T> const& p) const {
+    const auto dqkv = p.borrow(qkv.weight.rows());
     feature_vector<accumulator_t<T>>* dscore = nullptr;
     if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
     run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.sequences, heads, seen, *dqkv, score,
+        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, seen, *dqkv, score,
                            dscore),
         when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
     qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
@@ -25779,26 +25785,29 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/slimmable_mlp.hpp
-#ifndef TESSERA_SINGLE_NN_SLIMMABLE_MLP
-#define TESSERA_SINGLE_NN_SLIMMABLE_MLP
+// ---- tessera/nn/slimmable.hpp
+#ifndef TESSERA_SINGLE_NN_SLIMMABLE
+#define TESSERA_SINGLE_NN_SLIMMABLE
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+// Layers whose units, neurons or heads, have coefficients, which tell the units that may go: network slimming
+// (Liu et al. 2017), on transformers EarlyBERT (Chen et al. 2021, §3.1). They stand where an mlp and a
+// multi_head_attention would, also in a transformer_block. train::slimming_penalty draws coefficients to
+// zero, train::neuron_masks and train::head_masks choose, and `slimmed` makes the smaller layer.
+
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// An MLP whose hidden neurons have coefficients, which tell which neurons may go (network slimming, Liu et
-/// al. 2017; on transformers EarlyBERT, Chen et al. 2021, §3.1):
-///   y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁
+/// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
-/// It stands where an mlp would, also in a transformer_block. train::slimming_penalty draws coefficients to
-/// zero, train::neuron_masks chooses, and `slimmed` makes the smaller mlp.
 template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
   linear<T, Block> up, down;
-  feature_vector<accumulator_t<T>> neurons;  // c
+  feature_vector<accumulator_t<T>> coefficients;  // c
 
   using saved = typename mlp<T, Block, Op>::saved;
   using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
@@ -25806,14 +25815,14 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   slimmable_mlp() = default;
   /// Coefficients are 1: it computes what `of` does.
   explicit slimmable_mlp(mlp<T, Block, Op> of)
-      : up(std::move(of.up)), down(std::move(of.down)), neurons(up.weight.rows()) {
-    std::ranges::fill(neurons, accumulator_t<T>(1));
+      : up(std::move(of.up)), down(std::move(of.down)), coefficients(up.weight.rows()) {
+    std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
 
   static void parts(auto& each, auto&... of) {
     each("up", of.up...);
     each("down", of.down...);
-    each("neurons", of.neurons...);
+    each("coefficients", of.coefficients...);
     each.setting("activation", Op());
   }
   static model_size size(transformer_config const& of) {
@@ -25828,7 +25837,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
   template <class X> auto value(X const&, saved const& s) const {
-    return down.value(apply<Op>(s.z) * neurons);
+    return down.value(apply<Op>(s.z) * coefficients);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
@@ -25844,54 +25853,169 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     const auto dh = local(transposed(down.weight) * dy);
-    run(p.ctx, h = apply<Op>(s.z) * neurons, down.bias_gradient(dy, g.down),
-        g.neurons += sum_tokens(dh * apply<Op>(s.z)), dz = dh * neurons * derivative<Op>(s.z),
+    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.down),
+        g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
         up.bias_gradient(dz, g.up), dx = transposed(up.weight) * dz);
     down.add_weight_gradient(dy, h, g.down, p);
     up.add_weight_gradient(dz, x, g.up, p);
   }
 };
 
+/// y = W₂ (c ∘ A(x)) + b₂: a multi_head_attention with a coefficient for each head, which all features of the
+/// result A(x) of the head share.
+///   x, y (features, tokens)   c (heads of queries)
+template <element T, class Block, score_functor Score = plain_scores> struct slimmable_attention {
+  using whole_type = multi_head_attention<T, Block, Score>;
+
+  whole_type whole;
+  feature_vector<accumulator_t<T>> coefficients;  // c
+
+  struct saved : whole_type::saved {
+    feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
+  };
+  using gradients = slimmable_attention<accumulator_t<T>, Block, Score>;
+
+  slimmable_attention() = default;
+  /// Coefficients are 1: it computes what `of` does.
+  explicit slimmable_attention(whole_type of) : whole(std::move(of)), coefficients(whole.heads.queries) {
+    std::ranges::fill(coefficients, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.whole...);
+    each("coefficients", of.coefficients...);
+  }
+  static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.heads); }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static slimmable_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                    std::uint64_t number) {
+    return slimmable_attention(whole_type::random(of, seen, seed, number));
+  }
+  std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    whole.resize(s, tokens);
+    s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
+    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return whole.prepare(x, s, p);
+  }
+  template <class X> auto value(X const&, saved const& s) const {
+    return whole.out.value(s.mixed * s.factors);
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
+  }
+
+  /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
+    panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
+    feature_vector<accumulator_t<T>> sums(s.mixed.features());
+    const auto dh = local(transposed(whole.out.weight) * dy);
+    run(p.ctx, h = s.mixed * s.factors, whole.out.bias_gradient(dy, g.whole.out),
+        sums += sum_tokens(dh * s.mixed), dmixed = dh * s.factors);
+    whole.out.add_weight_gradient(dy, h, g.whole.out, p);
+    for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
+    whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
+  }
+
+ private:
+  std::int64_t features_of_head() const { return whole.out.weight.cols() / whole.heads.queries; }
+};
+
 template <class Layer> inline constexpr bool is_slimmable_mlp = false;
 template <class T, class Block, class Op>
 inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op>> = true;
+template <class Layer> inline constexpr bool is_slimmable_attention = false;
+template <class T, class Block, class Score>
+inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score>> = true;
+
+namespace detail {
+
+/// The numbers of the units that are kept, each of `features` rows or columns: those of their features.
+///   Throws shape_error unless `kept` is a row of `units` with at least one that is kept.
+inline std::vector<std::int64_t> features_kept(pattern const& kept, std::int64_t units,
+                                               std::int64_t features) {
+  if (kept.block_rows() != 1 || kept.block_cols() != units || kept.blocks() == 0)
+    throw shape_error(message("[slimmed] a pattern of ", kept.block_rows(), " x ", kept.block_cols(),
+                              " with ", kept.blocks(), " units: it must be 1 x ", units,
+                              ", with at least one"));
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t unit : kept.row(0))
+    for (std::int64_t i = 0; i < features; ++i) numbers.push_back(unit * features + i);
+  return numbers;
+}
+
+inline std::vector<std::int64_t> all_features(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), std::int64_t(0));
+  return numbers;
+}
+
+/// The layer of some rows and columns of W; column j is multiplied by factor(j). Blocks are those that hold
+/// an element that was stored.
+template <element T, class Block, class Factor>
+linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> const& rows,
+                         std::vector<std::int64_t> const& cols, Factor const& factor) {
+  std::vector<char> mask;
+  for (const std::int64_t i : rows)
+    for (const std::int64_t j : cols) mask.push_back(of.weight.find(i, j) >= 0);
+  const auto count = [](auto const& numbers) { return static_cast<int>(numbers.size()); };
+  linear<T, Block> part(count(rows), count(cols),
+                        pattern_from_mask(count(rows), count(cols), mask, block_size_of<Block>()),
+                        of.has_bias);
+  const auto old = [](auto const& numbers, std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; };
+  part.weight.generate([&](std::int64_t i, std::int64_t j) {
+    const std::int64_t col = old(cols, j);
+    return T(accumulator_t<T>(of.weight(old(rows, i), col)) * factor(col));
+  });
+  for (std::int64_t i = 0; i < count(rows); ++i) part.bias[i] = of.bias[old(rows, i)];
+  return part;
+}
+
+}  // namespace detail
 
 /// The MLP of the neurons that are kept, with their coefficients in W₂: it computes what the whole one does
-/// when the coefficients of the others are zero, but for rounding. Blocks are those that hold an element that
-/// was stored.
+/// when the coefficients of the others are zero, but for rounding.
 ///   kept (1, hidden)   the neurons, as a pattern of single elements
 ///   Throws shape_error unless `kept` has this grid and at least one neuron.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
-  const std::int64_t hidden = of.up.weight.rows(), inputs = of.up.weight.cols(),
-                     outputs = of.down.weight.rows();
-  if (kept.block_rows() != 1 || kept.block_cols() != hidden || kept.blocks() == 0)
-    throw shape_error(message("[slimmed] a pattern of ", kept.block_rows(), " x ", kept.block_cols(),
-                              " with ", kept.blocks(), " neurons: it must be 1 x ", hidden,
-                              ", with at least one"));
-  const auto row = kept.row(0);
-  const std::vector<std::int32_t> neuron(row.begin(), row.end());
-  const auto left = static_cast<int>(neuron.size());
-  const auto old = [&](std::int64_t k) { return std::int64_t{neuron[static_cast<std::size_t>(k)]}; };
-  // The pattern that covers what is_stored(i, j) says of the elements of a matrix.
-  const auto cover = [](std::int64_t rows, std::int64_t cols, auto const& is_stored) {
-    std::vector<char> mask(static_cast<std::size_t>(rows * cols));
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < cols; ++j) mask[static_cast<std::size_t>(i * cols + j)] = is_stored(i, j);
-    return pattern_from_mask(static_cast<int>(rows), static_cast<int>(cols), mask, block_size_of<Block>());
-  };
-  auto const &w1 = of.up.weight, &w2 = of.down.weight;
-  mlp<T, Block, Op> slim;
-  slim.up = {left, inputs, cover(left, inputs, [&](auto i, auto j) { return w1.find(old(i), j) >= 0; }),
-             of.up.has_bias};
-  slim.down = {outputs, left, cover(outputs, left, [&](auto i, auto j) { return w2.find(i, old(j)) >= 0; }),
-               of.down.has_bias};
-  slim.up.weight.generate([&](std::int64_t i, std::int64_t j) { return w1(old(i), j); });
-  slim.down.weight.generate([&](std::int64_t i, std::int64_t j) {
-    return T(accumulator_t<T>(w2(i, old(j))) * of.neurons[old(j)]);
-  });
-  for (std::int64_t k = 0; k < left; ++k) slim.up.bias[k] = of.up.bias[old(k)];
-  slim.down.bias = of.down.bias;
+  const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
+  return {detail::part_of(of.up, neurons, detail::all_features(of.up.weight.cols()),
+                          [](std::int64_t) { return accumulator_t<T>(1); }),
+          detail::part_of(of.down, detail::all_features(of.down.weight.rows()), neurons,
+                          [&](std::int64_t j) { return of.coefficients[j]; })};
+}
+
+/// The attention of the heads that are kept, with their coefficients in W₂, as for the MLP.
+///   kept (1, heads)   the heads, as a pattern of single elements
+///   Throws shape_error unless `kept` has this grid and at least one head; option_error if heads share keys.
+///   A score functor with members may depend on the number of heads, and does not compile.
+template <element T, class Block, class Score>
+multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Score> const& of,
+                                              pattern const& kept) {
+  auto const& whole = of.whole;
+  const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
+  if (whole.heads.keys != heads)
+    throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,
+                               ": each must have its own"));
+  static_assert(std::is_empty_v<Score>, "a score functor with members may depend on the number of heads");
+  const auto mixed = detail::features_kept(kept, heads, features / heads);
+  std::vector<std::int64_t> rows;  // of queries, keys and values
+  for (std::int64_t part = 0; part < 3; ++part)
+    for (const std::int64_t i : mixed) rows.push_back(part * features + i);
+  multi_head_attention<T, Block, Score> slim = whole;
+  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.weight.cols()),
+                             [](std::int64_t) { return accumulator_t<T>(1); });
+  slim.out = detail::part_of(whole.out, detail::all_features(whole.out.weight.rows()), mixed,
+                             [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
+  slim.heads = static_cast<int>(kept.blocks());
   return slim;
 }
 
@@ -30851,20 +30975,23 @@ class early_ticket {
 };
 
 namespace detail {
-/// Calls visit(layer, layer of each other…) for the slimmable MLPs of a model.
-template <class Model, class Visit, class... Others>
+/// Calls visit(layer, layer of each other…) for the layers of a model with coefficients of their units.
+template <bool Mlps = true, bool Attentions = true, class Model, class Visit, class... Others>
 void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
   nn::for_each_layer(
       model,
       [&](auto& each, auto&... belonging) {
-        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(each)>>) visit(each, belonging...);
+        using layer_type = std::remove_cvref_t<decltype(each)>;
+        if constexpr ((Mlps && nn::is_slimmable_mlp<layer_type>) ||
+                      (Attentions && nn::is_slimmable_attention<layer_type>))
+          visit(each, belonging...);
       },
       others...);
 }
 }  // namespace detail
 
-/// Draws the coefficients of nn::slimmable_mlp to zero: strength · Σ |c| (Liu et al. 2017, equation 1;
-/// EarlyBERT takes a strength of 1e-4).
+/// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
+/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4).
 struct slimming_penalty : step_hook {
   double strength;
   double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
@@ -30877,12 +31004,12 @@ struct slimming_penalty : step_hook {
     double sum = 0;
     detail::for_each_slimmable(
         t.model,
-        [&](auto const& mlp, auto& gradients) {
-          for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) {
-            const double c = double(mlp.neurons[k]);
+        [&](auto const& layer, auto& gradients) {
+          for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
+            const double c = double(layer.coefficients[k]);
             sum += std::abs(c);
-            gradients.neurons[k] += accumulator_t<std::remove_cvref_t<decltype(gradients.neurons[k])>>(
-                factor * double((c > 0) - (c < 0)));
+            auto& gradient = gradients.coefficients[k];
+            gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
           }
         },
         t.gradients);
@@ -30890,20 +31017,31 @@ struct slimming_penalty : step_hook {
   }
 };
 
+namespace detail {
+/// The mask of units without the `weak` ones.
+inline named_pattern mask_of_units(std::string name, std::vector<char> const& weak) {
+  std::vector<char> kept;
+  for (const char each : weak) kept.push_back(!each);
+  return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
+}
+inline void require_share(char const* operation, double share) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
+}
+}  // namespace detail
+
 /// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
 /// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
 /// one.
 ///   Throws option_error unless share is in [0, 1) and the model has such layers.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {
-  if (!(share >= 0 && share < 1))
-    throw option_error(
-        message("[neuron_masks] the share of the neurons to prune is ", share, ": it must be in [0, 1)"));
+  detail::require_share("neuron_masks", share);
   std::vector<double> scores;
   std::vector<std::int64_t> sizes;
-  detail::for_each_slimmable(model, [&](auto const& mlp) {
+  detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
     const std::ptrdiff_t first = std::ssize(scores);
-    for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) scores.push_back(std::abs(double(mlp.neurons[k])));
-    sizes.push_back(mlp.neurons.size());
+    for (const auto c : mlp.coefficients) scores.push_back(std::abs(double(c)));
+    sizes.push_back(mlp.coefficients.size());
     if (std::ssize(scores) > first)
       *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
   });
@@ -30914,11 +31052,28 @@ template <class Model> model_patterns neuron_masks(Model const& model, double sh
   model_patterns masks;
   auto next = weak.begin();
   for (const std::int64_t size : sizes) {
-    std::vector<char> kept;
-    for (std::int64_t k = 0; k < size; ++k) kept.push_back(!*next++);
-    masks.push_back(
-        {message("mlp.", masks.size(), ".neurons"), pattern_from_mask(1, static_cast<int>(size), kept)});
+    masks.push_back(detail::mask_of_units(message("mlp.", masks.size(), ".neurons"), {next, next + size}));
+    next += size;
   }
+  return masks;
+}
+
+/// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
+/// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
+/// keeps at least one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers.
+template <class Model> model_patterns head_masks(Model const& model, double share) {
+  detail::require_share("head_masks", share);
+  model_patterns masks;
+  detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
+    std::vector<double> scores;
+    for (const auto c : attention.coefficients) scores.push_back(std::abs(double(c)));
+    const std::int64_t heads = std::ssize(scores);
+    const auto weak = weakest(std::span<double const>(scores),
+                              std::min<std::int64_t>(std::llround(share * double(heads)), heads - 1));
+    masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
+  });
+  if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");
   return masks;
 }
 

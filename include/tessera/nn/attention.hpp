@@ -108,12 +108,18 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
-    const auto dmixed = p.borrow(out.weight.cols()), dqkv = p.borrow(qkv.weight.rows());
+    const auto dmixed = p.borrow(out.weight.cols());
     out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+    backward_of_heads(x, s, *dmixed, dx, g, p);
+  }
+  /// From the gradient of `mixed` on.
+  void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
+                         destination<T> dx, gradients& g, pass<T> const& p) const {
+    const auto dqkv = p.borrow(qkv.weight.rows());
     feature_vector<accumulator_t<T>>* dscore = nullptr;
     if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
     run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, *dmixed, p.sequences, heads, seen, *dqkv, score,
+        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, seen, *dqkv, score,
                            dscore),
         when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
     qkv.backward(x, {}, *dqkv, dx, g.qkv, p);

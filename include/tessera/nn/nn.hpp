@@ -26,7 +26,7 @@
 #include <tessera/nn/recurrent_model.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/nn/sequence_classifier.hpp>
-#include <tessera/nn/slimmable_mlp.hpp>
+#include <tessera/nn/slimmable.hpp>
 #include <tessera/nn/top_kast.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>

@@ -10,7 +10,7 @@
 #include <support/reference.hpp>
 
 #include <tessera/nn/combinators.hpp>
-#include <tessera/nn/slimmable_mlp.hpp>
+#include <tessera/nn/slimmable.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/early_ticket.hpp>
@@ -44,7 +44,7 @@ TEST_CASE("slimmed: the smaller MLP computes what the masked one does") {
   std::vector<char> keep(45);
   for (std::size_t k = 0; k < keep.size(); ++k) {
     keep[k] = k % 3 != 1;
-    if (!keep[k]) layer.neurons[std::int64_t(k)] = 0;
+    if (!keep[k]) layer.coefficients[std::int64_t(k)] = 0;
   }
   const pattern kept = pattern_from_mask(1, 45, keep);
   const auto slim = nn::slimmed(layer, kept);
@@ -58,7 +58,51 @@ TEST_CASE("slimmed: the smaller MLP computes what the masked one does") {
   CHECK(std::sqrt(total(p.ctx, square(y - z))) <= 1e-12 * std::sqrt(total(p.ctx, square(y))));
   CHECK(total(p.ctx, square(y)) > 1);
   CHECK(error_of<shape_error>([&] { nn::slimmed(layer, pattern_from_mask(1, 45, std::vector<char>(45))); }) ==
-        "[slimmed] a pattern of 1 x 45 with 0 neurons: it must be 1 x 45, with at least one");
+        "[slimmed] a pattern of 1 x 45 with 0 units: it must be 1 x 45, with at least one");
+}
+
+using attention_type = nn::slimmable_attention<double, block>;
+
+attention_type some_attention(std::uint64_t seed = 1) {
+  attention_type layer(nn::multi_head_attention<double, block>{
+      {3 * 24, 21, some_blocks(3 * 24, 21, 0.4, seed)}, {18, 24, some_blocks(18, 24, 0.5, seed + 1)}, 4});
+  support::randomise(layer);
+  return layer;
+}
+
+TEST_CASE("slimmable_attention: gradients are right, of coefficients, too; ones change nothing") {
+  trial t;
+  const auto p = t.pass();
+  attention_type layer = some_attention();
+  support::check_layer(layer, 21, p);
+  std::ranges::fill(layer.coefficients, 1.0);
+  panel_matrix<double> x(21, p.tokens()), y(18, p.tokens()), z(18, p.tokens());
+  support::fill(x, 3);
+  attention_type::saved saved;
+  layer.forward(x, y, saved, p);
+  layer.whole.forward(x, z, saved, p);
+  CHECK(std::equal(y.begin(), y.end(), z.begin(), z.end()));
+}
+
+TEST_CASE("slimmed: the attention of the heads that are kept computes what the masked one does") {
+  trial t;
+  const auto p = t.pass();
+  attention_type layer = some_attention();
+  layer.coefficients[1] = 0;
+  const auto slim = nn::slimmed(layer, pattern_from_mask(1, 4, std::vector<char>{1, 0, 1, 1}));
+  CHECK(slim.heads.queries == 3);
+  CHECK(slim.qkv.weight.rows() == 3 * 18);
+  panel_matrix<double> x(21, p.tokens()), y(18, p.tokens()), z(18, p.tokens());
+  support::fill(x, 3);
+  attention_type::saved saved;
+  layer.forward(x, y, saved, p);
+  slim.forward(x, z, saved, p);
+  CHECK(std::sqrt(total(p.ctx, square(y - z))) <= 1e-12 * std::sqrt(total(p.ctx, square(y))));
+  CHECK(total(p.ctx, square(y)) > 1);
+  layer.whole.heads.keys = 2;
+  CHECK(error_of<option_error>([&] {
+          nn::slimmed(layer, pattern_from_mask(1, 4, std::vector<char>(4, 1)));
+        }) == "[slimmed] 4 heads share the keys of 2: each must have its own");
 }
 
 struct two_layers {
@@ -73,19 +117,19 @@ struct two_layers {
 TEST_CASE("neuron_masks: the least coefficients of all layers go, and each layer keeps one") {
   two_layers m;
   for (std::int64_t k = 0; k < 45; ++k) {
-    m.first.neurons[k] = double(k + 1) * (k % 2 ? 1 : -1);
-    m.second.neurons[k] = 30.5 + double(k);
+    m.first.coefficients[k] = double(k + 1) * (k % 2 ? 1 : -1);
+    m.second.coefficients[k] = 30.5 + double(k);
   }
   const auto masks = train::neuron_masks(m, 0.4);  // 36 of 90
   CHECK(masks[0].stored.blocks() == 45 - 33);
   CHECK(masks[1].stored.blocks() == 45 - 3);
   CHECK(masks[0].stored.find(0, 32) < 0);
   CHECK(masks[0].stored.find(0, 33) >= 0);
-  for (std::int64_t k = 0; k < 45; ++k) m.second.neurons[k] = 100;
+  for (std::int64_t k = 0; k < 45; ++k) m.second.coefficients[k] = 100;
   CHECK(train::neuron_masks(m, 0.9)[0].stored.blocks() == 1);
   CHECK(train::neuron_masks(m, 0.99)[1].stored.blocks() == 1);
   CHECK(error_of<option_error>([&] { train::neuron_masks(m, 1); }) ==
-        "[neuron_masks] the share of the neurons to prune is 1: it must be in [0, 1)");
+        "[neuron_masks] the share to prune is 1: it must be in [0, 1)");
 }
 
 TEST_CASE(
@@ -94,13 +138,13 @@ TEST_CASE(
   two_layers m;
   double sum = 0;
   for (auto const* layer : {&m.first, &m.second})
-    for (const double c : layer->neurons) sum += std::abs(c);
+    for (const double c : layer->coefficients) sum += std::abs(c);
   train::training t(m, train::adamw{});
   train::slimming_penalty penalty(0.01);
   penalty.accumulated(ctx, t, {0, 7});
   CHECK(penalty.value == doctest::Approx(0.01 * sum));
   for (std::int64_t k = 0; k < 45; ++k)
-    CHECK(t.gradients.first.neurons[k] == doctest::Approx(std::copysign(0.07, m.first.neurons[k])));
+    CHECK(t.gradients.first.coefficients[k] == doctest::Approx(std::copysign(0.07, m.first.coefficients[k])));
   CHECK(std::ranges::all_of(t.gradients.first.up.weight, [](double g) { return g == 0; }));
   CHECK_THROWS_AS(train::slimming_penalty(-1), option_error);
 }
@@ -129,14 +173,41 @@ TEST_CASE("early_ticket: found when as many distances as the window holds are sm
   CHECK_THROWS_AS(train::early_ticket(0), option_error);
 }
 
-TEST_CASE("slimmable_mlp: a transformer block takes it in the place of its MLP") {
-  trial t;
-  using whole = nn::transformer_block<double, block, nn::norm_order::pre, nn::layer_norm<double>, layer_type>;
+using slimmable_block = nn::transformer_block<double, block, nn::norm_order::pre, nn::layer_norm<double>,
+                                              layer_type, attention_type>;
+
+slimmable_block some_transformer_block() {
   nn::transformer_config config;
-  config.hidden = 16, config.heads = 2;
-  whole one = whole::random(config, mask::causal, 1, 0);
+  config.hidden = 24, config.heads = 6;
+  return slimmable_block::random(config, mask::causal, 1, 0);
+}
+
+TEST_CASE("slimmable layers: a transformer block takes them in the place of its own") {
+  trial t;
+  slimmable_block one = some_transformer_block();
   support::randomise(one);
-  support::check_layer(one, 16, t.pass());
+  support::check_layer(one, 24, t.pass());
+}
+
+TEST_CASE("head_masks: each layer loses the heads of least coefficients") {
+  slimmable_block one = some_transformer_block();
+  const std::vector<double> coefficients{0.5, -0.1, 2, -3, 0.2, 1};
+  std::ranges::copy(coefficients, one.attention.coefficients.begin());
+  const auto masks = train::head_masks(one, 1.0 / 3);
+  CHECK(masks.size() == 1);
+  CHECK(masks[0].stored == pattern_from_mask(1, 6, std::vector<char>{1, 0, 1, 1, 0, 1}));
+  CHECK(train::head_masks(one, 0.99)[0].stored.blocks() == 1);
+  CHECK_THROWS_AS(train::head_masks(one, 1), option_error);
+  two_layers without;
+  CHECK(error_of<option_error>([&] { train::head_masks(without, 0.5); }) ==
+        "[head_masks] the model has no nn::slimmable_attention");
+  CHECK(train::neuron_masks(one, 0.4)[0].stored.block_cols() == 96);
+  context ctx(1);
+  train::training t(one, train::adamw{});
+  train::slimming_penalty penalty(0.01);
+  penalty.accumulated(ctx, t, {0, 1});
+  CHECK(t.gradients.attention.coefficients[1] == doctest::Approx(-0.01));
+  CHECK(penalty.value == doctest::Approx(0.01 * (6.8 + 96)));
 }
 
 }}  // namespace early_ticket_test

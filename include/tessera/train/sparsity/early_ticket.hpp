@@ -16,7 +16,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/nn/slimmable_mlp.hpp>
+#include <tessera/nn/slimmable.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/sparsity/model_patterns.hpp>
@@ -74,20 +74,23 @@ class early_ticket {
 };
 
 namespace detail {
-/// Calls visit(layer, layer of each other…) for the slimmable MLPs of a model.
-template <class Model, class Visit, class... Others>
+/// Calls visit(layer, layer of each other…) for the layers of a model with coefficients of their units.
+template <bool Mlps = true, bool Attentions = true, class Model, class Visit, class... Others>
 void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
   nn::for_each_layer(
       model,
       [&](auto& each, auto&... belonging) {
-        if constexpr (nn::is_slimmable_mlp<std::remove_cvref_t<decltype(each)>>) visit(each, belonging...);
+        using layer_type = std::remove_cvref_t<decltype(each)>;
+        if constexpr ((Mlps && nn::is_slimmable_mlp<layer_type>) ||
+                      (Attentions && nn::is_slimmable_attention<layer_type>))
+          visit(each, belonging...);
       },
       others...);
 }
 }  // namespace detail
 
-/// Draws the coefficients of nn::slimmable_mlp to zero: strength · Σ |c| (Liu et al. 2017, equation 1;
-/// EarlyBERT takes a strength of 1e-4).
+/// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
+/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4).
 struct slimming_penalty : step_hook {
   double strength;
   double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
@@ -100,12 +103,12 @@ struct slimming_penalty : step_hook {
     double sum = 0;
     detail::for_each_slimmable(
         t.model,
-        [&](auto const& mlp, auto& gradients) {
-          for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) {
-            const double c = double(mlp.neurons[k]);
+        [&](auto const& layer, auto& gradients) {
+          for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
+            const double c = double(layer.coefficients[k]);
             sum += std::abs(c);
-            gradients.neurons[k] += accumulator_t<std::remove_cvref_t<decltype(gradients.neurons[k])>>(
-                factor * double((c > 0) - (c < 0)));
+            auto& gradient = gradients.coefficients[k];
+            gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
           }
         },
         t.gradients);
@@ -113,20 +116,31 @@ struct slimming_penalty : step_hook {
   }
 };
 
+namespace detail {
+/// The mask of units without the `weak` ones.
+inline named_pattern mask_of_units(std::string name, std::vector<char> const& weak) {
+  std::vector<char> kept;
+  for (const char each : weak) kept.push_back(!each);
+  return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
+}
+inline void require_share(char const* operation, double share) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
+}
+}  // namespace detail
+
 /// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
 /// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
 /// one.
 ///   Throws option_error unless share is in [0, 1) and the model has such layers.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {
-  if (!(share >= 0 && share < 1))
-    throw option_error(
-        message("[neuron_masks] the share of the neurons to prune is ", share, ": it must be in [0, 1)"));
+  detail::require_share("neuron_masks", share);
   std::vector<double> scores;
   std::vector<std::int64_t> sizes;
-  detail::for_each_slimmable(model, [&](auto const& mlp) {
+  detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
     const std::ptrdiff_t first = std::ssize(scores);
-    for (std::int64_t k = 0; k < mlp.neurons.size(); ++k) scores.push_back(std::abs(double(mlp.neurons[k])));
-    sizes.push_back(mlp.neurons.size());
+    for (const auto c : mlp.coefficients) scores.push_back(std::abs(double(c)));
+    sizes.push_back(mlp.coefficients.size());
     if (std::ssize(scores) > first)
       *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
   });
@@ -137,11 +151,28 @@ template <class Model> model_patterns neuron_masks(Model const& model, double sh
   model_patterns masks;
   auto next = weak.begin();
   for (const std::int64_t size : sizes) {
-    std::vector<char> kept;
-    for (std::int64_t k = 0; k < size; ++k) kept.push_back(!*next++);
-    masks.push_back(
-        {message("mlp.", masks.size(), ".neurons"), pattern_from_mask(1, static_cast<int>(size), kept)});
+    masks.push_back(detail::mask_of_units(message("mlp.", masks.size(), ".neurons"), {next, next + size}));
+    next += size;
   }
+  return masks;
+}
+
+/// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
+/// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
+/// keeps at least one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers.
+template <class Model> model_patterns head_masks(Model const& model, double share) {
+  detail::require_share("head_masks", share);
+  model_patterns masks;
+  detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
+    std::vector<double> scores;
+    for (const auto c : attention.coefficients) scores.push_back(std::abs(double(c)));
+    const std::int64_t heads = std::ssize(scores);
+    const auto weak = weakest(std::span<double const>(scores),
+                              std::min<std::int64_t>(std::llround(share * double(heads)), heads - 1));
+    masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
+  });
+  if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");
   return masks;
 }
 

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/attention.hpp>
+#include <tessera/nn/destination.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/mlp.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_config.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pattern_sources.hpp>
+
+// Layers whose units, neurons or heads, have coefficients, which tell the units that may go: network slimming
+// (Liu et al. 2017), on transformers EarlyBERT (Chen et al. 2021, §3.1). They stand where an mlp and a
+// multi_head_attention would, also in a transformer_block. train::slimming_penalty draws coefficients to
+// zero, train::neuron_masks and train::head_masks choose, and `slimmed` makes the smaller layer.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
+template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
+  linear<T, Block> up, down;
+  feature_vector<accumulator_t<T>> coefficients;  // c
+
+  using saved = typename mlp<T, Block, Op>::saved;
+  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
+
+  slimmable_mlp() = default;
+  /// Coefficients are 1: it computes what `of` does.
+  explicit slimmable_mlp(mlp<T, Block, Op> of)
+      : up(std::move(of.up)), down(std::move(of.down)), coefficients(up.weight.rows()) {
+    std::ranges::fill(coefficients, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("down", of.down...);
+    each("coefficients", of.coefficients...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return mlp<T, Block, Op>::size(of).vector(of.inner());
+  }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
+    return slimmable_mlp(mlp<T, Block, Op>::random(of, seed, number));
+  }
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
+  template <class X> auto value(X const&, saved const& s) const {
+    return down.value(apply<Op>(s.z) * coefficients);
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
+  }
+
+  /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("slimmable_mlp", x, dy);
+    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+               dz_room = p.borrow(up.weight.rows(), dy.tokens());
+    panel_matrix<T>&h = *h_room, &dz = *dz_room;
+    const auto dh = local(transposed(down.weight) * dy);
+    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.down),
+        g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
+        up.bias_gradient(dz, g.up), dx = transposed(up.weight) * dz);
+    down.add_weight_gradient(dy, h, g.down, p);
+    up.add_weight_gradient(dz, x, g.up, p);
+  }
+};
+
+/// y = W₂ (c ∘ A(x)) + b₂: a multi_head_attention with a coefficient for each head, which all features of the
+/// result A(x) of the head share.
+///   x, y (features, tokens)   c (heads of queries)
+template <element T, class Block, score_functor Score = plain_scores> struct slimmable_attention {
+  using whole_type = multi_head_attention<T, Block, Score>;
+
+  whole_type whole;
+  feature_vector<accumulator_t<T>> coefficients;  // c
+
+  struct saved : whole_type::saved {
+    feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
+  };
+  using gradients = slimmable_attention<accumulator_t<T>, Block, Score>;
+
+  slimmable_attention() = default;
+  /// Coefficients are 1: it computes what `of` does.
+  explicit slimmable_attention(whole_type of) : whole(std::move(of)), coefficients(whole.heads.queries) {
+    std::ranges::fill(coefficients, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.whole...);
+    each("coefficients", of.coefficients...);
+  }
+  static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.heads); }
+  /// Zeros on random patterns, for layer `number` of a transformer.
+  static slimmable_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                    std::uint64_t number) {
+    return slimmable_attention(whole_type::random(of, seen, seed, number));
+  }
+  std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    whole.resize(s, tokens);
+    s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
+    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return whole.prepare(x, s, p);
+  }
+  template <class X> auto value(X const&, saved const& s) const {
+    return whole.out.value(s.mixed * s.factors);
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    resize(s, x.tokens());
+    run(p.ctx, prepare(x, s, p), y = value(x, s));
+  }
+
+  /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
+    panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
+    feature_vector<accumulator_t<T>> sums(s.mixed.features());
+    const auto dh = local(transposed(whole.out.weight) * dy);
+    run(p.ctx, h = s.mixed * s.factors, whole.out.bias_gradient(dy, g.whole.out),
+        sums += sum_tokens(dh * s.mixed), dmixed = dh * s.factors);
+    whole.out.add_weight_gradient(dy, h, g.whole.out, p);
+    for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
+    whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
+  }
+
+ private:
+  std::int64_t features_of_head() const { return whole.out.weight.cols() / whole.heads.queries; }
+};
+
+template <class Layer> inline constexpr bool is_slimmable_mlp = false;
+template <class T, class Block, class Op>
+inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op>> = true;
+template <class Layer> inline constexpr bool is_slimmable_attention = false;
+template <class T, class Block, class Score>
+inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score>> = true;
+
+namespace detail {
+
+/// The numbers of the units that are kept, each of `features` rows or columns: those of their features.
+///   Throws shape_error unless `kept` is a row of `units` with at least one that is kept.
+inline std::vector<std::int64_t> features_kept(pattern const& kept, std::int64_t units,
+                                               std::int64_t features) {
+  if (kept.block_rows() != 1 || kept.block_cols() != units || kept.blocks() == 0)
+    throw shape_error(message("[slimmed] a pattern of ", kept.block_rows(), " x ", kept.block_cols(),
+                              " with ", kept.blocks(), " units: it must be 1 x ", units,
+                              ", with at least one"));
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t unit : kept.row(0))
+    for (std::int64_t i = 0; i < features; ++i) numbers.push_back(unit * features + i);
+  return numbers;
+}
+
+inline std::vector<std::int64_t> all_features(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), std::int64_t(0));
+  return numbers;
+}
+
+/// The layer of some rows and columns of W; column j is multiplied by factor(j). Blocks are those that hold
+/// an element that was stored.
+template <element T, class Block, class Factor>
+linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> const& rows,
+                         std::vector<std::int64_t> const& cols, Factor const& factor) {
+  std::vector<char> mask;
+  for (const std::int64_t i : rows)
+    for (const std::int64_t j : cols) mask.push_back(of.weight.find(i, j) >= 0);
+  const auto count = [](auto const& numbers) { return static_cast<int>(numbers.size()); };
+  linear<T, Block> part(count(rows), count(cols),
+                        pattern_from_mask(count(rows), count(cols), mask, block_size_of<Block>()),
+                        of.has_bias);
+  const auto old = [](auto const& numbers, std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; };
+  part.weight.generate([&](std::int64_t i, std::int64_t j) {
+    const std::int64_t col = old(cols, j);
+    return T(accumulator_t<T>(of.weight(old(rows, i), col)) * factor(col));
+  });
+  for (std::int64_t i = 0; i < count(rows); ++i) part.bias[i] = of.bias[old(rows, i)];
+  return part;
+}
+
+}  // namespace detail
+
+/// The MLP of the neurons that are kept, with their coefficients in W₂: it computes what the whole one does
+/// when the coefficients of the others are zero, but for rounding.
+///   kept (1, hidden)   the neurons, as a pattern of single elements
+///   Throws shape_error unless `kept` has this grid and at least one neuron.
+template <element T, class Block, class Op>
+mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
+  const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
+  return {detail::part_of(of.up, neurons, detail::all_features(of.up.weight.cols()),
+                          [](std::int64_t) { return accumulator_t<T>(1); }),
+          detail::part_of(of.down, detail::all_features(of.down.weight.rows()), neurons,
+                          [&](std::int64_t j) { return of.coefficients[j]; })};
+}
+
+/// The attention of the heads that are kept, with their coefficients in W₂, as for the MLP.
+///   kept (1, heads)   the heads, as a pattern of single elements
+///   Throws shape_error unless `kept` has this grid and at least one head; option_error if heads share keys.
+///   A score functor with members may depend on the number of heads, and does not compile.
+template <element T, class Block, class Score>
+multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Score> const& of,
+                                              pattern const& kept) {
+  auto const& whole = of.whole;
+  const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
+  if (whole.heads.keys != heads)
+    throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,
+                               ": each must have its own"));
+  static_assert(std::is_empty_v<Score>, "a score functor with members may depend on the number of heads");
+  const auto mixed = detail::features_kept(kept, heads, features / heads);
+  std::vector<std::int64_t> rows;  // of queries, keys and values
+  for (std::int64_t part = 0; part < 3; ++part)
+    for (const std::int64_t i : mixed) rows.push_back(part * features + i);
+  multi_head_attention<T, Block, Score> slim = whole;
+  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.weight.cols()),
+                             [](std::int64_t) { return accumulator_t<T>(1); });
+  slim.out = detail::part_of(whole.out, detail::all_features(whole.out.weight.rows()), mixed,
+                             [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
+  slim.heads = static_cast<int>(kept.blocks());
+  return slim;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
