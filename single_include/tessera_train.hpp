@@ -29380,6 +29380,8 @@ struct planned_run {
   double clip = 0;           // greatest norm of the gradient
   double rate = 0;           // highest learning rate
   std::int64_t updates = 0;  // updates of the pattern, at most one a step
+  std::int64_t watched =
+      1;  // steps up to an update that compute gradients of absent blocks, if the policy does
 };
 
 /// The number of steps that fit into a time, at least one. Trains for 5 % of the time, then restores the
@@ -29408,21 +29410,22 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   const double step_time =
       std::max((ends.back() - ends[half]) / static_cast<double>(ends.size() - 1 - half), 1e-9);
 
-  double update_time = 0;
+  double update_time = 0, watching_time = 0;
   if (planned.updates > 0) {
     explored_blocks explored = t.explored;
     for (int warm = 0; warm < 2; ++warm) {
-      const double start = now();
-      if (grows_by_gradient(t.policy)) {  // in a micro-batch, whose time is subtracted below
+      double start = now();
+      if (grows_by_gradient(t.policy)) {  // in a micro-batch, whose own time is a part of the step
         t.candidates.watch(t.policy, 0, t.model, t.gradients, t.groups);
         accumulate(planned.micro_batches - 1);
         t.candidates.stop();
+        const double end = now();
+        watching_time = std::max(0.0, end - start - step_time / planned.micro_batches);
+        start = end;
       }
       evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
       update_time = now() - start;
     }
-    if (grows_by_gradient(t.policy))
-      update_time = std::max(0.0, update_time - step_time / planned.micro_batches);
   }
   nn::for_each_parameter(
       t.model, [](nn::parameter_name const&, auto& parameter, auto const& before) { parameter = before; },
@@ -29432,9 +29435,17 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
   t.progress = earlier;
   t.scaling = scaling;
 
-  const double updates = std::min(static_cast<double>(planned.updates) * update_time,
-                                  seconds * update_time / (step_time + update_time));
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>((seconds - updates) / step_time));
+  // As many updates and watched steps as planned, or one a step, whichever is less.
+  const double updates = static_cast<double>(planned.updates),
+               watched = updates * static_cast<double>(planned.watched);
+  double steps = 1;
+  for (const bool each_evolves : {false, true})
+    for (const bool each_watched : {false, true})
+      steps = std::max(
+          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
+                  (each_watched ? 0 : watched * watching_time)) /
+                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
+  return static_cast<std::int64_t>(steps);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

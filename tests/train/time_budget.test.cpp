@@ -67,13 +67,16 @@ TEST_CASE("time budget: gradients of absent blocks are part of an update, and th
     time += t.weight_gradients() ? 1 + 3 : 1;
     return small_mlp::accumulate(ctx, m, t.gradients, t.weight_gradients(), std::uint64_t(i));
   };
-  const auto steps = [&](int micro_batches, std::int64_t updates) {
-    return train::steps_within(100, ctx, t, {.micro_batches = micro_batches, .updates = updates}, work,
+  const auto steps = [&](int micro_batches, std::int64_t updates, std::int64_t watched = 1) {
+    return train::steps_within(100, ctx, t,
+                               {.micro_batches = micro_batches, .updates = updates, .watched = watched}, work,
                                fake_clock{&time});
   };
   CHECK(steps(1, 0) == 100);
   CHECK(steps(1, 20) == 40);
   CHECK(steps(2, 20) == 20);
+  CHECK(steps(1, 3, 5) == 55);   // 15 steps take 4, the others 1
+  CHECK(steps(1, 3, 30) == 25);  // all take 4
   CHECK(t.weight_gradients() == nullptr);
 }
 

@@ -51,6 +51,11 @@ struct chosen_policy {
   bool grows_by_gradient() const {
     return std::visit([](auto const& p) { return train::grows_by_gradient(p); }, chosen);
   }
+  /// The number of steps up to an update that compute gradients of absent blocks, if any does.
+  std::int64_t watched() const {
+    auto const* const averaging = std::get_if<train::sparse_momentum>(&chosen);
+    return averaging ? averaging->averaged : 1;
+  }
   template <class T> T growth_score(std::span<T const> gradient) const {
     if (auto const* averaging = std::get_if<train::sparse_momentum>(&chosen))
       return averaging->growth_score(gradient);

@@ -68,7 +68,7 @@ class training_run final : public training_program {
     record_.evaluations = validation::evaluations(s.time, of_sample);
     const seconds evaluating = evaluation_time(s.eval_every > 0 ? 0 : record_.evaluations);
     const seconds left = std::max(s.time - evaluating, s.time / 2);
-    const train::planned_run planned{1, s.clip, variant_.lr, planned_updates()};
+    const train::planned_run planned{1, s.clip, variant_.lr, planned_updates(), patterns(1).watched()};
     record_.steps = model_->steps_within(left.count(), planned, patterns(1), *this);
     if (s.eval_every > 0) {  // each step takes its share of an evaluation, too
       const double steps = static_cast<double>(record_.steps),
