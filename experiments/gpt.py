@@ -18,14 +18,18 @@ def text():
     return str(pathlib.Path(os.environ.get("TESSERA_DATA", "data")) / "tinyshakespeare.txt")
 
 
-def arguments(contestant, quick):
+def model(quick):
+    """The arguments that tell the text and the shape of the model."""
     shape = ["--layers", "1", "--hidden", "64", "--heads", "2", "--context", "32", "--batch", "4"] if quick else [
         "--layers", "4", "--hidden", "256", "--heads", "4", "--context", "128", "--batch", "32"]
     # Without the data, a quick run learns the project's own text.
-    read = ["--text", text()] if not quick or pathlib.Path(text()).exists() else []
+    return [*(["--text", text()] if not quick or pathlib.Path(text()).exists() else []), *shape]
+
+
+def arguments(contestant, quick):
     which = ["--only", "dense", "--lr", str(RATES["dense"])] if contestant == "dense" else [
         "--only", "sparse", "--density", "0.1", "--block", contestant.split("x")[0], "--sparse-lr", str(RATES["sparse"])]
-    return [*read, *shape, *which, "--threads", str(THREADS)]
+    return [*model(quick), *which, "--threads", str(THREADS)]
 
 
 def contestants(quick):
@@ -72,7 +76,7 @@ def page(results):
     lines = [
         f"nanoGPT's shape with four heads and layers, 256 features, 128 characters of context, batches of 32. Each run has",
         f"as many steps as fit into {MINUTES} minutes on {THREADS} threads, by the step times below, which were measured in turns. "
-        f"Highest learning rate {RATES['dense']:g} dense and {RATES['sparse']:g} sparse (learning_rates.md), a cosine down to a",
+        f"Highest learning rate {RATES['dense']:g} dense and {RATES['sparse']:g} sparse ([learning_rates.md](learning_rates.md)), a cosine down to a",
         "tenth; sparse patterns change by magnitude and at random. Losses in nats per character of the validation text,",
         "mean ± deviation of the seeds.",
         "",

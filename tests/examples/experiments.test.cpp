@@ -26,8 +26,9 @@ std::string content(std::string const& path) {
 }
 
 TEST_CASE("experiments: each makes its runs, and a page of them") {
-  for (const auto& [name, runs] : {std::pair("lenet", 12), std::pair("mnist_blocks", 4),
-                                   std::pair("tickets", 1), std::pair("gpt", 2), std::pair("bert", 2)}) {
+  for (const auto& [name, runs] :
+       {std::pair("lenet", 12), std::pair("mnist_blocks", 4), std::pair("tickets", 1), std::pair("gpt", 2),
+        std::pair("bert", 2), std::pair("rates", 2)}) {
     const scratch_folder here;
     const auto [code, text] = run_experiment(here, std::string(name) + " --quick");
     INFO(text);
