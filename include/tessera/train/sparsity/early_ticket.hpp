@@ -91,12 +91,8 @@ void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
 
 /// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
 /// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4).
-struct slimming_penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit slimming_penalty(double by) : strength(by) { detail::require_strength("slimming_penalty", by); }
+struct slimming_penalty : penalty {
+  explicit slimming_penalty(double by) : penalty("slimming_penalty", by) {}
 
   template <class Training> void accumulated(context&, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);

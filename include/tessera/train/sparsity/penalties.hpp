@@ -24,14 +24,19 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-namespace detail {
+/// The base of these hooks.
+struct penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
 
-/// Throws option_error unless the strength of a penalty is a number and not negative.
-TESSERA_COLD inline void require_strength(const char* penalty, double strength) {
-  if (!(strength >= 0 && std::isfinite(strength)))
-    throw option_error(
-        message("[", penalty, "] strength is ", strength, ": it must be a number, at least 0"));
-}
+  /// Throws option_error, which begins with `name`, for a strength that is negative or no number.
+  TESSERA_COLD penalty(const char* name, double by) : strength(by) {
+    if (!(by >= 0 && std::isfinite(by)))
+      throw option_error(message("[", name, "] strength is ", by, ": it must be a number, at least 0"));
+  }
+};
+
+namespace detail {
 
 /// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
@@ -72,12 +77,8 @@ template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix c
 
 /// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
 /// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
-struct l1_penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit l1_penalty(double by) : strength(by) { detail::require_strength("l1_penalty", by); }
+struct l1_penalty : penalty {
+  explicit l1_penalty(double by) : penalty("l1_penalty", by) {}
 
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
@@ -93,12 +94,8 @@ struct l1_penalty : step_hook {
 /// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
 /// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
 /// one element it is L1. The gradient of a block of zeros is zero.
-struct group_lasso : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit group_lasso(double by) : strength(by) { detail::require_strength("group_lasso", by); }
+struct group_lasso : penalty {
+  explicit group_lasso(double by) : penalty("group_lasso", by) {}
 
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
@@ -125,14 +122,8 @@ struct group_lasso : step_hook {
 ///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
 /// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
 /// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
-struct exploration_penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error for a strength that is negative or no number.
-  explicit exploration_penalty(double by) : strength(by) {
-    detail::require_strength("exploration_penalty", by);
-  }
+struct exploration_penalty : penalty {
+  explicit exploration_penalty(double by) : penalty("exploration_penalty", by) {}
 
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = 2 * strength * detail::in_gradients(t, loss);
