@@ -22789,6 +22789,16 @@ template <class Action> struct part_lister {
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
 };
 
+/// Throws shape_error: models that are visited together have lists of other lengths.
+[[noreturn]] TESSERA_COLD inline void refuse_lists(std::size_t first, std::size_t other) {
+  throw shape_error(message("[for_each_parameter] one model has a list of ", first,
+                            " layers, another one of ", other, ": they must have the same layers"));
+}
+inline void require_equal_lists(auto& first, auto&... others) {
+  (static_cast<void>(first.size() == others.size() || (refuse_lists(first.size(), others.size()), false)),
+   ...);
+}
+
 template <class Visit> struct visit_parameters {
   Visit& visit;
   template <class... Of> void parameter(parameter_name const& name, Of&... of) { visit(name, of...); }
@@ -22797,7 +22807,7 @@ template <class Visit> struct visit_parameters {
     if (first.term == bias_term::present) visit(name, first.vector, others.vector...);
   }
   void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
+  void lists(auto&... of) { require_equal_lists(of...); }
   void setting(parameter_name const&, auto&...) {}
   void hyperparameter(auto&...) {}
 };
@@ -22828,7 +22838,7 @@ template <class Visit> struct visit_layers {
   void parameter(parameter_name const&, auto&...) {}
   void optional(parameter_name const&, auto&...) {}
   void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
+  void lists(auto&... of) { require_equal_lists(of...); }
   void setting(parameter_name const&, auto const&...) {}
   void hyperparameter(auto&...) {}
 };
@@ -22852,7 +22862,8 @@ struct widen {
 }  // namespace detail
 
 /// Calls visit(name, parameter, parameter of each other…) for every parameter of a layer, once each, in a
-/// fixed order. A frozen tensor is no parameter: see for_each_frozen.
+/// fixed order. A frozen tensor is no parameter: see for_each_frozen. Throws shape_error if a list of layers
+/// has another length in another model.
 template <class Layer, class Visit, class... Others>
 void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
   static_assert(detail::has_parts<Layer>,
@@ -25803,6 +25814,16 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
+namespace detail {
+/// Throws shape_error unless there is a coefficient for each unit.
+TESSERA_COLD inline void require_coefficients(const char* layer, std::int64_t coefficients,
+                                              std::int64_t units) {
+  if (coefficients != units || units < 1)
+    throw shape_error(message("[", layer, "] there are ", coefficients, " coefficients for ", units,
+                              " units: each must have one"));
+}
+}  // namespace detail
+
 /// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
 template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
@@ -25893,7 +25914,9 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
+  /// Throws shape_error unless each head has a coefficient.
   void resize(saved& s, std::int64_t tokens) const {
+    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
     whole.resize(s, tokens);
     s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
     for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
@@ -25983,9 +26006,10 @@ linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> c
 /// The MLP of the neurons that are kept, with their coefficients in W₂: it computes what the whole one does
 /// when the coefficients of the others are zero, but for rounding.
 ///   kept (1, hidden)   the neurons, as a pattern of single elements
-///   Throws shape_error unless `kept` has this grid and at least one neuron.
+///   Throws shape_error unless `kept` has this grid and at least one neuron, and each has a coefficient.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
+  detail::require_coefficients("slimmed", of.coefficients.size(), of.up.weight.rows());
   const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
   return {detail::part_of(of.up, neurons, detail::all_features(of.up.weight.cols()),
                           [](std::int64_t) { return accumulator_t<T>(1); }),
@@ -25995,12 +26019,14 @@ mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& 
 
 /// The attention of the heads that are kept, with their coefficients in W₂, as for the MLP.
 ///   kept (1, heads)   the heads, as a pattern of single elements
-///   Throws shape_error unless `kept` has this grid and at least one head; option_error if heads share keys.
-///   A score functor with members may depend on the number of heads, and does not compile.
+///   Throws shape_error unless `kept` has this grid and at least one head, and each has a coefficient;
+///   option_error if heads share keys. A score functor with members may depend on the number of heads, and
+///   does not compile.
 template <element T, class Block, class Score>
 multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Score> const& of,
                                               pattern const& kept) {
   auto const& whole = of.whole;
+  detail::require_coefficients("slimmed", of.coefficients.size(), whole.heads.queries);
   const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
   if (whole.heads.keys != heads)
     throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,
@@ -26076,7 +26102,8 @@ template <element T, class Layer> struct top_kast {
   }
 
   /// Makes the visible layer follow the stored one after `step` steps: chooses A anew if that is due, and
-  /// copies the values. Blocks that B has lost are lost to A.
+  /// copies the values. Blocks that B has lost are lost to A, which is all of B where that has become
+  /// smaller.
   void refresh(std::int64_t step) {
     const bool chooses = step == 0 || (interval > 0 && step % interval == 0);
     for_each_parameter(
@@ -26084,7 +26111,9 @@ template <element T, class Layer> struct top_kast {
         [&](parameter_name const& name, auto const& from, auto& to) {
           if constexpr (is_matrix<decltype(from)>)
             if (detail::is_chosen<decltype(from)>(name)) {
-              if (chooses)
+              if (step > 0 && from.pattern().density() <= density)
+                to.set_pattern(from.pattern());
+              else if (chooses)
                 to.set_pattern(
                     detail::greatest_blocks("top_kast", name, from, density, [&](std::int64_t count) {
                       const auto norms = block_norms(from);
@@ -28186,9 +28215,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// et al. 2021): sparse training works best when it comes near 1.
 class explored_blocks {
  public:
+  /// A matrix that was of another grid begins anew.
   void mark(std::string const& matrix, pattern const& stored) {
     grid& here = grids_[matrix];
-    here.blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+    const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+    if (here.blocks != blocks) here = {blocks, {}};
     here.ever.resize(words(here.blocks));
     stored.for_each([&](int i, int j, std::int64_t) {
       const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
@@ -28226,6 +28257,8 @@ class explored_blocks {
         ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
       for (std::size_t i = 0; i < ever.size(); ++i)
         here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
+      if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
+        ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
     }
     return explored;
   }
@@ -29946,6 +29979,13 @@ enum class pruning_scope {
 
 namespace detail {
 
+/// Throws shape_error unless a gradient has a value for each of a weight.
+inline void require_values(nn::parameter_name const& name, std::int64_t weights, std::int64_t gradients) {
+  if (weights != gradients)
+    throw shape_error(message("[prune] the gradient of ", name.text(), " has ", gradients, " values for ",
+                              weights, " of the weight: add_gradient must add to it, and keep its pattern"));
+}
+
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
 template <class Model, class Score, class... Others>
@@ -29953,7 +29993,8 @@ std::vector<double> mean_scores(Model const& model, Score&& score, Others const&
   std::vector<double> scores;
   for_each_evolving_weight(
       true, model,
-      [&](nn::parameter_name const&, std::uint64_t, auto const& w, auto const&... belonging) {
+      [&](nn::parameter_name const& name, std::uint64_t, auto const& w, auto const&... belonging) {
+        (require_values(name, w.size(), belonging.size()), ...);
         constexpr int elements = std::remove_cvref_t<decltype(w)>::block::elements;
         for (std::int64_t at = 0; at < w.size(); at += elements) {
           double sum = 0;
@@ -30739,7 +30780,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
 /// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
-/// `prune`. Gradients and optimizer state are to be made afterwards.
+/// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
+/// forward pattern as before; the scores of nn::edge_popup must not be densified.
 template <class Model> void densify(Model& model) {
   for_each_sparse_weight(model, [](nn::parameter_name const&, std::uint64_t, auto& w) {
     w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
@@ -31022,6 +31064,17 @@ inline named_pattern mask_of_units(std::string name, std::vector<char> const& we
   for (const char each : weak) kept.push_back(!each);
   return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
 }
+template <class Coefficients>
+std::vector<double> magnitudes(char const* operation, Coefficients const& coefficients) {
+  std::vector<double> all;
+  for (const auto c : coefficients) {
+    if (!std::isfinite(double(c)))
+      throw error(message("[", operation, "] coefficient ", all.size(), " of a layer is ", double(c),
+                          ": coefficients must be finite"));
+    all.push_back(std::abs(double(c)));
+  }
+  return all;
+}
 inline void require_share(char const* operation, double share) {
   if (!(share >= 0 && share < 1))
     throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
@@ -31031,20 +31084,23 @@ inline void require_share(char const* operation, double share) {
 /// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
 /// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
 /// one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {
   detail::require_share("neuron_masks", share);
   std::vector<double> scores;
   std::vector<std::int64_t> sizes;
+  std::int64_t must_stay = 0;
   detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
-    const std::ptrdiff_t first = std::ssize(scores);
-    for (const auto c : mlp.coefficients) scores.push_back(std::abs(double(c)));
-    sizes.push_back(mlp.coefficients.size());
-    if (std::ssize(scores) > first)
-      *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
+    std::vector<double> its = detail::magnitudes("neuron_masks", mlp.coefficients);
+    sizes.push_back(std::ssize(its));
+    if (its.empty()) return;
+    *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    ++must_stay;
+    scores.insert(scores.end(), its.begin(), its.end());
   });
-  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp");
-  const std::int64_t most = std::ssize(scores) - std::ssize(sizes);
+  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp with neurons");
+  const std::int64_t most = std::ssize(scores) - must_stay;
   const auto weak = weakest(std::span<double const>(scores),
                             std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
   model_patterns masks;
@@ -31059,16 +31115,16 @@ template <class Model> model_patterns neuron_masks(Model const& model, double sh
 /// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
 /// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
 /// keeps at least one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
 template <class Model> model_patterns head_masks(Model const& model, double share) {
   detail::require_share("head_masks", share);
   model_patterns masks;
   detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
-    std::vector<double> scores;
-    for (const auto c : attention.coefficients) scores.push_back(std::abs(double(c)));
-    const std::int64_t heads = std::ssize(scores);
+    const std::vector<double> scores = detail::magnitudes("head_masks", attention.coefficients);
+    const std::int64_t heads = std::ssize(scores), most = std::max<std::int64_t>(0, heads - 1);
     const auto weak = weakest(std::span<double const>(scores),
-                              std::min<std::int64_t>(std::llround(share * double(heads)), heads - 1));
+                              std::min<std::int64_t>(std::llround(share * double(heads)), most));
     masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
   });
   if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");
@@ -31195,6 +31251,7 @@ inline std::string to_csv(std::vector<layer_row> const& table) {
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 // Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
@@ -31232,28 +31289,35 @@ void prune_share(Model& model, double share, pruning_scope scope = pruning_scope
       }));
 }
 
-/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
-/// of the model. Gradients and optimizer state are to be made afterwards.
-///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
-///   that the model stores.
-template <class Model> void rewind_to(Model const& early, Model& model) {
+namespace detail {
+/// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
+template <class Model> void require_early(Model const& early, Model const& model) {
   nn::for_each_parameter(
       early,
       [](nn::parameter_name const& name, auto const& from, auto const& to) {
         if constexpr (nn::is_matrix<decltype(from)>) {
-          const bool same_size = from.rows() == to.rows() && from.cols() == to.cols();
-          const std::int64_t missing = same_size ? (to.pattern() - from.pattern()).blocks() : 0;
-          if (!same_size || missing > 0)
+          if (from.rows() != to.rows() || from.cols() != to.cols())
             throw shape_error(message("[rewind_to] ", name.text(), " is ", to.rows(), " x ", to.cols(),
-                                      " and was ", from.rows(), " x ", from.cols(), ", without ", missing,
-                                      " of its blocks: the early model must have the size and all blocks",
-                                      " of the model"));
+                                      " and was ", from.rows(), " x ", from.cols(),
+                                      ": the early model must be a copy of the model"));
+          if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+            throw shape_error(message("[rewind_to] ", name.text(), " was without ", missing,
+                                      " of its blocks: the early model must have all blocks of the model"));
         } else if (from.size() != to.size()) {
           throw shape_error(message("[rewind_to] ", name.text(), " has ", to.size(), " values and had ",
                                     from.size(), ": the early model must be a copy of the model"));
         }
       },
       model);
+}
+}  // namespace detail
+
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
+/// of the model. Gradients and optimizer state are to be made afterwards.
+///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
+///   that the model stores.
+template <class Model> void rewind_to(Model const& early, Model& model) {
+  detail::require_early(early, std::as_const(model));
   nn::for_each_parameter(
       early,
       [](nn::parameter_name const&, auto const& from, auto& to) {
@@ -31269,10 +31333,11 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
 }
 
 /// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
-/// left as it is in `early`. Throws as prune_share and rewind_to.
+/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {
+  detail::require_early(early, std::as_const(trained));
   prune_share(trained, share, scope);
   rewind_to(early, trained);
 }
@@ -31286,6 +31351,7 @@ void next_ticket(Model& trained, Model const& early, double share = 0.2,
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -31412,6 +31478,8 @@ class pattern_history {
   static pattern_history from_json(io::json_place const& place, model_patterns now) {
     pattern_history all(std::move(now));
     all.updates_ = place.at("updates").as_integer<std::int32_t>();
+    if (all.updates_ < 0 || all.updates_ == std::numeric_limits<std::int32_t>::max())
+      place.at("updates").fail("is no number of updates");
     all.first_ = place.at("first").as_integer();
     const io::json_place matrices = place.at("matrices");
     for (std::size_t m = 0; m < all.now_.size(); ++m) {
@@ -31507,6 +31575,7 @@ static_assert(gradient_policy<rigl>);
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // Scores for pruning before training: how much a block matters to a loss, by the gradients of a model that
@@ -31628,15 +31697,21 @@ template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& 
 /// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
 /// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
 ///   add_flow(gradients)   as synflow_scores has it; called in every round
-///   Throws as `prune`, and option_error unless rounds ≥ 1.
+///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
 template <class Model, class AddFlow>
 void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
                       pruning_scope scope = pruning_scope::whole_model) {
   if (rounds < 1)
     throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
   static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
-  for (int k = 1; k <= rounds; ++k)
-    prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+  Model whole = model;
+  try {
+    for (int k = 1; k <= rounds; ++k)
+      prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+  } catch (...) {
+    model = std::move(whole);
+    throw;
+  }
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -31846,10 +31921,14 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// (Dietrich et al. 2021, "Towards Structured Dynamic Sparse Pre-Training of BERT", equation 3, fitted to
 /// BERT-Medium with AdamW; there log η(0) is -8.175). By the number N of parameters the same authors have
 ///   log η = -0.838 log N + 6.13 for sparse models, -0.44 log N - 0.47 for dense ones
-/// (equations 8 and 9; natural logarithms). Throws option_error unless density is in (0, 1].
+/// (equations 8 and 9; natural logarithms). Throws option_error unless density is in (0, 1] and the
+/// rate a number, not negative.
 inline double suggested_rate(double dense_rate, double density) {
   if (!(density > 0 && density <= 1))
     throw option_error(message("[suggested_rate] density ", density, " is outside (0, 1]"));
+  if (!(dense_rate >= 0 && std::isfinite(dense_rate)))
+    throw option_error(
+        message("[suggested_rate] the dense rate is ", dense_rate, ": it must be a number, at least 0"));
   const double sparsity = 1 - density;
   return dense_rate * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
 }

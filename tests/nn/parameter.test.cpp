@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <utility>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include <tessera/core/block_shape.hpp>
@@ -41,6 +44,21 @@ TEST_CASE("parameter: a layer, its gradients and moments are visited together an
   CHECK(visited == 2);
   CHECK(l.weight(0, 4) == 2);
   CHECK(gradients.weight.pattern().serial() == l.weight.pattern().serial());
+}
+
+struct stack {
+  using gradients = stack;
+  std::vector<nn::linear<float, block_shape<4>>> layers;
+  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+};
+
+TEST_CASE("parameter: models with other numbers of layers are not visited together") {
+  stack one{{nn::linear<float, block_shape<4>>(8, 8)}}, two{{one.layers[0], one.layers[0]}};
+  const auto nothing = [](auto const&...) {};
+  for (auto const& [first, other] : {std::pair(&one, &two), std::pair(&two, &one)}) {
+    CHECK_THROWS_AS(nn::for_each_parameter(*first, nothing, *other), shape_error);
+    CHECK_THROWS_AS(nn::for_each_layer(*first, nothing, *other), shape_error);
+  }
 }
 
 }  // namespace parameter_test

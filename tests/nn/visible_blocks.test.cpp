@@ -336,6 +336,16 @@ TEST_CASE("top_kast: blocks that an evolving update pattern loses are no longer 
   steps(ctx, t, 3);
 }
 
+TEST_CASE("top_kast: all of an update pattern that became smaller than the forward pattern is visible") {
+  top_kast<float> m(some_mlp<float>(1), 0.3);
+  auto& w = m.stored.up.weight;
+  w.set_pattern(random_pattern(8, 7, 0.1, 5) & w.pattern());
+  m.refresh(1);
+  CHECK(shows(m.visible.up.weight, w, w.pattern()));
+  m.refresh(100);
+  CHECK(shows(m.visible.up.weight, w, w.pattern()));
+}
+
 TEST_CASE("exploration penalty: its gradient is that of the sum of squares, by 1 / D outside A") {
   context ctx(1);
   nn::sequence<double, top_kast<double>, nn::linear<double, block>> m{

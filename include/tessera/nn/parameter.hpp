@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 
 // A layer lists its parts once:
@@ -169,6 +170,16 @@ template <class Action> struct part_lister {
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
 };
 
+/// Throws shape_error: models that are visited together have lists of other lengths.
+[[noreturn]] TESSERA_COLD inline void refuse_lists(std::size_t first, std::size_t other) {
+  throw shape_error(message("[for_each_parameter] one model has a list of ", first,
+                            " layers, another one of ", other, ": they must have the same layers"));
+}
+inline void require_equal_lists(auto& first, auto&... others) {
+  (static_cast<void>(first.size() == others.size() || (refuse_lists(first.size(), others.size()), false)),
+   ...);
+}
+
 template <class Visit> struct visit_parameters {
   Visit& visit;
   template <class... Of> void parameter(parameter_name const& name, Of&... of) { visit(name, of...); }
@@ -177,7 +188,7 @@ template <class Visit> struct visit_parameters {
     if (first.term == bias_term::present) visit(name, first.vector, others.vector...);
   }
   void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
+  void lists(auto&... of) { require_equal_lists(of...); }
   void setting(parameter_name const&, auto&...) {}
   void hyperparameter(auto&...) {}
 };
@@ -208,7 +219,7 @@ template <class Visit> struct visit_layers {
   void parameter(parameter_name const&, auto&...) {}
   void optional(parameter_name const&, auto&...) {}
   void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
+  void lists(auto&... of) { require_equal_lists(of...); }
   void setting(parameter_name const&, auto const&...) {}
   void hyperparameter(auto&...) {}
 };
@@ -232,7 +243,8 @@ struct widen {
 }  // namespace detail
 
 /// Calls visit(name, parameter, parameter of each other…) for every parameter of a layer, once each, in a
-/// fixed order. A frozen tensor is no parameter: see for_each_frozen.
+/// fixed order. A frozen tensor is no parameter: see for_each_frozen. Throws shape_error if a list of layers
+/// has another length in another model.
 template <class Layer, class Visit, class... Others>
 void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
   static_assert(detail::has_parts<Layer>,

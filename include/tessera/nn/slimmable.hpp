@@ -31,6 +31,16 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
+namespace detail {
+/// Throws shape_error unless there is a coefficient for each unit.
+TESSERA_COLD inline void require_coefficients(const char* layer, std::int64_t coefficients,
+                                              std::int64_t units) {
+  if (coefficients != units || units < 1)
+    throw shape_error(message("[", layer, "] there are ", coefficients, " coefficients for ", units,
+                              " units: each must have one"));
+}
+}  // namespace detail
+
 /// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
 template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
@@ -121,7 +131,9 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
+  /// Throws shape_error unless each head has a coefficient.
   void resize(saved& s, std::int64_t tokens) const {
+    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
     whole.resize(s, tokens);
     s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
     for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
@@ -211,9 +223,10 @@ linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> c
 /// The MLP of the neurons that are kept, with their coefficients in W₂: it computes what the whole one does
 /// when the coefficients of the others are zero, but for rounding.
 ///   kept (1, hidden)   the neurons, as a pattern of single elements
-///   Throws shape_error unless `kept` has this grid and at least one neuron.
+///   Throws shape_error unless `kept` has this grid and at least one neuron, and each has a coefficient.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
+  detail::require_coefficients("slimmed", of.coefficients.size(), of.up.weight.rows());
   const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
   return {detail::part_of(of.up, neurons, detail::all_features(of.up.weight.cols()),
                           [](std::int64_t) { return accumulator_t<T>(1); }),
@@ -223,12 +236,14 @@ mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& 
 
 /// The attention of the heads that are kept, with their coefficients in W₂, as for the MLP.
 ///   kept (1, heads)   the heads, as a pattern of single elements
-///   Throws shape_error unless `kept` has this grid and at least one head; option_error if heads share keys.
-///   A score functor with members may depend on the number of heads, and does not compile.
+///   Throws shape_error unless `kept` has this grid and at least one head, and each has a coefficient;
+///   option_error if heads share keys. A score functor with members may depend on the number of heads, and
+///   does not compile.
 template <element T, class Block, class Score>
 multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Score> const& of,
                                               pattern const& kept) {
   auto const& whole = of.whole;
+  detail::require_coefficients("slimmed", of.coefficients.size(), whole.heads.queries);
   const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
   if (whole.heads.keys != heads)
     throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,

@@ -60,7 +60,8 @@ template <element T, class Layer> struct top_kast {
   }
 
   /// Makes the visible layer follow the stored one after `step` steps: chooses A anew if that is due, and
-  /// copies the values. Blocks that B has lost are lost to A.
+  /// copies the values. Blocks that B has lost are lost to A, which is all of B where that has become
+  /// smaller.
   void refresh(std::int64_t step) {
     const bool chooses = step == 0 || (interval > 0 && step % interval == 0);
     for_each_parameter(
@@ -68,7 +69,9 @@ template <element T, class Layer> struct top_kast {
         [&](parameter_name const& name, auto const& from, auto& to) {
           if constexpr (is_matrix<decltype(from)>)
             if (detail::is_chosen<decltype(from)>(name)) {
-              if (chooses)
+              if (step > 0 && from.pattern().density() <= density)
+                to.set_pattern(from.pattern());
+              else if (chooses)
                 to.set_pattern(
                     detail::greatest_blocks("top_kast", name, from, density, [&](std::int64_t count) {
                       const auto norms = block_norms(from);

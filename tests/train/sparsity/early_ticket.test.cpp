@@ -99,6 +99,11 @@ TEST_CASE("slimmed: the attention of the heads that are kept computes what the m
   slim.forward(x, z, saved, p);
   CHECK(std::sqrt(total(p.ctx, square(y - z))) <= 1e-12 * std::sqrt(total(p.ctx, square(y))));
   CHECK(total(p.ctx, square(y)) > 1);
+  layer.coefficients = feature_vector<double>(3);
+  CHECK(error_of<shape_error>([&] { layer.forward(x, y, saved, p); }) ==
+        "[slimmable_attention] there are 3 coefficients for 4 units: each must have one");
+  CHECK_THROWS_AS(nn::slimmed(layer, pattern_from_mask(1, 3, std::vector<char>(3, 1))), shape_error);
+  layer.coefficients = feature_vector<double>(4);
   layer.whole.heads.keys = 2;
   CHECK(error_of<option_error>([&] {
           nn::slimmed(layer, pattern_from_mask(1, 4, std::vector<char>(4, 1)));
@@ -128,6 +133,12 @@ TEST_CASE("neuron_masks: the least coefficients of all layers go, and each layer
   for (std::int64_t k = 0; k < 45; ++k) m.second.coefficients[k] = 100;
   CHECK(train::neuron_masks(m, 0.9)[0].stored.blocks() == 1);
   CHECK(train::neuron_masks(m, 0.99)[1].stored.blocks() == 1);
+  two_layers one_is_empty;
+  one_is_empty.second = layer_type();
+  CHECK(train::neuron_masks(one_is_empty, 0.999)[0].stored.blocks() == 1);
+  m.first.coefficients[3] = INFINITY;
+  CHECK(error_of<error>([&] { train::neuron_masks(m, 0.5); }) ==
+        "[neuron_masks] coefficient 3 of a layer is inf: coefficients must be finite");
   CHECK(error_of<option_error>([&] { train::neuron_masks(m, 1); }) ==
         "[neuron_masks] the share to prune is 1: it must be in [0, 1)");
 }
@@ -198,6 +209,12 @@ TEST_CASE("head_masks: each layer loses the heads of least coefficients") {
   CHECK(masks[0].stored == pattern_from_mask(1, 6, std::vector<char>{1, 0, 1, 1, 0, 1}));
   CHECK(train::head_masks(one, 0.99)[0].stored.blocks() == 1);
   CHECK_THROWS_AS(train::head_masks(one, 1), option_error);
+  one.attention.coefficients[2] = std::nan("");
+  CHECK(error_of<error>([&] { train::head_masks(one, 0.5); }) ==
+        "[head_masks] coefficient 2 of a layer is nan: coefficients must be finite");
+  one.attention.coefficients[2] = 2;
+  attention_type empty;
+  CHECK(train::head_masks(empty, 0.5)[0].stored.blocks() == 0);
   two_layers without;
   CHECK(error_of<option_error>([&] { train::head_masks(without, 0.5); }) ==
         "[head_masks] the model has no nn::slimmable_attention");

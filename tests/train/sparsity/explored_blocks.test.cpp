@@ -39,6 +39,13 @@ TEST_CASE("explored blocks: JSON brings all bits back") {
   CHECK(error_of<io_error>([&] {
           train::explored_blocks::from_json(io::json_place(wrong));
         }).find("w.ever") != std::string::npos);
+  const io::json beyond = io::parse_json(R"({"w": {"blocks": 1, "ever": [3]}})");
+  CHECK(error_of<io_error>([&] {
+          train::explored_blocks::from_json(io::json_place(beyond));
+        }).find("marks blocks beyond the 1 of the matrix") != std::string::npos);
+  explored.mark("some", pattern::dense(1, 1));
+  explored.mark("all", pattern::dense(8, 16));
+  CHECK(explored.fraction() == 1);
 }
 
 }  // namespace explored_blocks_test

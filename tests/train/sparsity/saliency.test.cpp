@@ -280,6 +280,16 @@ TEST_CASE("saliency: what cannot be pruned is refused, and nothing is changed") 
         }).ends_with(" and that of their gradient 0: both must be finite and not zero"));
   const auto fails = [&](auto&) { throw io_error("no batch"); };
   CHECK_THROWS_AS(train::synflow_scores(m, fails), io_error);
+  int rounds = 0;
+  const auto fails_later = [&](auto& gradients) {
+    for (float& g : gradients.up.weight) g = ++rounds > 3 * 216 * 16 ? std::nanf("") : 1.0f;
+  };
+  CHECK_THROWS_AS(train::prune_by_synflow(m, 0.5, fails_later), error);
+  CHECK(m.up.weight.pattern().blocks() == 216);
+  const auto replaces = [](auto& gradients) { gradients.up.weight = {8, 8}; };
+  CHECK(error_of<shape_error>([&] {
+          train::snip_scores(m, replaces);
+        }).starts_with("[prune] the gradient of up.weight has 64 values for 3456 of the weight"));
   CHECK(values_of(m) == before);
 }
 

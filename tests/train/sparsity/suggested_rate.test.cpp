@@ -22,6 +22,8 @@ TEST_CASE("suggested rate: grows with sparsity as published") {
     CHECK(error_of<option_error>([&] {
             (void)suggested_rate(1, density);
           }).find("[suggested_rate] density ") == 0);
+  CHECK_THROWS_AS(suggested_rate(std::nan(""), 0.5), option_error);
+  CHECK_THROWS_AS(suggested_rate(-1, 0.5), option_error);
 }
 
 }}  // namespace suggested_rate_test

@@ -119,6 +119,17 @@ inline named_pattern mask_of_units(std::string name, std::vector<char> const& we
   for (const char each : weak) kept.push_back(!each);
   return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
 }
+template <class Coefficients>
+std::vector<double> magnitudes(char const* operation, Coefficients const& coefficients) {
+  std::vector<double> all;
+  for (const auto c : coefficients) {
+    if (!std::isfinite(double(c)))
+      throw error(message("[", operation, "] coefficient ", all.size(), " of a layer is ", double(c),
+                          ": coefficients must be finite"));
+    all.push_back(std::abs(double(c)));
+  }
+  return all;
+}
 inline void require_share(char const* operation, double share) {
   if (!(share >= 0 && share < 1))
     throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
@@ -128,20 +139,23 @@ inline void require_share(char const* operation, double share) {
 /// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
 /// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
 /// one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {
   detail::require_share("neuron_masks", share);
   std::vector<double> scores;
   std::vector<std::int64_t> sizes;
+  std::int64_t must_stay = 0;
   detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
-    const std::ptrdiff_t first = std::ssize(scores);
-    for (const auto c : mlp.coefficients) scores.push_back(std::abs(double(c)));
-    sizes.push_back(mlp.coefficients.size());
-    if (std::ssize(scores) > first)
-      *std::max_element(scores.begin() + first, scores.end()) = std::numeric_limits<double>::infinity();
+    std::vector<double> its = detail::magnitudes("neuron_masks", mlp.coefficients);
+    sizes.push_back(std::ssize(its));
+    if (its.empty()) return;
+    *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    ++must_stay;
+    scores.insert(scores.end(), its.begin(), its.end());
   });
-  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp");
-  const std::int64_t most = std::ssize(scores) - std::ssize(sizes);
+  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp with neurons");
+  const std::int64_t most = std::ssize(scores) - must_stay;
   const auto weak = weakest(std::span<double const>(scores),
                             std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
   model_patterns masks;
@@ -156,16 +170,16 @@ template <class Model> model_patterns neuron_masks(Model const& model, double sh
 /// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
 /// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
 /// keeps at least one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
 template <class Model> model_patterns head_masks(Model const& model, double share) {
   detail::require_share("head_masks", share);
   model_patterns masks;
   detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
-    std::vector<double> scores;
-    for (const auto c : attention.coefficients) scores.push_back(std::abs(double(c)));
-    const std::int64_t heads = std::ssize(scores);
+    const std::vector<double> scores = detail::magnitudes("head_masks", attention.coefficients);
+    const std::int64_t heads = std::ssize(scores), most = std::max<std::int64_t>(0, heads - 1);
     const auto weak = weakest(std::span<double const>(scores),
-                              std::min<std::int64_t>(std::llround(share * double(heads)), heads - 1));
+                              std::min<std::int64_t>(std::llround(share * double(heads)), most));
     masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
   });
   if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");

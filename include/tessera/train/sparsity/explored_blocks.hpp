@@ -19,9 +19,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// et al. 2021): sparse training works best when it comes near 1.
 class explored_blocks {
  public:
+  /// A matrix that was of another grid begins anew.
   void mark(std::string const& matrix, pattern const& stored) {
     grid& here = grids_[matrix];
-    here.blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+    const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+    if (here.blocks != blocks) here = {blocks, {}};
     here.ever.resize(words(here.blocks));
     stored.for_each([&](int i, int j, std::int64_t) {
       const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
@@ -59,6 +61,8 @@ class explored_blocks {
         ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
       for (std::size_t i = 0; i < ever.size(); ++i)
         here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
+      if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
+        ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
     }
     return explored;
   }

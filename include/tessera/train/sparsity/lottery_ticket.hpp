@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -49,28 +50,35 @@ void prune_share(Model& model, double share, pruning_scope scope = pruning_scope
       }));
 }
 
-/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
-/// of the model. Gradients and optimizer state are to be made afterwards.
-///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
-///   that the model stores.
-template <class Model> void rewind_to(Model const& early, Model& model) {
+namespace detail {
+/// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
+template <class Model> void require_early(Model const& early, Model const& model) {
   nn::for_each_parameter(
       early,
       [](nn::parameter_name const& name, auto const& from, auto const& to) {
         if constexpr (nn::is_matrix<decltype(from)>) {
-          const bool same_size = from.rows() == to.rows() && from.cols() == to.cols();
-          const std::int64_t missing = same_size ? (to.pattern() - from.pattern()).blocks() : 0;
-          if (!same_size || missing > 0)
+          if (from.rows() != to.rows() || from.cols() != to.cols())
             throw shape_error(message("[rewind_to] ", name.text(), " is ", to.rows(), " x ", to.cols(),
-                                      " and was ", from.rows(), " x ", from.cols(), ", without ", missing,
-                                      " of its blocks: the early model must have the size and all blocks",
-                                      " of the model"));
+                                      " and was ", from.rows(), " x ", from.cols(),
+                                      ": the early model must be a copy of the model"));
+          if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+            throw shape_error(message("[rewind_to] ", name.text(), " was without ", missing,
+                                      " of its blocks: the early model must have all blocks of the model"));
         } else if (from.size() != to.size()) {
           throw shape_error(message("[rewind_to] ", name.text(), " has ", to.size(), " values and had ",
                                     from.size(), ": the early model must be a copy of the model"));
         }
       },
       model);
+}
+}  // namespace detail
+
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
+/// of the model. Gradients and optimizer state are to be made afterwards.
+///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
+///   that the model stores.
+template <class Model> void rewind_to(Model const& early, Model& model) {
+  detail::require_early(early, std::as_const(model));
   nn::for_each_parameter(
       early,
       [](nn::parameter_name const&, auto const& from, auto& to) {
@@ -86,10 +94,11 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
 }
 
 /// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
-/// left as it is in `early`. Throws as prune_share and rewind_to.
+/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {
+  detail::require_early(early, std::as_const(trained));
   prune_share(trained, share, scope);
   rewind_to(early, trained);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -139,6 +140,8 @@ class pattern_history {
   static pattern_history from_json(io::json_place const& place, model_patterns now) {
     pattern_history all(std::move(now));
     all.updates_ = place.at("updates").as_integer<std::int32_t>();
+    if (all.updates_ < 0 || all.updates_ == std::numeric_limits<std::int32_t>::max())
+      place.at("updates").fail("is no number of updates");
     all.first_ = place.at("first").as_integer();
     const io::json_place matrices = place.at("matrices");
     for (std::size_t m = 0; m < all.now_.size(); ++m) {

@@ -29,6 +29,13 @@ enum class pruning_scope {
 
 namespace detail {
 
+/// Throws shape_error unless a gradient has a value for each of a weight.
+inline void require_values(nn::parameter_name const& name, std::int64_t weights, std::int64_t gradients) {
+  if (weights != gradients)
+    throw shape_error(message("[prune] the gradient of ", name.text(), " has ", gradients, " values for ",
+                              weights, " of the weight: add_gradient must add to it, and keep its pattern"));
+}
+
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
 template <class Model, class Score, class... Others>
@@ -36,7 +43,8 @@ std::vector<double> mean_scores(Model const& model, Score&& score, Others const&
   std::vector<double> scores;
   for_each_evolving_weight(
       true, model,
-      [&](nn::parameter_name const&, std::uint64_t, auto const& w, auto const&... belonging) {
+      [&](nn::parameter_name const& name, std::uint64_t, auto const& w, auto const&... belonging) {
+        (require_values(name, w.size(), belonging.size()), ...);
         constexpr int elements = std::remove_cvref_t<decltype(w)>::block::elements;
         for (std::int64_t at = 0; at < w.size(); at += elements) {
           double sum = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -133,15 +134,21 @@ template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& 
 /// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
 /// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
 ///   add_flow(gradients)   as synflow_scores has it; called in every round
-///   Throws as `prune`, and option_error unless rounds ≥ 1.
+///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
 template <class Model, class AddFlow>
 void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
                       pruning_scope scope = pruning_scope::whole_model) {
   if (rounds < 1)
     throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
   static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
-  for (int k = 1; k <= rounds; ++k)
-    prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+  Model whole = model;
+  try {
+    for (int k = 1; k <= rounds; ++k)
+      prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+  } catch (...) {
+    model = std::move(whole);
+    throw;
+  }
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
