@@ -138,6 +138,11 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   fs::remove_all(here.in("runs/begun/sparse"));
   CHECK(shell(here.resume("begun")).code == 0);
   CHECK(same_tensors(here.in("runs/whole/sparse/step-00000040"), here.in("runs/begun/sparse/step-00000040")));
+  // Also where it was interrupted before it had written down what it begins with.
+  fs::remove_all(here.in("runs/begun/dense")), fs::remove_all(here.in("runs/begun/sparse"));
+  fs::remove(here.in("runs/begun/from.json"));
+  CHECK(shell(here.resume("begun")).code == 0);
+  CHECK(same_tensors(here.in("runs/whole/sparse/step-00000040"), here.in("runs/begun/sparse/step-00000040")));
   const auto refused = [&](std::string const& command, int code, std::string const& why) {
     const outcome result = shell(command);
     CHECK(result.code == code);
@@ -148,6 +153,8 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   refused(from + " --name no --densify", 2, "[--densify] makes a dense model of a sparse one: say --from");
   refused(from + " --name no --preset mini", 2, "[--preset] has no meaning with --from");
   refused(from + " --name no --config x", 2, "[--config] has no meaning with --from");
+  refused(here.pretrain("no", "--config " + here.in("runs/whole/settings.json")), 2,
+          "whole/settings.json is of a run that began from another: begin with --from");
   refused(PRETRAIN " --from " + here.in("nothing"), 2, "nothing is not the folder of a run");
   refused(here.pretrain("no", "--next-sentence"), 2, "[--next-sentence] has no meaning with --model gpt");
   refused(here.pretrain("no", "--model bert --vocabulary 300 --next-sentence"), 2,

@@ -70,6 +70,9 @@ inline settings new_settings(string_list const& arguments) {
     const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
     s = stored_settings(file, path);
     for (given_option const& one : read_json(file, path)) stated.push_back(one);
+    if (!begins_from && !s.from.empty())
+      refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
+                             ", or take out \"from\" and \"densify\"");
     if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
     if (says("time")) s.steps = 0;
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
@@ -119,7 +122,7 @@ inline settings new_settings(string_list const& arguments) {
                                                                          : nullptr;
     if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
   }
-  if (says("densify") && !(begins_from && s.only == "dense"))
+  if (s.densify && !(begins_from && s.only == "dense"))
     refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
   for (const char* name : {"mask-share", "mask", "next-sentence"})
     if (s.model != "bert" && says(name))

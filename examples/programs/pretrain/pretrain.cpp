@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <tessera/exec/available_threads.hpp>
@@ -228,13 +229,21 @@ int command(string_list const& arguments, std::string const& typed) {
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   const tessera::io::folder_lock sole_writer(run.string());
-  if (resumed.empty() && !s.from.empty()) write_origins(s, run, ctx);
+  if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
   print("run      " + run.string() + "\n\n");
 
   const train::interrupt_guard signals;
   std::vector<run_record> records;
   for (variant const& v : variants_of(s)) {
-    const auto record = train_variant(origin, v, text, run, ctx, signals);
+    const auto record = [&] {
+      try {
+        return train_variant(origin, v, text, run, ctx, signals);
+      } catch (tessera::option_error const&) {  // a run that could not begin leaves its name free
+        std::error_code ignored;
+        if (resumed.empty() && !any_checkpoint(s, run.string())) std::filesystem::remove_all(run, ignored);
+        throw;
+      }
+    }();
     if (!record) {
       print("go on with\n  " + typed + " --resume " + run.string() + "\n");
       return 128 + signals.signal();
