@@ -22,15 +22,21 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LONGEST = 20 * 60  # seconds of a run
 TIMES = "seconds of a step"  # the line of them
+KINDS = {"run": str, "machine": str, "day": str, "result": dict}  # what a line has
+
+children = []  # programs that run
+ending = threading.Event()
 
 
 def names():
@@ -52,13 +58,29 @@ def read_lines(file):
     """The results so far. A line that was cut off in the middle is left out, and made again."""
     results = {}
     if file.exists():
-        for number, line in enumerate(file.read_text().splitlines(), 1):
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             try:
                 entry = json.loads(line)
+            except (ValueError, RecursionError):
+                entry = None
+            if isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in KINDS.items()):
                 results[entry["run"]] = entry
-            except (ValueError, KeyError):
+            else:
                 print(f"{file}:{number} is no result and is left out", file=sys.stderr)
     return results
+
+
+def lock(file):
+    """The file, held until it is closed: two processes would make every run twice."""
+    held = file.open("a")
+    try:
+        import fcntl
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another process is making the runs of {file}")
+    except (ImportError, OSError):  # there are no locks here
+        pass
+    return held
 
 
 def pretrain_result(folder):
@@ -79,18 +101,48 @@ OUTPUT = {
 }
 
 
+def end(*_):
+    """What Ctrl-C and SIGTERM do. The threads that wait for the programs remove their folders."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ending.set()
+    for child in list(children):
+        child.kill()
+    raise KeyboardInterrupt
+
+
+def call(command):
+    """Runs a program: its exit code, and what it wrote to stderr."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          errors="replace") as child:
+        children.append(child)
+        try:
+            if ending.is_set():  # perhaps after end() went through the list
+                child.kill()
+            _, errors = child.communicate(timeout=LONGEST)
+            return child.returncode, errors
+        finally:
+            child.kill()
+            children.remove(child)
+
+
 def make(program, name, arguments):
     """One run of the program: the line it wrote, with its name, machine and day."""
     told, read = OUTPUT[program.name]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [str(program), *arguments, *told(pathlib.Path(folder))]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"{name}: took more than {LONGEST // 60} minutes") from None
-        if done.returncode != 0:
-            raise RuntimeError(f"{name}: {' '.join(command)}: {done.stderr.strip()[-500:]}")
-        return entry(name, read(pathlib.Path(folder)))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(program), *arguments, *told(pathlib.Path(folder))]
+            code, errors = call(command)
+            if code != 0:
+                raise RuntimeError(f"{name}: {' '.join(command)}: {errors.strip()[-500:] or f'exit code {code}'}")
+            result = read(pathlib.Path(folder))
+            if not isinstance(result, dict):
+                raise ValueError("the result is not a JSON object")
+            return entry(name, result)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{name}: took more than {LONGEST // 60} minutes") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from None
 
 
 def entry(name, result):
@@ -98,24 +150,36 @@ def entry(name, result):
 
 
 def append(file, line):
-    with file.open("a") as lines:
-        lines.write(json.dumps(line) + "\n")
+    with file.open("ab+") as lines:
+        lines.seek(0)
+        torn = lines.read()[-1:] not in (b"", b"\n")  # the last line was cut off
+        lines.write((b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
 
 
 def time_steps(program, file, contestants, rounds):
     """The median seconds of a step of each contestant; their short runs take turns."""
     seconds = {name: [] for name in contestants}
-    for number in range(1, rounds + 1):
-        for name, arguments in contestants.items():
-            seconds[name].append(make(program, name, arguments)["result"]["seconds_per_step"])
-            print(f"step of {name}, round {number}: {seconds[name][-1]:.4f} s", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a signal never meets the start of a program
+        for number in range(1, rounds + 1):
+            for name, arguments in contestants.items():
+                try:
+                    made = pool.submit(make, program, name, arguments).result()
+                except RuntimeError as error:
+                    sys.exit(f"step of {error}")
+                seconds[name].append(made["result"]["seconds_per_step"])
+                print(f"step of {name}, round {number}: {seconds[name][-1]:.4f} s", flush=True)
     line = entry(TIMES, {name: statistics.median(all) for name, all in seconds.items()})
     append(file, line)
     return line
 
 
-def make_missing(program, file, runs, jobs, minutes):
-    results = read_lines(file)
+def are_timed(contestants, done):
+    seconds = done[TIMES]["result"] if TIMES in done else {}
+    return all(isinstance(seconds.get(name), (int, float)) and seconds[name] > 0 for name in contestants)
+
+
+def make_missing(program, file, done, runs, jobs, minutes):
+    results = dict(done)
     missing = [name for name in runs if name not in results]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {file}")
     start, failures = time.monotonic(), []
@@ -138,12 +202,13 @@ def make_missing(program, file, runs, jobs, minutes):
             for future in ended:
                 name = running.pop(future)
                 try:
-                    results[name] = future.result()
-                except RuntimeError as error:
+                    line = future.result()
+                    append(file, line)
+                except (RuntimeError, OSError) as error:
                     failures.append(str(error))
                     print(error, file=sys.stderr)
                     continue
-                append(file, results[name])
+                results[name] = line
                 made += 1
                 spent = time.monotonic() - start
                 left = spent / made * (len(missing) - made)
@@ -175,42 +240,53 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=names())
     parser.add_argument("--quick", action="store_true", help="a few short runs, into build/experiments")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each of one thread (default 1)")
+    parser.add_argument("--jobs", type=int, default=1,
+                        help="runs side by side, of one thread each, in gpt, bert and rates of two (default 1)")
     parser.add_argument("--minutes", type=float, default=0, help="begin no run after this time")
     parser.add_argument("--page", action="store_true", help="write the page from the lines that are there")
     parser.add_argument("--programs", default="build/release/examples/programs", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.jobs < 1:
         parser.error("--jobs must be at least 1")
+    if not given.minutes >= 0:  # nor nan
+        parser.error("--minutes must be at least 0")
     experiment = importlib.import_module(given.name)
     folder = pathlib.Path("build/experiments" if given.quick else "docs/experiments")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{given.name}.jsonl"
-    if given.quick:
-        file.unlink(missing_ok=True)
     program = pathlib.Path(given.programs) / experiment.PROGRAM / experiment.PROGRAM
     if not given.page and not program.exists():
         sys.exit(f"{program} is not built: ./dev experiment builds it")
+    if not given.page:
+        held = lock(file)
+        if given.quick:
+            held.truncate(0)
     done, failures = read_lines(file), []
     if not hasattr(experiment, "contestants"):
         runs = experiment.runs(given.quick)
     else:
-        if TIMES not in done and given.page:
-            sys.exit(f"{file} has no line of step times yet")
-        if TIMES not in done:
-            done[TIMES] = time_steps(program, file, experiment.contestants(given.quick), 1 if given.quick else 5)
+        contestants = experiment.contestants(given.quick)
+        if not are_timed(contestants, done):
+            if given.page:
+                sys.exit(f"{file} has no line of the step times of all contestants yet")
+            done[TIMES] = time_steps(program, file, contestants, 1 if given.quick else 5)
         runs = experiment.runs(given.quick, done[TIMES]["result"])
     if given.page:
         results = {name: done[name] for name in runs if name in done}
     else:
-        results, failures = make_missing(program, file, runs, given.jobs, given.minutes)
+        results, failures = make_missing(program, file, done, runs, given.jobs, given.minutes)
     times = {TIMES: done[TIMES]} if TIMES in done else {}
     if results:
         write_page(experiment, given.name, folder, {**times, **results}, len(results), len(runs))
+    elif not failures:
+        sys.exit(f"{file} has no runs yet, so there is no page")
     sys.exit(1 if failures or not results else 0)
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
     try:
         main()
     except KeyboardInterrupt:
