@@ -153,6 +153,13 @@ TEST_CASE("pretrain: what makes no sense is refused with code 2 before anything 
   CHECK(refused.code == 2);
   CHECK(contains(refused, "settings.json: layers] '0' is not a whole number in [1, 1000]"));
   CHECK(!fs::exists(here.in("runs")));
+
+  // What only the first pattern tells leaves the name free, too.
+  const outcome full =
+      shell(here.pretrain("a", "--only sparse --block 4 --density 0.6 --policy set --initial-pattern snip"));
+  CHECK(full.code == 2);
+  CHECK(contains(full, "can be replaced; a smaller fraction replaces fewer"));
+  CHECK(!fs::exists(here.in("runs/a")));
 }
 
 TEST_CASE("pretrain: a text that cannot be used ends in code 1") {
