@@ -23756,7 +23756,8 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
 
 /// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
 /// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0.
+/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
+/// slimmable layers are 1.
 template <class Model>
 void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02) {
@@ -23769,7 +23770,8 @@ void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t see
       initialise(parameter, from, seed, number, deviation,
                  ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
     } else {
-      std::ranges::fill(parameter, name.last() == "weight" ? T(1) : T(0));
+      const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
+      std::ranges::fill(parameter, multiplies ? T(1) : T(0));
     }
     ++number;
   });

@@ -10,6 +10,7 @@
 #include <support/reference.hpp>
 
 #include <tessera/nn/combinators.hpp>
+#include <tessera/nn/gpt.hpp>
 #include <tessera/nn/slimmable.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
@@ -198,6 +199,18 @@ TEST_CASE("slimmable layers: a transformer block takes them in the place of its 
   slimmable_block one = some_transformer_block();
   support::randomise(one);
   support::check_layer(one, 24, t.pass());
+}
+
+TEST_CASE("slimmable layers: a new model begins with coefficients of 1") {
+  nn::transformer_config config;
+  config.hidden = 24, config.heads = 6, config.layers = 2, config.vocabulary = 5, config.context = 4;
+  const nn::gpt<double, block, slimmable_block> model(config, 1);
+  int layers = 0;
+  train::detail::for_each_slimmable(model, [&](auto const& layer) {
+    ++layers;
+    CHECK(std::ranges::all_of(layer.coefficients, [](double c) { return c == 1; }));
+  });
+  CHECK(layers == 4);
 }
 
 TEST_CASE("head_masks: each layer loses the heads of least coefficients") {
