@@ -138,11 +138,24 @@ def make(program, name, arguments):
             result = read(pathlib.Path(folder))
             if not isinstance(result, dict):
                 raise ValueError("the result is not a JSON object")
-            return entry(name, result)
+            return {**entry(name, result), "arguments": portable(arguments)}
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{name}: took more than {LONGEST // 60} minutes") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from None
+
+
+def portable(arguments):
+    """Arguments as they are on every machine: of a path, its last part."""
+    return [pathlib.Path(each).name if "/" in each else each for each in arguments]
+
+
+def require_same_arguments(file, done, runs):
+    for name, arguments in runs.items():
+        then = done.get(name, {}).get("arguments", portable(arguments))  # the first lines have none
+        if then != portable(arguments):
+            sys.exit(f"{file}: {name} was made with other arguments, {' '.join(map(str, then))}: rename the run, or "
+                     "delete its line")
 
 
 def entry(name, result):
@@ -274,6 +287,7 @@ def main():
     if given.page:
         results = {name: done[name] for name in runs if name in done}
     else:
+        require_same_arguments(file, done, runs)
         results, failures = make_missing(program, file, done, runs, given.jobs, given.minutes)
     times = {TIMES: done[TIMES]} if TIMES in done else {}
     if results:

@@ -66,6 +66,9 @@ TEST_CASE("experiments: lines that are there are not made again, and one that wa
   CHECK(text.find("mnist_blocks.jsonl:4 is no result and is left out") != std::string::npos);
   CHECK(content(here / "docs/experiments/mnist_blocks.md").find("3 of 50 runs have been made") !=
         std::string::npos);
+  const outcome other = run_experiment(here, "mnist_blocks");
+  CHECK(other.code == 1);
+  CHECK(other.output.find("was made with other arguments, ") != std::string::npos);
 }
 
 TEST_CASE("experiments: a run made after lines that are no results has a line of its own") {
