@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,35 +21,48 @@ inline constexpr int pixels = 28 * 28;
 struct images {
   std::vector<std::uint8_t> pixel;  // image after image
   std::vector<std::int32_t> label;  // 0 … 9
+  std::string failure;              // why there are none
   std::int64_t count() const { return static_cast<std::int64_t>(label.size()); }
 };
 
-inline std::vector<std::uint8_t> unpacked(std::string const& file) {
+/// The bytes of $TESSERA_DATA/mnist/`file`.gz behind its header; `failure` becomes why there are none.
+inline std::vector<std::uint8_t> unpacked(std::string const& file, int header, std::string& failure) {
   char const* folder = std::getenv("TESSERA_DATA");
   const std::string path = std::string(folder ? folder : "data") + "/mnist/" + file + ".gz";
-  std::vector<std::uint8_t> bytes;
-  if (std::FILE* there = std::fopen(path.c_str(), "rb")) {
-    std::fclose(there);
-    if (std::FILE* pipe = popen(("gzip -dc '" + path + "'").c_str(), "r")) {
-      std::uint8_t piece[1 << 16];
-      while (const std::size_t n = std::fread(piece, 1, sizeof piece, pipe))
-        bytes.insert(bytes.end(), piece, piece + n);
-      if (pclose(pipe) != 0) bytes.clear();
-    }
+  std::FILE* const there = std::fopen(path.c_str(), "rb");
+  if (!there) {
+    failure = path + ": " + std::strerror(errno) + (folder ? "" : " (TESSERA_DATA is not set)");
+    return {};
   }
-  return bytes;
+  std::fclose(there);
+  std::string quoted;
+  for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  std::vector<std::uint8_t> bytes;
+  bool complete = false;
+  if (std::FILE* pipe = popen(("gzip -dc <'" + quoted + "'").c_str(), "r")) {
+    std::uint8_t piece[1 << 16];
+    while (const std::size_t n = std::fread(piece, 1, sizeof piece, pipe))
+      bytes.insert(bytes.end(), piece, piece + n);
+    complete = pclose(pipe) == 0;
+  }
+  if (!complete || std::ssize(bytes) <= header) {
+    failure = path + (complete ? ": it is too short" : ": gzip could not unpack it");
+    return {};
+  }
+  return {bytes.begin() + header, bytes.end()};
 }
 
-/// MNIST's `train` or `t10k`; nothing if it is not there.
+/// MNIST's `train` or `t10k`; nothing but a failure if it cannot be read.
 inline images mnist(std::string const& part) {
-  const auto image_file = unpacked(part + "-images-idx3-ubyte"),
-             label_file = unpacked(part + "-labels-idx1-ubyte");
-  images all;
-  if (image_file.size() < 16 || label_file.size() < 8) return all;
-  all.pixel.assign(image_file.begin() + 16, image_file.end());
-  all.label.assign(label_file.begin() + 8, label_file.end());
-  if (all.pixel.size() != all.label.size() * pixels) return {};
-  return all;
+  images all, none;
+  all.pixel = unpacked(part + "-images-idx3-ubyte", 16, none.failure);
+  if (!none.failure.empty()) return none;
+  const auto labels = unpacked(part + "-labels-idx1-ubyte", 8, none.failure);
+  if (!none.failure.empty()) return none;
+  all.label.assign(labels.begin(), labels.end());
+  if (all.pixel.size() == all.label.size() * pixels) return all;
+  none.failure = part + ": there are not as many images as labels";
+  return none;
 }
 
 /// Digits as a seven-segment display shows them, thick or thin, shifted and noisy.
