@@ -28,7 +28,7 @@ inline std::string progress_line(std::string const& name, progress_report const&
   const double done = static_cast<double>(now.step) / std::max(1, now.steps);
   const double spent = now.training_time.count();
   const std::string steps = std::to_string(now.steps), step = std::to_string(now.step);
-  return padded(name, 8) + "step " + padded(step, steps.size(), padding::before) + "/" + steps + "  loss " +
+  return padded(name, 7) + " step " + padded(step, steps.size(), padding::before) + "/" + steps + "  loss " +
          fixed(now.loss, 3) + "  lr " + scientific(now.learning_rate, 2) + "  " +
          padded(quantity(spent > 0 ? now.tokens / spent : 0), 5, padding::before) + " " + now.unit + "/s  " +
          padded(fixed(100 * done, 0), 3, padding::before) + " %  " +
