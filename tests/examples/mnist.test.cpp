@@ -13,13 +13,14 @@ namespace mnist_test { namespace {
 #ifdef MNIST
 
 constexpr const char* quick =
-    MNIST " --made-up --epochs 3 --examples 3000 --batch 50 --rate 0.05 --updates 4 --density 0.1 ";
+    MNIST " --made-up --epochs 3 --examples 3000 --batch 50 --rate 0.05 --density 0.1 ";
 
 TEST_CASE("mnist: with every policy a sparse network learns, and the result is a line of a file") {
   const scratch_folder here;
   const std::string file = here / "results.jsonl";
   for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "deep-r"}) {
-    const auto [code, text] = shell(quick + ("--policy " + policy + " --json " + file));
+    const std::string updates = policy == "static" ? "" : " --updates 4";
+    const auto [code, text] = shell(quick + ("--policy " + policy + updates + " --json " + file));
     INFO(text);
     CHECK(code == 0);
     CHECK(text.find(policy + ": ") != std::string::npos);
@@ -56,6 +57,7 @@ TEST_CASE("mnist: lottery tickets, beside new weights on the same patterns") {
             file);
   INFO(text);
   CHECK(code == 0);
+  CHECK(text.find("ticket 0 step ") != std::string::npos);
   CHECK(text.find("   100.00     31760") != std::string::npos);
   CHECK(text.find("    64.00     20326") != std::string::npos);
   std::ostringstream line;
@@ -82,8 +84,81 @@ TEST_CASE("mnist: settings that make no sense are refused") {
           "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
   refused("--block 3", "3");
   refused("--tickets 2 --policy rigl",
-          "[--tickets] begins dense and prunes after each round: leave out --policy");
+          "[--policy] has no meaning with --tickets, which begins dense and prunes after each round");
   refused("--rewind 4", "[--rewind] has a meaning with --tickets only");
+  refused("--policy gradual --density 1e-9", "keeps none of the 235200 blocks of 300 x 784 weights");
+  refused("--policy set --density 0.9", "a smaller fraction replaces fewer");
+  refused("--policy set --density 1", "[--density] 1 leaves no block to --policy set");
+}
+
+TEST_CASE("mnist: options that would change nothing are refused, even if they say the default") {
+  for (std::string const options : {"last sparse --policy gradual",
+                                    "densities uniform --policy gradual",
+                                    "initial random --policy gradual",
+                                    "fraction 0.5 --policy gradual",
+                                    "decay cosine --policy gradual",
+                                    "decay cosine --policy deep-r",
+                                    "updates 1 --policy static",
+                                    "block 1 --policy dense",
+                                    "density 0.1 --policy dense",
+                                    "pixels rows --policy dense",
+                                    "densities uniform --initial snip",
+                                    "last dense --initial snip",
+                                    "policy snfs --tickets 1",
+                                    "density 0.1 --tickets 1",
+                                    "last dense --tickets 1",
+                                    "decay cosine --tickets 1",
+                                    "rewind 0",
+                                    "ticket-share 0.2",
+                                    "ticket-scope matrix",
+                                    "pixels tiles"}) {
+    const auto [code, text] = shell(MNIST " --made-up --examples 100 --epochs 1 --" + options);
+    INFO(options, ": ", text);
+    CHECK(code == 2);
+    CHECK(text.find("[--" + options.substr(0, options.find(' ')) + "] ") != std::string::npos);
+  }
+}
+
+TEST_CASE("mnist: gradual pruning in a single step; more made-up examples than usual") {
+  const auto [code, text] = shell(
+      MNIST " --made-up --epochs 1 --hidden 160 --block 16 --examples 7000 --batch 7000 --policy gradual");
+  INFO(text);
+  CHECK(code == 0);
+  CHECK(text.find("gradual step 1/1 ") != std::string::npos);
+}
+
+TEST_CASE("mnist: a result that cannot be written is an error before the run, which leaves no file behind") {
+  const scratch_folder here;
+  const auto [code, text] = shell(MNIST " --made-up --json " + (here / "none/result.jsonl"));
+  CHECK(code == 1);
+  CHECK(text == "mnist: [" + (here / "none/result.jsonl") +
+                    "] the result cannot be written: No such file or directory\n");
+  CHECK(shell(quick + ("--policy set --density 0.9 --json " + (here / "result.jsonl"))).code == 2);
+  CHECK(!std::ifstream(here / "result.jsonl"));
+}
+
+TEST_CASE("mnist: images that cannot be read are named, and why") {
+  const scratch_folder here;
+  const std::string data = here / "it's", images = data + "/mnist/train-images-idx3-ubyte.gz";
+  const auto told = [&](std::string const& variable, std::string const& what) {
+    const auto [code, text] = shell("cd " + (here / ".") + " && " + variable + " " MNIST);
+    INFO(text);
+    CHECK(code == 1);
+    CHECK(text.find("mnist: [mnist] " + what) != std::string::npos);
+  };
+  const std::string in_data = "TESSERA_DATA=\"" + data + "\"";
+  told("env -u TESSERA_DATA",
+       "data/mnist/train-images-idx3-ubyte.gz: No such file or directory (TESSERA_DATA is not set)");
+  told(in_data, images + ": No such file or directory; --made-up takes other images");
+  const std::string pack = "cd \"" + data + "/mnist\" && gzip -c >train-";
+  shell("mkdir -p \"" + data + "/mnist\"; head -c 800 /dev/zero | (" + pack + "images-idx3-ubyte.gz)");
+  told(in_data, data + "/mnist/train-labels-idx1-ubyte.gz: No such file");
+  shell("head -c 9 /dev/zero | (" + pack + "labels-idx1-ubyte.gz)");
+  told(in_data, "train: of 1 images none is left beside 6000 for validation");
+  shell("head -c 10 /dev/zero | (" + pack + "labels-idx1-ubyte.gz)");
+  told(in_data, "train: there are not as many images as labels");
+  shell("cd \"" + data + "/mnist\" && truncate -s -8 train-images-idx3-ubyte.gz");
+  told(in_data, images + ": gzip could not unpack it");
 }
 
 #endif

@@ -4,8 +4,12 @@
 // the accuracy on the test images, and adds the result to a file.
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <tessera/io/json.hpp>
@@ -96,7 +100,8 @@ pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
     return {
         train::deep_rewiring{.interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed}};
   if (s.policy == "gradual")
-    return {train::gradual_pruning{.interval = interval, .end = steps * 3 / 4, .density = s.density}};
+    return {train::gradual_pruning{
+        .interval = interval, .end = std::max<std::int64_t>(1, steps * 3 / 4), .density = s.density}};
   return {};
 }
 
@@ -110,8 +115,9 @@ template <class Block> network<Block> initial_network(settings const& s) {
   std::uint64_t number = 0;
   const auto layer = [&](std::int64_t out, double density) {
     const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
-    if (density * blocks < 0.5)
-      pretrain::refuse("--density", message(density, " keeps none of the ", blocks, " blocks of ", out, " x ",
+    const double kept = s.policy == "gradual" ? s.density : density;
+    if (kept * blocks < 0.5)
+      pretrain::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
                                             features, " weights; ", 1 / blocks, " keeps one"));
     auto made =
         nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, number);
@@ -185,12 +191,15 @@ struct lesson {
     const std::vector<int> order = order_of_pixels(s.pixels, s.block);
     const auto images = [&](const char* part, std::int64_t made_up, std::uint64_t seed) {
       digits::images all = s.made_up ? digits::made_up(made_up, seed) : digits::mnist(part);
-      if (all.count() == 0)
-        throw io_error("[mnist] the images are not in $TESSERA_DATA/mnist; --made-up takes others");
+      if (all.count() == 0) throw io_error("[mnist] " + all.failure + "; --made-up takes other images");
       return examples_of(all, order);
     };
-    known = images("train", 12000, 1), unseen = images("t10k", 2000, 2);
+    known = images("train", std::max(6000, s.examples) + for_validation, 1);
     most = std::ssize(known.labels) - for_validation;
+    if (most <= 0)
+      throw io_error(message("[mnist] train: of ", std::ssize(known.labels), " images none is left beside ",
+                             for_validation, " for validation"));
+    unseen = images("t10k", 2000, 2);
     count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most;
     steps_of_epoch = std::max<std::int64_t>(1, count / s.batch);
     steps = steps_of_epoch * s.epochs;
@@ -297,49 +306,46 @@ template <class Block, class Optimizer> io::json result_of(settings const& s, Op
   return result;
 }
 
-/// Throws option_error for options that say nothing beside --tickets, or without it.
-void require_tickets(settings const& s) {
-  const settings usual;
-  if (s.tickets == 0) {
-    if (s.rewind != 0) pretrain::refuse("--rewind", "has a meaning with --tickets only");
-    if (s.reinitialise) pretrain::refuse("--reinitialise", "has a meaning with --tickets only");
-    return;
-  }
-  if (s.policy != usual.policy || s.density != usual.density || s.initial != usual.initial)
-    pretrain::refuse("--tickets",
-                     "begins dense and prunes after each round: leave out --policy, --density "
-                     "and --initial");
+/// Throws io_error unless a line can be added to a file; leaves behind none that was not there.
+void require_writable(std::string const& path) {
+  std::error_code none;
+  const auto there = std::filesystem::symlink_status(path, none);
+  if (std::filesystem::is_fifo(there)) return;  // its reader would see an end
+  std::FILE* const file = std::fopen(path.c_str(), "a");
+  if (!file) throw io_error("[" + path + "] the result cannot be written: " + std::strerror(errno));
+  std::fclose(file);
+  if (!std::filesystem::exists(there)) std::filesystem::remove(path, none);
+}
+
+void add_line(std::string const& path, std::string const& line) {
+  errno = 0;
+  std::FILE* const file = std::fopen(path.c_str(), "a");
+  const bool printed = file && std::fprintf(file, "%s\n", line.c_str()) >= 0;
+  if (!file || std::fclose(file) != 0 || !printed)
+    throw io_error("[" + path + "] the result could not be written: " + std::strerror(errno));
 }
 
 int main_of(std::vector<std::string> const& arguments) {
   settings s;
-  pretrain::assign(table(), s, pretrain::read_arguments(table(), arguments));
+  const auto given = pretrain::read_arguments(table(), arguments);
+  pretrain::assign(table(), s, given);
   if (s.help) {
     std::printf("mnist: sparse networks learn handwritten digits\n\nusage: mnist [--option value …]\n%s",
                 pretrain::help_text(table()).c_str());
     return 0;
   }
   if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
-  if (s.policy == "dense" && s.density != settings().density)
-    pretrain::refuse("--density", "has no meaning with --policy dense");
-  if (s.initial != "random" && (s.policy == "dense" || s.policy == "gradual" || s.last == "dense"))
-    pretrain::refuse("--initial", s.initial + " prunes all matrices, before training: not with --policy " +
-                                      s.policy + ", --last " + s.last);
-  require_tickets(s);
-  const bool any_block = s.policy == "dense";
-  io::json result =
-      pretrain::with_block(any_block ? 16 : s.block, [&]<class Block>(std::type_identity<Block>) {
-        return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,
-                                                                     .lookahead = train::lookahead::nesterov})
-                                    : result_of<Block>(s, train::adamw{.weight_decay = s.weight_decay});
-      });
+  require_effect(s, given);
+  if (s.policy == "dense") s.block = 16;  // the fastest
+  if (!s.json.empty()) require_writable(s.json);
+  io::json result = pretrain::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
+    return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,
+                                                                 .lookahead = train::lookahead::nesterov})
+                                : result_of<Block>(s, train::adamw{.weight_decay = s.weight_decay});
+  });
   io::json::object& all = *result.get_if<io::json::object>();
   all.insert(all.begin(), {"settings", pretrain::to_json(table(), s)});
-  if (!s.json.empty()) {
-    std::FILE* file = std::fopen(s.json.c_str(), "a");
-    if (!file || std::fprintf(file, "%s\n", io::to_text(result).c_str()) < 0 || std::fclose(file) != 0)
-      throw io_error("[" + s.json + "] the result could not be written");
-  }
+  if (!s.json.empty()) add_line(s.json, io::to_text(result));
   return 0;
 }
 

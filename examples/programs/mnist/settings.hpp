@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "../pretrain/options.hpp"
 
@@ -40,7 +43,7 @@ inline pretrain::option_table<settings> const& table() {
   using role = pretrain::option_role;
   static const pretrain::option_table<settings> rows{
       {"Network",
-       {{"hidden", &s::hidden, "N", "features of the one or two hidden layers"},
+       {{"hidden", &s::hidden, "N", "features of each hidden layer, one number or more"},
         {"block", &s::block, "[1, 16]", "side of a block: 1, 4, 8 or 16"},
         {"density", &s::density, "(0, 1]", "stored blocks of all"},
         {"densities", &s::densities, "uniform|erdos-renyi",
@@ -89,6 +92,44 @@ inline pretrain::option_table<settings> const& table() {
         {"json", &s::json, "FILE", "the result, added as a line", role::session},
         {"help", &s::help, "", "this text", role::command}}}};
   return rows;
+}
+
+/// Throws option_error for what is said and would change nothing.
+inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given) {
+  using names = std::initializer_list<const char*>;
+  const auto refuse_said = [&](names all, std::string const& why) {
+    for (std::string const name : all)
+      if (std::any_of(given.begin(), given.end(), [&](auto const& one) { return one.name == name; }))
+        pretrain::refuse("--" + name, why);
+  };
+  const auto without_meaning = [&](names all, std::string const& where) {
+    refuse_said(all, "has no meaning with " + where + "; leave it out");
+  };
+  if (s.tickets > 0)
+    without_meaning({"policy", "density", "densities", "last", "initial", "fraction", "decay", "updates"},
+                    "--tickets, which begins dense and prunes after each round");
+  else
+    refuse_said({"rewind", "reinitialise", "ticket-share", "ticket-scope"},
+                "has a meaning with --tickets only");
+
+  const std::string policy = "--policy " + s.policy;
+  if (s.policy == "dense")
+    without_meaning({"block", "density", "densities", "last", "initial", "pixels"}, policy);
+  if (s.policy == "dense" || s.policy == "static") without_meaning({"fraction", "decay", "updates"}, policy);
+  if (s.policy == "gradual")
+    without_meaning({"densities", "last", "initial"}, policy + ", which prunes all matrices while it trains");
+  if (s.policy == "gradual") without_meaning({"fraction", "decay"}, policy);
+  if (s.policy == "deep-r") without_meaning({"decay"}, policy);
+  if (s.initial != "random")
+    without_meaning({"densities", "last"}, "--initial " + s.initial + ", which prunes all matrices");
+  if (s.pixels == "tiles" && s.block == 1)
+    pretrain::refuse("--pixels", "tiles has no meaning with --block 1; leave it out");
+  if (s.density == 1) {
+    without_meaning({"densities", "last", "initial"}, "--density 1");
+    if (s.policy != "static")
+      pretrain::refuse("--density", "1 leaves no block to " + policy + "; say less, or --policy static");
+  }
+  if (s.json.empty()) without_meaning({"json"}, "no path");
 }
 
 }  // namespace mnist
