@@ -33,17 +33,21 @@ def text():
     return str(pathlib.Path(os.environ.get("TESSERA_DATA", "data")) / "wikipedia.txt")
 
 
-def arguments(model, contestant, quick):
+def model_arguments(model, quick):
+    """The arguments that tell the text and the shape of a model."""
     shape = ["--preset", model, "--vocabulary", "4096", "--context", "128", "--batch", "16"]
     if quick:
         shape = ["--layers", "1", "--hidden", "64", "--heads", "2", "--vocabulary", "300", "--context", "32",
                  "--batch", "4"]
-    read = ["--text", text()] if not quick or pathlib.Path(text()).exists() else []
+    return ["--model", "bert", *(["--text", text()] if not quick or pathlib.Path(text()).exists() else []), *shape]
+
+
+def arguments(model, contestant, quick):
     which = ["--only", "dense"] if contestant == "dense" else [
         "--only", "sparse", "--density", "0.1", *SPARSE[contestant][0]]
     if contestant != "dense" and not {"--static", "--updates"} & set(which):
         which += ["--updates", "10" if quick else "160"]
-    return ["--model", "bert", *read, *shape, *which, "--lr", "1e-3", "--threads", str(THREADS)]
+    return [*model_arguments(model, quick), *which, "--lr", "1e-3", "--threads", str(THREADS)]
 
 
 def all_contestants(quick):

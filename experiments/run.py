@@ -8,7 +8,9 @@ An experiment is a module beside this file:
   TITLE           of its page
   PROGRAM         of examples/programs that makes a run: `mnist` or `pretrain`
   runs(quick)     a dict {name of the run: its arguments}; the quick ones are a few seconds each
-  page(results)   the text of the page, from {name of the run: its result}
+  page(results)   the text of the page, from {name of the run: its result}, which is what `mnist --json` writes, or the
+                  model of `pretrain`'s summary.json with "curve": [step, training loss, validation loss] of all
+                  evaluations
   plots(results)  if it has any, {file name: figure of Matplotlib}
 One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
 timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
