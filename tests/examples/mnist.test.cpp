@@ -32,8 +32,11 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
     const tessera::io::json_place result(document, file);
     CHECK(result.at("test_accuracy").as_number() > 0.5);
     CHECK(result.at("weights").as_integer() == 23520 + 3000 + 100);
-    CHECK((result.at("explored").as_number() > 0.11) ==
-          (result.at("settings").at("policy").as_string() != "static"));
+    const std::string policy = result.at("settings").at("policy").as_string();
+    CHECK((result.at("explored").as_number() > 0.11) == (policy != "static"));
+    CHECK(result.at("updates").as_integer() == (policy == "static" ? 0 : policy == "rigl" ? 8 : 11));
+    CHECK((result.at("replaced").as_integer() > 0) == (policy != "static"));
+    CHECK(result.at("settings").at("decay").as_string() == (policy == "set" ? "constant" : "cosine"));
   }
   CHECK(count == 6);
 }
@@ -45,6 +48,17 @@ TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and S
     CHECK(code == 0);
     CHECK(text.find("with 26620 weights; 10 % of the blocks tried") != std::string::npos);
   }
+}
+
+TEST_CASE("mnist: a run without an update, and tickets that cannot shrink, are told") {
+  const std::string short_run = MNIST " --made-up --epochs 1 --examples 100 --hidden 20 ";
+  const outcome none = shell(short_run + "--policy set");
+  CHECK(none.code == 0);
+  CHECK(none.output.find("note: no update of the pattern was due in these 1 steps") != std::string::npos);
+  const outcome still = shell(short_run + "--tickets 9 --block 16 --ticket-share 0.001");
+  CHECK(still.code == 0);
+  CHECK(still.output.find("a share of 0.001 leaves nothing to prune") != std::string::npos);
+  CHECK(still.output.find("ticket 1 ") == std::string::npos);
 }
 
 TEST_CASE("mnist: lottery tickets, beside new weights on the same patterns") {

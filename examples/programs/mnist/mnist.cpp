@@ -21,6 +21,7 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/lottery_ticket.hpp>
+#include <tessera/train/sparsity/model_patterns.hpp>
 #include <tessera/train/sparsity/prune.hpp>
 #include <tessera/train/sparsity/saliency.hpp>
 
@@ -219,12 +220,15 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
                              {.batch = s.batch, .seed = s.seed});
   pretrain::progress bar(title, stderr, pretrain::style_of(stderr));
   double spent = 0;
+  std::int64_t updates = 0, replaced = 0;
   const double start = train::steady_clock()();
   task.on_step = [&](train::step_report const& report) {
     spent = train::steady_clock()() - start;
     bar.show({int(report.step + 1), int(of.steps), double(t.progress.tokens), pretrain::seconds(spent),
               report.loss, report.learning_rate, pretrain::seconds(0), "images"});
     if (early && report.step + 1 == s.rewind) *early = net;
+    updates += report.changed.stored > 0;
+    replaced += report.changed.replaced;
   };
   io::json::array curve;
   task.on_evaluation = [&](double, double accuracy) {
@@ -245,6 +249,8 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
   return io::json::object{{"weights", weights},
                           {"steps", of.steps},
                           {"seconds_per_step", t.progress.seconds / double(of.steps - first)},
+                          {"updates", updates},
+                          {"replaced", replaced},
                           {"explored", t.explored.fraction()},
                           {"validation_accuracy", validation},
                           {"test_accuracy", test.accuracy()},
@@ -283,10 +289,15 @@ io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer op
     }
     std::printf("\n");
     rounds.push_back(std::move(one));
-    if (round < s.tickets)
-      train::next_ticket(
-          net, early, s.ticket_share,
-          s.ticket_scope == "model" ? train::pruning_scope::whole_model : train::pruning_scope::each_matrix);
+    if (round == s.tickets) break;
+    const train::model_patterns before = train::patterns_of(net, true);
+    train::next_ticket(
+        net, early, s.ticket_share,
+        s.ticket_scope == "model" ? train::pruning_scope::whole_model : train::pruning_scope::each_matrix);
+    if (train::mask_distance(before, train::patterns_of(net, true)) == 0) {
+      std::printf("a share of %g leaves nothing to prune\n", s.ticket_share);
+      break;
+    }
   }
   return io::json::object{{"rounds", std::move(rounds)}};
 }
@@ -299,10 +310,17 @@ template <class Block, class Optimizer> io::json result_of(settings const& s, Op
   if (s.initial != "random") prune_initial(ctx, s, net, of.training_set());
   io::json result = trained(ctx, s, of, net, optimizer, s.policy);
   const io::json_place place(result, "result");
-  std::printf("%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried\n",
-              s.policy.c_str(), 100 * place.at("test_accuracy").as_number(),
-              static_cast<long long>(place.at("weights").as_integer()),
-              100 * place.at("explored").as_number());
+  const auto number = [&](const char* name) { return static_cast<long long>(place.at(name).as_integer()); };
+  std::printf(
+      "%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried in %lld "
+      "updates\n",
+      s.policy.c_str(), 100 * place.at("test_accuracy").as_number(), number("weights"),
+      100 * place.at("explored").as_number(), number("updates"));
+  if (number("updates") == 0 && s.policy != "dense" && s.policy != "static")
+    std::fprintf(
+        stderr,
+        "note: no update of the pattern was due in these %lld steps: say more --updates or --epochs\n",
+        number("steps"));
   return result;
 }
 
@@ -337,6 +355,7 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
   require_effect(s, given);
   if (s.policy == "dense") s.block = 16;  // the fastest
+  if (s.policy == "set" && !is_said(given, "decay")) s.decay = "constant";
   if (!s.json.empty()) require_writable(s.json);
   io::json result = pretrain::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
     return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,

@@ -63,7 +63,8 @@ inline pretrain::option_table<settings> const& table() {
          "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
          "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017)"},
         {"fraction", &s::fraction, "[0, 1]", "share of the blocks that the first update replaces"},
-        {"decay", &s::decay, "cosine|linear|constant", "of this share"},
+        {"decay", &s::decay, "cosine|linear|constant",
+         "of this share; that of set stays unless this is said"},
         {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},
       {"Lottery tickets",
        {{"tickets", &s::tickets, "[0, 1000]",
@@ -94,13 +95,16 @@ inline pretrain::option_table<settings> const& table() {
   return rows;
 }
 
+inline bool is_said(std::vector<pretrain::given_option> const& given, std::string const& name) {
+  return std::any_of(given.begin(), given.end(), [&](auto const& one) { return one.name == name; });
+}
+
 /// Throws option_error for what is said and would change nothing.
 inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given) {
   using names = std::initializer_list<const char*>;
   const auto refuse_said = [&](names all, std::string const& why) {
     for (std::string const name : all)
-      if (std::any_of(given.begin(), given.end(), [&](auto const& one) { return one.name == name; }))
-        pretrain::refuse("--" + name, why);
+      if (is_said(given, name)) pretrain::refuse("--" + name, why);
   };
   const auto without_meaning = [&](names all, std::string const& where) {
     refuse_said(all, "has no meaning with " + where + "; leave it out");
