@@ -26047,6 +26047,16 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
   return slim;
 }
 
+/// A transformer_block of slimmed layers, with the norms of the whole one.
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of, pattern const& heads,
+             pattern const& neurons) {
+  auto attention = slimmed(of.attention, heads);
+  auto mlp = slimmed(of.mlp, neurons);
+  return transformer_block<T, Block, Order, Norm, decltype(mlp), decltype(attention)>{
+      of.norm1, std::move(attention), of.attention_dropout, of.norm2, std::move(mlp), of.mlp_dropout};
+}
+
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 

@@ -19,6 +19,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -260,6 +261,16 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
                              [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
   slim.heads = static_cast<int>(kept.blocks());
   return slim;
+}
+
+/// A transformer_block of slimmed layers, with the norms of the whole one.
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of, pattern const& heads,
+             pattern const& neurons) {
+  auto attention = slimmed(of.attention, heads);
+  auto mlp = slimmed(of.mlp, neurons);
+  return transformer_block<T, Block, Order, Norm, decltype(mlp), decltype(attention)>{
+      of.norm1, std::move(attention), of.attention_dropout, of.norm2, std::move(mlp), of.mlp_dropout};
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
