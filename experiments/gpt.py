@@ -18,7 +18,7 @@ def text():
     return str(pathlib.Path(os.environ.get("TESSERA_DATA", "data")) / "tinyshakespeare.txt")
 
 
-def model(quick):
+def model_arguments(quick):
     """The arguments that tell the text and the shape of the model."""
     shape = ["--layers", "1", "--hidden", "64", "--heads", "2", "--context", "32", "--batch", "4"] if quick else [
         "--layers", "4", "--hidden", "256", "--heads", "4", "--context", "128", "--batch", "32"]
@@ -29,7 +29,7 @@ def model(quick):
 def arguments(contestant, quick):
     which = ["--only", "dense", "--lr", str(RATES["dense"])] if contestant == "dense" else [
         "--only", "sparse", "--density", "0.1", "--block", contestant.split("x")[0], "--sparse-lr", str(RATES["sparse"])]
-    return [*model(quick), *which, "--threads", str(THREADS)]
+    return [*model_arguments(quick), *which, "--threads", str(THREADS)]
 
 
 def contestants(quick):

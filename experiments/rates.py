@@ -22,7 +22,7 @@ RATES = {  # by model and density
         0.1: [1e-3, 2e-3, 4e-3, 8e-3, 16e-3],
     },
 }
-MODELS = {"gpt": gpt.model, "bert": lambda quick: bert.model_arguments("tiny", quick)}
+MODELS = {"gpt": gpt.model_arguments, "bert": lambda quick: bert.model_arguments("tiny", quick)}
 TITLES = {"gpt": "The character GPT of [gpt.md](gpt.md)", "bert": "The BERT-Tiny of [bert.md](bert.md)"}
 
 

@@ -45,38 +45,37 @@ TESSERA_COLD inline void require_coefficients(const char* layer, std::int64_t co
 /// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
 template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
-  linear<T, Block> up, down;
+  using whole_type = mlp<T, Block, Op>;
+
+  whole_type whole;
   feature_vector<accumulator_t<T>> coefficients;  // c
 
-  using saved = typename mlp<T, Block, Op>::saved;
+  using saved = typename whole_type::saved;
   using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
 
   slimmable_mlp() = default;
   /// Coefficients are 1: it computes what `of` does.
-  explicit slimmable_mlp(mlp<T, Block, Op> of)
-      : up(std::move(of.up)), down(std::move(of.down)), coefficients(up.weight.rows()) {
+  explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.up.weight.rows()) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
 
   static void parts(auto& each, auto&... of) {
-    each("up", of.up...);
-    each("down", of.down...);
+    each("", of.whole...);
     each("coefficients", of.coefficients...);
-    each.setting("activation", Op());
   }
-  static model_size size(transformer_config const& of) {
-    return mlp<T, Block, Op>::size(of).vector(of.inner());
-  }
+  static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.inner()); }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return slimmable_mlp(mlp<T, Block, Op>::random(of, seed, number));
+    return slimmable_mlp(whole_type::random(of, seed, number));
   }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+  std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
-  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
+  void resize(saved& s, std::int64_t tokens) const { whole.resize(s, tokens); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return whole.prepare(x, s, p);
+  }
   template <class X> auto value(X const&, saved const& s) const {
-    return down.value(apply<Op>(s.z) * coefficients);
+    return whole.down.value(apply<Op>(s.z) * coefficients);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
@@ -88,15 +87,16 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("slimmable_mlp", x, dy);
+    auto const &up = whole.up, &down = whole.down;
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     const auto dh = local(transposed(down.weight) * dy);
-    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.down),
+    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.whole.down),
         g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
-        up.bias_gradient(dz, g.up), dx = transposed(up.weight) * dz);
-    down.add_weight_gradient(dy, h, g.down, p);
-    up.add_weight_gradient(dz, x, g.up, p);
+        up.bias_gradient(dz, g.whole.up), dx = transposed(up.weight) * dz);
+    down.add_weight_gradient(dy, h, g.whole.down, p);
+    up.add_weight_gradient(dz, x, g.whole.up, p);
   }
 };
 
@@ -227,11 +227,11 @@ linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> c
 ///   Throws shape_error unless `kept` has this grid and at least one neuron, and each has a coefficient.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
-  detail::require_coefficients("slimmed", of.coefficients.size(), of.up.weight.rows());
+  detail::require_coefficients("slimmed", of.coefficients.size(), of.whole.up.weight.rows());
   const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
-  return {detail::part_of(of.up, neurons, detail::all_features(of.up.weight.cols()),
+  return {detail::part_of(of.whole.up, neurons, detail::all_features(of.whole.up.weight.cols()),
                           [](std::int64_t) { return accumulator_t<T>(1); }),
-          detail::part_of(of.down, detail::all_features(of.down.weight.rows()), neurons,
+          detail::part_of(of.whole.down, detail::all_features(of.whole.down.weight.rows()), neurons,
                           [&](std::int64_t j) { return of.coefficients[j]; })};
 }
 

@@ -157,7 +157,7 @@ TEST_CASE(
   CHECK(penalty.value == doctest::Approx(0.01 * sum));
   for (std::int64_t k = 0; k < 45; ++k)
     CHECK(t.gradients.first.coefficients[k] == doctest::Approx(std::copysign(0.07, m.first.coefficients[k])));
-  CHECK(std::ranges::all_of(t.gradients.first.up.weight, [](double g) { return g == 0; }));
+  CHECK(std::ranges::all_of(t.gradients.first.whole.up.weight, [](double g) { return g == 0; }));
   CHECK_THROWS_AS(train::slimming_penalty(-1), option_error);
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("early_ticket: found when as many distances as the window holds are sm
   CHECK(!still.observe(m, 0.2));
   CHECK(!still.observe(m, 0.2));
   CHECK(still.observe(m, 0.2));
-  CHECK(m.first.up.weight.pattern() == some_layer(1).up.weight.pattern());
+  CHECK(m.first.whole.up.weight.pattern() == some_layer(1).whole.up.weight.pattern());
   CHECK_THROWS_AS(still.observe(without(0)), shape_error);
   CHECK_THROWS_AS(train::early_ticket(0), option_error);
 }
