@@ -2,10 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <thread>
+#include <thread>  // and the clock: <chrono> has calendars, too, which take as long to compile as all of exec/
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
