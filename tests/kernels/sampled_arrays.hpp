@@ -12,11 +12,11 @@
 
 namespace support {
 
-/// Checks the sampled product of two activations on arrays, whichever kernel computes it for this block.
-template <class Arch, class A, class B, class Block> void check_sampled_product() {
-  using types = kernels::sampled_types<A, B, engine::pairs>;
-  using kernel = kernels::sampled_product<Arch, types, Block>;
-  using T = typename types::accumulator;
+/// Checks the sampled product of two activations on arrays by one kernel.
+template <class Arch, class Types, class Block, class Kernel> void check_sampled_kernel() {
+  using A = typename Types::left;
+  using B = typename Types::right;
+  using T = typename Types::accumulator;
   blocks<T, Block> g, exact;
   INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", simd::lanes<T, Arch>,
        " lanes, bytes of a, b: ", sizeof(A), sizeof(B));
@@ -29,7 +29,7 @@ template <class Arch, class A, class B, class Block> void check_sampled_product(
     a.insert(a.end(), more_a.begin(), more_a.end());
     b.insert(b.end(), more_b.begin(), more_b.end());
   }
-  kernels::sampled_arguments<types> s{};
+  kernels::sampled_arguments<Types> s{};
   s.index = kernels::block_index::sparse(g.lines, g.columns, g.row_start.data(), g.col.data());
   s.a = a.data();
   s.b = b.data();
@@ -42,10 +42,10 @@ template <class Arch, class A, class B, class Block> void check_sampled_product(
   s.last_col = ceil_div(cols, Block::cols);
   s.panels = panels;
   s.accumulates = true;
-  std::vector<std::max_align_t> scratch(kernel::scratch_bytes(s.index, s.cols) / sizeof(std::max_align_t) +
+  std::vector<std::max_align_t> scratch(Kernel::scratch_bytes(s.index, s.cols) / sizeof(std::max_align_t) +
                                         1);
   s.scratch = reinterpret_cast<std::byte*>(scratch.data());
-  kernel::run(s);
+  Kernel::run(s);
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < cols; ++j)
       if (T* const sum = exact.at(i, j))
@@ -56,4 +56,9 @@ template <class Arch, class A, class B, class Block> void check_sampled_product(
   REQUIRE(g.values == exact.values);
 }
 
+/// Checks the sampled product of two activations on arrays, whichever kernel computes it for this block.
+template <class Arch, class A, class B, class Block> void check_sampled_product() {
+  using types = kernels::sampled_types<A, B, engine::pairs>;
+  check_sampled_kernel<Arch, types, Block, kernels::sampled_product<Arch, types, Block>>();
+}
 }  // namespace support

@@ -12,6 +12,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/tree.hpp>
 #include <tessera/simd/elements.hpp>
@@ -80,6 +81,25 @@ TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch 
                                  std::int64_t feature, int token) {
   store_result<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
                         feature + 1 == a.rows);
+}
+
+/// Applies the tree to sums that are still in the L1, and stores the results: of rows [0, count), which are
+/// features from `first` on, and of `Registers` registers of tokens. A row is panel_tokens sums long. Not
+/// inlined: a costly op in a register loop would spill accumulators.
+template <class Arch, bool Partial, int Registers, class Types, class Tree>
+[[gnu::noinline]] void store_sums(product_arguments<Types, Tree> const& a,
+                                  typename Types::accumulator const* sums, std::int64_t first, int count,
+                                  int token) {
+  using batch = simd::batch<typename Types::accumulator, Arch>;
+  constexpr int step = element_traits<typename Types::result>::features_a_lane;
+  for (int row = 0; row < count && first + row < a.rows; row += step)
+    for (int c = 0; c < Registers; ++c) {
+      const int at = token + c * int(batch::size);
+      auto const* const from = sums + row * panel_tokens + at;
+      const batch sum[2] = {batch::load_unaligned(from),
+                            row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(0)};
+      store_result<Partial>(a, sum, first + row, at);
+    }
 }
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
@@ -151,7 +171,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
-    prefetcher next = fetch_plan(a, count);
+    panel_prefetcher next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
       chunk now{.column = nullptr,
                 .end = nullptr,
@@ -196,7 +216,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     }
     if constexpr (shares_lanes)
       for (int token = 0; token < a.tokens; token += lanes)
-        store_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
+        store_sums<Arch, true, 1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
   }
 
  private:
@@ -230,51 +250,30 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     now.first_feature = begin;
   }
 
-  /// Prefetches the next panel in equal shares, one for each register block and block of W, and no cache line
-  /// twice. If the panel is one chunk, only the second half of the work prefetches: this panel still needs
-  /// the caches in the first.
-  struct prefetcher {
-    static constexpr int fraction = 20;
-    std::byte const* next;
-    std::int64_t due, step;  // in 2^-fraction cache lines; none is prefetched until due > 0
-
-    TESSERA_INLINE void fetch() {
-      for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
-        simd::prefetch<2>(next);
-        next += 64;
-        asm("" : "+r"(due));  // or the compiler divides to count the iterations
-      }
-    }
-  };
-
   /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
   static constexpr int fewest_steps = 48;
 
-  /// Spreads the prefetches evenly over the register blocks, but prefetches no more bytes than these read of
-  /// x.
-  static prefetcher fetch_plan(arguments const& a, int count) {
+  static panel_prefetcher fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
-    const std::int64_t tiles = a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
-    if (!a.next || tiles == 0) return {nullptr, 0, 0};
-    constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
-    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
-    const std::int64_t all = bytes / 64 << prefetcher::fraction, before = count == 1 ? all : 0;
-    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
+    return panel_prefetcher::plan(
+        a.next, a.next_bytes, count,
+        a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row,
+        block_depth * tile_tokens * int(sizeof(X)));
   }
 
   /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
   /// other tokens.
   [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
                                                                    chunk const& now, T* sums,
-                                                                   prefetcher& next) {
+                                                                   panel_prefetcher& next) {
     return compute_line<1>(a, line, token, now, sums, next);
   }
 
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
-                                                         chunk const& now, T* sums, prefetcher& next) {
+                                                         chunk const& now, T* sums, panel_prefetcher& next) {
     std::int32_t const* last = now.column;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
@@ -282,7 +281,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       if (now.ends && (sums_in_memory || overhangs(a, line))) {
         constexpr int at_once = sums_in_memory ? C : 1;
         for (int c = 0; c < C; c += at_once)
-          store_rows<at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
+          store_sums<Arch, at_once == 1, at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
       }
     return last;
   }
@@ -294,7 +293,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
-                                                         chunk const& now, T* sums, prefetcher& next) {
+                                                         chunk const& now, T* sums, panel_prefetcher& next) {
     constexpr int sets = C == 1 ? 2 : 1;
     reg set[unsigned(sets)][unsigned(rows)]
            [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
@@ -307,7 +306,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
-    prefetcher fetching = next;  // in registers
+    panel_prefetcher fetching = next;  // in registers
     std::int32_t const* column = now.column;
     W const* w = nullptr;  // a matrix without blocks has no weights
     if (column < now.end) w = now.weights + row * Shape::cols;
@@ -379,20 +378,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       return simd::broadcast_lane<Arch>(w);
     else
       return simd::broadcast_value<Arch>(*w).data;
-  }
-
-  /// Applies the tree to sums that are still in the L1: a costly op in the register loop would spill
-  /// accumulators.
-  template <int C>
-  [[gnu::noinline]] static void store_rows(arguments const& a, T const* sums, std::int64_t first, int count,
-                                           int token) {
-    for (int row = 0; row < count && first + row < a.rows; row += results_a_lane)
-      for (int c = 0; c < C; ++c) {
-        T const* from = sums + row * panel_tokens + token + c * lanes;
-        const batch sum[2] = {batch::load_unaligned(from),
-                              row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
-        store_result<C == 1>(a, sum, first + row, token + c * lanes);
-      }
   }
 };
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/core/config.hpp>
+#include <tessera/simd/simd.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Prefetches the next panel in equal shares, one for each visit of a register block to a block of W, and no
+/// cache line twice. If the panel is one chunk, only the second half of the work prefetches: this panel still
+/// needs the caches in the first.
+struct panel_prefetcher {
+  static constexpr int fraction = 20;
+  std::byte const* next = nullptr;
+  std::int64_t due = 0, step = 0;  // in 2^-fraction cache lines; none is prefetched until due > 0
+
+  TESSERA_INLINE void fetch() {
+    for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
+      simd::prefetch<2>(next);
+      next += 64;
+      asm("" : "+r"(due));  // or the compiler divides to count the iterations
+    }
+  }
+
+  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
+  static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
+                               std::int64_t visits, int visit_bytes) {
+    if (!next_panel || visits == 0) return {};
+    const std::int64_t all = std::min(std::int64_t(bytes), visits * visit_bytes) / 64 << fraction,
+                       before = chunks == 1 ? all : 0;
+    return {next_panel - bytes + bytes / std::size_t(chunks), -before, (all + before) / visits};
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
