@@ -7,7 +7,8 @@
 #include <harness/machine.hpp>
 #include <unistd.h>
 
-#include <tessera/core/engine.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/simd/build_info.hpp>
 
 // tessera-info: what this program was compiled with, what this machine has, and how fast it was just now.
@@ -28,9 +29,12 @@ void print_info() {
   std::printf("caches   L1 %s, L2 %s, L3 %s\n", cache_text(sysconf(_SC_LEVEL1_DCACHE_SIZE)).c_str(),
               cache_text(sysconf(_SC_LEVEL2_CACHE_SIZE)).c_str(),
               cache_text(sysconf(_SC_LEVEL3_CACHE_SIZE)).c_str());
-  const bool pairs =
-      build_info().multiplies_pairs && faster_engine(this_cpu_family(), all_engines) == engine::pairs;
-  std::printf("engine   %s for products of bfloat16\n", name_of(pairs ? engine::pairs : engine::fma));
+  const machine here = this_machine();
+  std::printf("engine   %s for products of bfloat16\n",
+              name_of(fastest_engine(here.family, here.engines,
+                                     eval::engines_for<bfloat16, engine::pairs, engine::amx>())));
+  if (simd::has_amx && !here.engines.allows(engine::amx))
+    std::printf("         AMX is compiled in, but this process may not use it\n");
   if (!build_info().missing_feature.empty()) return;
   for (const char* element : {"float", "double", "bfloat16"})
     std::printf("peak     %-8s %6.1f GFLOP/s, one thread\n", element, bench::peak_gflops(element, 1));

@@ -49,8 +49,14 @@
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
 // Other flags, such as -mtune, must agree in all files.
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#ifdef __AVX512BF16__
+#if defined(TESSERA_EMULATED_AMX)  // for tests, on any CPU
+#define TESSERA_ISA with_emulated_amx
+#define TESSERA_ISA_NAME "with_emulated_amx"
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#define TESSERA_ISA avx512_amx
+#define TESSERA_ISA_NAME "avx512_amx"
+#elif defined(__AVX512BF16__)
 #define TESSERA_ISA avx512_bf16
 #define TESSERA_ISA_NAME "avx512_bf16"
 #else
@@ -862,6 +868,7 @@ TESSERA_COLD inline void require_compiled_instruction_set() {
 #ifndef TESSERA_SINGLE_CORE_ENGINE
 #define TESSERA_SINGLE_CORE_ENGINE
 #include <cstdint>
+#include <initializer_list>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -869,42 +876,95 @@ namespace tessera { inline namespace TESSERA_ISA {
 enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
+  amx,    // blocks of bfloat16, by the matrix unit of Intel CPUs
 };
 
-constexpr char const* name_of(engine which) { return which == engine::pairs ? "pairs" : "fma"; }
+constexpr char const* name_of(engine which) {
+  constexpr char const* names[] = {"fma", "pairs", "amx"};
+  return names[int(which)];
+}
 
-/// The engines that may be used. `fma` always may.
+/// Some engines, of which `fma` always is one.
 class engine_set {
  public:
-  constexpr bool allows(engine which) const { return which == engine::fma || allows_pairs_; }
-  /// Takes one out. Forbidding `fma` changes nothing: `fma` is left when all others are forbidden.
+  constexpr engine_set() = default;
+  constexpr engine_set(std::initializer_list<engine> those) {
+    for (const engine which : those) allow(which);
+  }
+  constexpr bool allows(engine which) const { return (allowed_ & bit(which)) != 0; }
+  friend constexpr bool operator==(engine_set, engine_set) = default;
+  constexpr void allow(engine which) { allowed_ |= bit(which); }
+  /// Takes one out, but for `fma`.
   constexpr void forbid(engine which) {
-    if (which == engine::pairs) allows_pairs_ = false;
+    if (which != engine::fma) allowed_ &= ~bit(which);
   }
 
  private:
-  bool allows_pairs_ = true;
+  static constexpr unsigned bit(engine which) { return 1u << int(which); }
+
+  unsigned allowed_ = bit(engine::fma);
 };
-inline constexpr engine_set all_engines;
 
 /// Multiply-adds of a narrow element in the time of one of float.
 ///   fma     1: widening is hidden behind the multiplications (Zen 4)
 ///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
 ///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
 ///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+///   amx     13, of which a product of blocks of 16x16 sees 5 and one of 8x8 2.5: measured on Granite Rapids
 constexpr double rate_of(engine which, cpu_family family) {
   if (which == engine::fma) return 1;
+  if (which == engine::amx) return 13;
   return family == cpu_family::intel ? 0.5 : 2;
 }
 
-/// The engine for products whose operands are of one narrow element, where both are compiled in.
-constexpr engine faster_engine(cpu_family family, engine_set allowed) {
-  return allowed.allows(engine::pairs) && rate_of(engine::pairs, family) > rate_of(engine::fma, family)
-             ? engine::pairs
-             : engine::fma;
+/// The fastest engine that is allowed, for products whose operands are of one narrow element.
+///   compiled   engines for which there is code
+constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_set compiled) {
+  engine fastest = engine::fma;
+  for (const engine which : {engine::pairs, engine::amx})
+    if (allowed.allows(which) && compiled.allows(which) && rate_of(which, family) > rate_of(fastest, family))
+      fastest = which;
+  return fastest;
 }
 
 }}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/amx_permission.hpp
+#ifndef TESSERA_SINGLE_EXEC_AMX_PERMISSION
+#define TESSERA_SINGLE_EXEC_AMX_PERMISSION
+#if defined(__AMX_TILE__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Whether this process may use the CPU's matrix unit, which it asks the system for: Linux grants it to all
+/// threads of a process until it executes another program. False where the code was not compiled for one;
+/// true for one in plain C++.
+TESSERA_COLD inline bool amx_permitted() {
+#if defined(TESSERA_EMULATED_AMX)
+  return true;
+#elif defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned tile_bit = 1u << 24, bfloat16_bit = 1u << 22, needed = tile_bit | bfloat16_bit;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
+  // Some virtual machines announce AMX without a palette.
+  if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned states = 3u << 17;  // their configuration, their data
+  if ((low & states) != states) return false;
+  constexpr long ask_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, ask_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+}}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
 // ---- tessera/exec/machine.hpp
@@ -917,13 +977,17 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// The workers for which a run is cut into tiles, and the engines that multiply.
 struct machine {
   int workers = 1;  // tasks that it computes at the same time
-  engine_set engines = all_engines;
+  engine_set engines{engine::pairs};
   cpu_family family = cpu_family::other;  // by which it chooses among its engines
   std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };
 
 /// A worker on this CPU, with all of its engines.
-inline machine this_machine() { return {.family = this_cpu_family()}; }
+inline machine this_machine() {
+  machine m{.family = this_cpu_family()};
+  if (exec::amx_permitted()) m.engines.allow(engine::amx);
+  return m;
+}
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -2057,10 +2121,9 @@ class sole_entry {
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <thread>
+#include <thread>  // and the clock: <chrono> has calendars, too, which take as long to compile as all of exec/
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
@@ -2252,9 +2315,10 @@ class context {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
-        machine_{.workers = concurrency_, .family = this_cpu_family()},
         ranges_(concurrency_) {
     require_compiled_instruction_set();
+    machine_ = this_machine();
+    machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
     if constexpr (exec::phase_executor<Executor>)
       run_phases_ = [](void* object, array_ref<exec::phase> all) {
@@ -7263,6 +7327,132 @@ auto concat_features(Parts&&... parts) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/simd/amx.hpp
+#ifndef TESSERA_SINGLE_SIMD_AMX
+#define TESSERA_SINGLE_SIMD_AMX
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+// Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
+// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
+// bits, and name registers by number:
+//   unit(shapes)                          all registers get their shapes
+//   zero<Register>()
+//   load<Register>(from, row_bytes)       row r from `row_bytes` · r on
+//   store<Register>(to, row_bytes)
+//   multiply_add<Sums, Left, Right>()     sums += left · right
+// of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
+// in memory, and sums (rows, columns) of float.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+inline constexpr int amx_registers = 8, amx_rows = 16, amx_columns = 16, amx_row_bytes = 64;
+
+/// Rows and bytes of a row of each register, as the hardware reads them.
+struct alignas(64) amx_shapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+
+  constexpr void set(int number, int its_rows, int its_row_bytes) {
+    rows[number] = static_cast<std::uint8_t>(its_rows);
+    row_bytes[number] = static_cast<std::uint16_t>(its_row_bytes);
+  }
+};
+static_assert(sizeof(amx_shapes) == 64);
+
+/// The unit in plain C++. Its bits are the hardware's where a multiply-add rounds once and denormals are
+/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands.
+class emulated_amx {
+ public:
+  explicit emulated_amx(amx_shapes const& shapes) : shapes_(shapes) {
+    std::memset(register_, 0, sizeof register_);
+  }
+  static void release() noexcept {}
+
+  template <int Register> void zero() { std::memset(register_[Register], 0, sizeof register_[Register]); }
+  template <int Register> void load(void const* from, std::ptrdiff_t row_bytes) {
+    zero<Register>();
+    for (int r = 0; r < shapes_.rows[Register]; ++r)
+      std::memcpy(register_[Register][r], static_cast<std::byte const*>(from) + r * row_bytes,
+                  shapes_.row_bytes[Register]);
+  }
+  template <int Register> void store(void* to, std::ptrdiff_t row_bytes) const {
+    for (int r = 0; r < shapes_.rows[Register]; ++r)
+      std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
+                  shapes_.row_bytes[Register]);
+  }
+  /// Products of even and of odd positions along the depth are summed apart, from zero; then their sums are
+  /// added, and the whole to `Sums`.
+  template <int Sums, int Left, int Right> void multiply_add() {
+    using floats = batch<float>;
+    for (int r = 0; r < shapes_.rows[Sums]; ++r)
+      for (int column = 0; column < amx_columns; column += lanes<float>) {
+        floats sums[2] = {floats(0.0f), floats(0.0f)};
+        for (int k = 0; k < shapes_.rows[Right]; ++k) {
+          const lane_bits<native> right(load_bits(register_[Right][k] + column * 4));
+          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+            bfloat16 left;
+            std::memcpy(static_cast<void*>(&left), register_[Left][r] + (2 * k + i) * 2, sizeof left);
+            sums[i] = simd::fma<native, float>(floats(float(left)).data,
+                                               lane<bfloat16>::feature<i, native>(right).data, sums[i].data);
+          });
+        }
+        float* const to = reinterpret_cast<float*>(register_[Sums][r]) + column;
+        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
+      }
+  }
+
+ private:
+  static reg<std::uint32_t> load_bits(std::byte const* from) {
+    reg<std::uint32_t> bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return bits;
+  }
+
+  amx_shapes const& shapes_;
+  alignas(64) std::byte register_[amx_registers][amx_rows][amx_row_bytes];
+};
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+/// The hardware, of the thread that uses it, which needs the permission of exec::amx_permitted. Written in
+/// assembler: the compilers' own functions do not say that they read and write memory.
+class hardware_amx {
+ public:
+  explicit hardware_amx(amx_shapes const& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }
+  static void release() noexcept { asm volatile("tilerelease" ::: "memory"); }
+
+  template <int Register> TESSERA_INLINE void zero() { asm volatile("tilezero %%tmm%c0" ::"i"(Register)); }
+  template <int Register> TESSERA_INLINE void load(void const* from, std::ptrdiff_t row_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(Register) : "memory");
+  }
+  template <int Register> TESSERA_INLINE void store(void* to, std::ptrdiff_t row_bytes) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(Register) : "memory");
+  }
+  template <int Sums, int Left, int Right> TESSERA_INLINE void multiply_add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+  }
+};
+#endif
+
+/// The unit of products: the hardware, where it is compiled for, else plain C++, which only tests choose,
+/// with TESSERA_EMULATED_AMX.
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && !defined(TESSERA_EMULATED_AMX)
+using native_amx = hardware_amx;
+inline constexpr bool has_amx = true;
+#else
+using native_amx = emulated_amx;
+#ifdef TESSERA_EMULATED_AMX
+inline constexpr bool has_amx = true;
+#else
+inline constexpr bool has_amx = false;
+#endif
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
 // ---- tessera/kernels/engine.hpp
 #ifndef TESSERA_SINGLE_KERNELS_ENGINE
 #define TESSERA_SINGLE_KERNELS_ENGINE
@@ -7273,13 +7463,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma || (element_traits<E>::features_a_lane > 1 &&
-                                                            simd::multiplies<simd::stored_lane<E>, Arch>);
+inline constexpr bool has_engine = Which == engine::fma ||
+                                   (Which == engine::pairs && element_traits<E>::features_a_lane > 1 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::amx && std::is_same_v<E, bfloat16> && simd::has_amx);
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
 using factor_of =
-    std::conditional_t<Which == engine::pairs && has_engine<engine::pairs, E, Arch>, E, accumulator_t<E>>;
+    std::conditional_t<Which == engine::amx || (Which == engine::pairs && has_engine<engine::pairs, E, Arch>),
+                       E, accumulator_t<E>>;
+
+/// Whether products by AMX take blocks of a shape.
+template <class Shape>
+inline constexpr bool fits_amx = (Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
+                                 (Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
 /// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
@@ -7356,18 +7554,29 @@ constexpr int power_of_two_divisor(int limit, int size) {
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
+/// Around the products by AMX of a thread, which configure its tile registers.
+inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
+
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
-/// Whether pairs of an element can be multiplied along blocks of depth `Depth`.
-template <class E, int Depth>
-inline constexpr bool multiplies_pairs =
-    kernels::has_engine<engine::pairs, E, simd::native> && Depth % element_traits<E>::features_a_lane == 0;
+/// The engines compiled in for an element, of some.
+template <class E, engine... Of> constexpr engine_set engines_for() {
+  engine_set all;
+  ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
+  return all;
+}
 
-/// Calls use(constant) with the engine for products of elements A and B: the faster one on a machine, of the
-/// engines compiled in for A, B and blocks of this depth.
-template <class A, class B, int Depth, class Use> void with_engine(machine const& on, Use&& use) {
-  if constexpr (std::is_same_v<A, B> && multiplies_pairs<A, Depth>)
-    if (faster_engine(on.family, on.engines) == engine::pairs) return use(engine_constant<engine::pairs>());
+/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
+/// those that are compiled in and that the operation has beside `fma`.
+template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
+  if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
+    constexpr engine_set compiled = engines_for<A, Of...>();
+    const engine fastest = fastest_engine(on.family, on.engines, compiled);
+    if constexpr (compiled.allows(engine::amx))
+      if (fastest == engine::amx) return use(engine_constant<engine::amx>());
+    if constexpr (compiled.allows(engine::pairs))
+      if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
+  }
   use(engine_constant<engine::fma>());
 }
 
@@ -7378,12 +7587,54 @@ template <class A, class B, int Depth, class Use> void with_engine(machine const
 template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
-  if ((kernels::has_engine<engine::pairs, E, simd::native> || ...))
-    words += message(", engine ", name_of(faster_engine(on.family, on.engines)));
+  engine_set compiled;
+  for (const engine which : {engine::pairs, engine::amx})
+    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
+  if (compiled != engine_set())
+    words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
   return words;
 }
 
 }}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/kernels/panel_prefetcher.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
+#define TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Prefetches the next panel in equal shares, one for each visit of a register block to a block of W, and no
+/// cache line twice. If the panel is one chunk, only the second half of the work prefetches: this panel still
+/// needs the caches in the first.
+struct panel_prefetcher {
+  static constexpr int fraction = 20;
+  std::byte const* next = nullptr;
+  std::int64_t due = 0, step = 0;  // in 2^-fraction cache lines; none is prefetched until due > 0
+
+  TESSERA_INLINE void fetch() {
+    for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
+      simd::prefetch<2>(next);
+      next += 64;
+      asm("" : "+r"(due));  // or the compiler divides to count the iterations
+    }
+  }
+
+  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
+  static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
+                               std::int64_t visits, int visit_bytes) {
+    if (!next_panel || visits == 0) return {};
+    const std::int64_t all = std::min(std::int64_t(bytes), visits * visit_bytes) / 64 << fraction,
+                       before = chunks == 1 ? all : 0;
+    return {next_panel - bytes + bytes / std::size_t(chunks), -before, (all + before) / visits};
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
 // ---- tessera/kernels/product.hpp
@@ -7459,6 +7710,25 @@ TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch 
                         feature + 1 == a.rows);
 }
 
+/// Applies the tree to sums that are still in the L1, and stores the results: of rows [0, count), which are
+/// features from `first` on, and of `Registers` registers of tokens. A row is panel_tokens sums long. Not
+/// inlined: a costly op in a register loop would spill accumulators.
+template <class Arch, bool Partial, int Registers, class Types, class Tree>
+[[gnu::noinline]] void store_sums(product_arguments<Types, Tree> const& a,
+                                  typename Types::accumulator const* sums, std::int64_t first, int count,
+                                  int token) {
+  using batch = simd::batch<typename Types::accumulator, Arch>;
+  constexpr int step = element_traits<typename Types::result>::features_a_lane;
+  for (int row = 0; row < count && first + row < a.rows; row += step)
+    for (int c = 0; c < Registers; ++c) {
+      const int at = token + c * int(batch::size);
+      auto const* const from = sums + row * panel_tokens + at;
+      const batch sum[2] = {batch::load_unaligned(from),
+                            row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(0)};
+      store_result<Partial>(a, sum, first + row, at);
+    }
+}
+
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
 /// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
 /// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
@@ -7528,7 +7798,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
-    prefetcher next = fetch_plan(a, count);
+    panel_prefetcher next = fetch_plan(a, count);
     for (int c = 0; c < count; ++c) {
       chunk now{.column = nullptr,
                 .end = nullptr,
@@ -7573,7 +7843,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     }
     if constexpr (shares_lanes)
       for (int token = 0; token < a.tokens; token += lanes)
-        store_rows<1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
+        store_sums<Arch, true, 1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
   }
 
  private:
@@ -7607,51 +7877,30 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     now.first_feature = begin;
   }
 
-  /// Prefetches the next panel in equal shares, one for each register block and block of W, and no cache line
-  /// twice. If the panel is one chunk, only the second half of the work prefetches: this panel still needs
-  /// the caches in the first.
-  struct prefetcher {
-    static constexpr int fraction = 20;
-    std::byte const* next;
-    std::int64_t due, step;  // in 2^-fraction cache lines; none is prefetched until due > 0
-
-    TESSERA_INLINE void fetch() {
-      for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
-        simd::prefetch<2>(next);
-        next += 64;
-        asm("" : "+r"(due));  // or the compiler divides to count the iterations
-      }
-    }
-  };
-
   /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
   static constexpr int fewest_steps = 48;
 
-  /// Spreads the prefetches evenly over the register blocks, but prefetches no more bytes than these read of
-  /// x.
-  static prefetcher fetch_plan(arguments const& a, int count) {
+  static panel_prefetcher fetch_plan(arguments const& a, int count) {
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
-    const std::int64_t tiles = a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row;
-    if (!a.next || tiles == 0) return {nullptr, 0, 0};
-    constexpr int tile_bytes = block_depth * tile_tokens * int(sizeof(X));
-    const std::int64_t bytes = std::min(std::int64_t(a.next_bytes), tiles * tile_bytes);
-    const std::int64_t all = bytes / 64 << prefetcher::fraction, before = count == 1 ? all : 0;
-    return {a.next - a.next_bytes + a.next_bytes / std::size_t(count), -before, (all + before) / tiles};
+    return panel_prefetcher::plan(
+        a.next, a.next_bytes, count,
+        a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row,
+        block_depth * tile_tokens * int(sizeof(X)));
   }
 
   /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
   /// other tokens.
   [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
                                                                    chunk const& now, T* sums,
-                                                                   prefetcher& next) {
+                                                                   panel_prefetcher& next) {
     return compute_line<1>(a, line, token, now, sums, next);
   }
 
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
-                                                         chunk const& now, T* sums, prefetcher& next) {
+                                                         chunk const& now, T* sums, panel_prefetcher& next) {
     std::int32_t const* last = now.column;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
@@ -7659,7 +7908,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       if (now.ends && (sums_in_memory || overhangs(a, line))) {
         constexpr int at_once = sums_in_memory ? C : 1;
         for (int c = 0; c < C; c += at_once)
-          store_rows<at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
+          store_sums<Arch, at_once == 1, at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
       }
     return last;
   }
@@ -7671,7 +7920,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
-                                                         chunk const& now, T* sums, prefetcher& next) {
+                                                         chunk const& now, T* sums, panel_prefetcher& next) {
     constexpr int sets = C == 1 ? 2 : 1;
     reg set[unsigned(sets)][unsigned(rows)]
            [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
@@ -7684,7 +7933,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
-    prefetcher fetching = next;  // in registers
+    panel_prefetcher fetching = next;  // in registers
     std::int32_t const* column = now.column;
     W const* w = nullptr;  // a matrix without blocks has no weights
     if (column < now.end) w = now.weights + row * Shape::cols;
@@ -7756,20 +8005,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       return simd::broadcast_lane<Arch>(w);
     else
       return simd::broadcast_value<Arch>(*w).data;
-  }
-
-  /// Applies the tree to sums that are still in the L1: a costly op in the register loop would spill
-  /// accumulators.
-  template <int C>
-  [[gnu::noinline]] static void store_rows(arguments const& a, T const* sums, std::int64_t first, int count,
-                                           int token) {
-    for (int row = 0; row < count && first + row < a.rows; row += results_a_lane)
-      for (int c = 0; c < C; ++c) {
-        T const* from = sums + row * panel_tokens + token + c * lanes;
-        const batch sum[2] = {batch::load_unaligned(from),
-                              row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(T(0))};
-        store_result<C == 1>(a, sum, first + row, token + c * lanes);
-      }
   }
 };
 
@@ -8122,7 +8357,6 @@ template <class Arch, class Types, class Tree> struct ordered_product {
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -8226,17 +8460,25 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
   constexpr int features_a_lane = element_traits<X>::features_a_lane,
                 at_once = std::max(Columns, features_a_lane);
-  for (int first = 0; first < row; first += n) {
-    reg<Lane, Arch> r[unsigned(at_once)];
-    unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-      load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
-                                r + i * features_a_lane);
-    });
-    detail::exchange_columns<Columns, Lane, Arch>(r);
-    unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
-      constexpr int group = c / Columns, column = c % Columns;
-      store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
-    });
+  if constexpr (Columns > n) {  // for a matrix unit in plain C++
+    for (int i = 0; i < row * Columns; ++i)
+      for (int t = 0; t < elements_a_lane<Lane>; ++t)
+        std::memcpy(reinterpret_cast<std::byte*>(grouped + i) + unsigned(t) * sizeof(X),
+                    features + place_in_panel<X>(i % Columns, i / Columns * elements_a_lane<Lane> + t),
+                    sizeof(X));
+  } else {
+    for (int first = 0; first < row; first += n) {
+      reg<Lane, Arch> r[unsigned(at_once)];
+      unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+        load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
+                                  r + i * features_a_lane);
+      });
+      detail::exchange_columns<Columns, Lane, Arch>(r);
+      unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
+        constexpr int group = c / Columns, column = c % Columns;
+        store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
+      });
+    }
   }
 }
 
@@ -8263,7 +8505,7 @@ template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
   using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
   constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
-  constexpr int side = std::min(most, std::gcd(Rows, Cols) & -std::gcd(Rows, Cols));
+  constexpr int side = std::min(most, std::min(Rows & -Rows, Cols & -Cols));
   if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
                 std::has_single_bit(unsigned(Rows * Cols))) {
     typename compiler_vector<lane, Rows * Cols>::type block;
@@ -8532,6 +8774,130 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/amx_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_AMX_PRODUCT
+#define TESSERA_SINGLE_KERNELS_AMX_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The kernel for one panel by AMX. Blocks of W and slices of x are loaded as they are stored. The unit takes
+/// as many cycles as a block has rows, whatever its columns; what limits is storing and rounding the sums, so
+/// those of one line pass through the tree between the blocks of the next line.
+///   Unit   simd::hardware_amx or simd::emulated_amx
+template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
+  using W = typename Types::weight;
+  using X = typename Types::activation;
+  using T = typename Types::accumulator;
+  using arguments = product_arguments<Types, Tree>;
+  static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
+  static constexpr int depth = Shape::cols;
+  static constexpr bool shares_lanes = false;
+
+  /// Bytes of product_arguments::sums.
+  static std::size_t sums_bytes(block_index const&, std::int64_t) { return rows * panel_tokens * sizeof(T); }
+  static int chunks(block_index const&, std::int64_t) { return 1; }
+
+  static void run(arguments const& a) noexcept {
+    amx_product now(a);
+    for (int line = a.first_line; line < a.last_line; ++line)
+      for (int row = 0; row < Shape::rows; row += rows)
+        if (a.tokens == panel_tokens)
+          now.multiply_rows<tokens_a_panel>(line, row, 0);
+        else
+          for (int token = 0; token < a.tokens; token += simd::amx_columns)
+            now.multiply_rows<1>(line, row, token);
+    now.finish(rows);
+  }
+
+ private:
+  static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
+  // Registers 0 … 3 are sums of 16 tokens each.
+  static constexpr int left = 4, right = 5, last_left = 6, last_right = 7;
+  /// Whether a block may reach 16 features beyond the stored ones.
+  static constexpr bool ragged = depth > granule;
+
+  static constexpr simd::amx_shapes shapes = [] {
+    simd::amx_shapes all;
+    for (int t = 0; t < tokens_a_panel; ++t) all.set(t, rows, simd::amx_row_bytes);
+    all.set(left, rows, depth * int(sizeof(W)));
+    all.set(right, depth / 2, simd::amx_row_bytes);
+    all.set(last_left, rows, granule * int(sizeof(W)));
+    all.set(last_right, granule / 2, simd::amx_row_bytes);
+    return all;
+  }();
+
+  explicit amx_product(arguments const& of)
+      : a_(of),
+        unit_(shapes),
+        next_(panel_prefetcher::plan(of.next, of.next_bytes, 1,
+                                     of.index.blocks(of.first_line, of.last_line) * (Shape::rows / rows),
+                                     depth * panel_tokens * 2)) {}
+
+  /// W·x for some rows of a line and `Columns` times 16 tokens.
+  template <int Columns> TESSERA_INLINE void multiply_rows(int line, int row, int token) {
+    unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA { unit_.template zero<c>(); });
+    const block_line blocks = a_.index.line(line);
+    W const* w = a_.weights;
+    if (blocks.count > 0) w += blocks.first * Shape::elements + row * depth;
+    for (const std::int32_t column : blocks.all_columns()) {
+      const std::int64_t feature = std::int64_t(column) * depth;
+      X const* const x = a_.x + place_in_panel<X>(feature, token);
+      if (ragged && feature + depth > a_.depth)
+        multiply_block<Columns, last_left, last_right>(w, x);
+      else
+        multiply_block<Columns, left, right>(w, x);
+      w += Shape::elements;
+      next_.fetch();
+      finish(4);
+    }
+    finish(rows);
+    unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
+      unit_.template store<c>(a_.sums + token + c * simd::amx_columns, panel_tokens * sizeof(T));
+    });
+    unfinished_ = {a_.sums, std::int64_t(line) * Shape::rows + row, token, rows};
+  }
+
+  template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_block(W const* w, X const* x) {
+    unit_.template load<Left>(w, depth * sizeof(W));
+    unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
+      unit_.template load<Right>(x + c * simd::amx_columns * 2, panel_tokens * 2 * sizeof(X));
+      unit_.template multiply_add<c, Left, Right>();
+    });
+  }
+
+  /// Applies the tree to up to `count` of the rows that wait for it.
+  TESSERA_INLINE void finish(int count) {
+    if (unfinished_.rows == 0) return;
+    constexpr int registers = simd::amx_columns / simd::lanes<T, Arch>;
+    count = std::min(count, unfinished_.rows);
+    if (a_.tokens == panel_tokens)
+      store_sums<Arch, false, tokens_a_panel * registers>(a_, unfinished_.sums, unfinished_.feature, count,
+                                                          0);
+    else
+      store_sums<Arch, true, registers>(a_, unfinished_.sums, unfinished_.feature, count, unfinished_.token);
+    unfinished_.sums += count * panel_tokens;
+    unfinished_.feature += count;
+    unfinished_.rows -= count;
+  }
+
+  struct rows_of_sums {
+    T const* sums = nullptr;
+    std::int64_t feature = 0;
+    int token = 0, rows = 0;
+  };
+
+  arguments const& a_;
+  Unit unit_;
+  rows_of_sums unfinished_;
+  panel_prefetcher next_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
 // ---- tessera/kernels/scattered_product.hpp
@@ -8979,7 +9345,11 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  using kernel = kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>;
+  static constexpr bool by_amx = Types::by == engine::amx;
+  using kernel =
+      std::conditional_t<by_amx,
+                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
+                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
@@ -9063,11 +9433,18 @@ inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
 
+/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
+inline constexpr std::int64_t fewest_amx_tokens = 17;
+
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
 inline int most_pieces(std::int64_t x_bytes, int lines) {
   return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
 }
+
+/// The shape of blocks as the lines of W, or of Wᵀ, have them.
+template <class Block, bool Transposed>
+using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
 /// Adds the step of a product with W, and chooses the order of the weights.
 ///   by_rows   the index of W, also for Wᵀ
@@ -9076,8 +9453,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                               kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
-  using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
-                                        block_shape<Block::rows, Block::cols>>;
+  using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
   const auto cut_destination = [&](int most) {
     to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
@@ -9092,14 +9468,16 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     s.most_parts = ceil_div(of.index.lines(), of.group_lines);
     p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
   };
-  using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
-  if constexpr (vector_product::exists)
-    if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
-  using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
-  if constexpr (Transposed && scattered_product::exists)
-    if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
-                            : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-      return where_they_stand(std::type_identity<scattered_product>());
+  if constexpr (Types::by != engine::amx) {
+    using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
+    if constexpr (vector_product::exists)
+      if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+    using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
+    if constexpr (Transposed && scattered_product::exists)
+      if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
+                              : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
+        return where_they_stand(std::type_identity<scattered_product>());
+  }
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
       using body = ordered_product_body<Types, Tree>;
@@ -9130,6 +9508,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
               : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
+  if constexpr (body::by_amx) s.around = &around_amx;
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order}));
 }
@@ -9170,19 +9549,24 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   require_same_names(tree);
   using tree_type = std::remove_const_t<decltype(tree)>;
   auto const& matrix = product.matrix.tensor();
-  constexpr int depth = Transposed ? Matrix::tensor_type::block::rows : Matrix::tensor_type::block::cols;
-  with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
+  using block = typename Matrix::tensor_type::block;
+  using line_block = line_block_of<block, Transposed>;
+  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
+  machine on = p.on();
+  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<W, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, typename Matrix::tensor_type::block, Transposed, To, tree_type>(
-        p, s, by_panel(matrix), index_of(matrix.pattern()), to,
-        {.to = to.at,
-         .x = x,
-         .index = index_of(matrix.pattern(), Transposed),
-         .features = to.features,
-         .tokens = to.tokens,
-         .inner = Transposed ? matrix.rows() : matrix.cols(),
-         .sums = {},
-         .tree = tree});
+    add_product<types, block, Transposed, To, tree_type>(p, s, by_panel(matrix), index_of(matrix.pattern()),
+                                                         to,
+                                                         {.to = to.at,
+                                                          .x = x,
+                                                          .index = index_of(matrix.pattern(), Transposed),
+                                                          .features = to.features,
+                                                          .tokens = to.tokens,
+                                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                                          .sums = {},
+                                                          .tree = tree});
   });
 }
 
@@ -9950,45 +10334,25 @@ template <class Arch, class Types, int Columns> struct right_columns {
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
-// ---- tessera/kernels/sampled_product.hpp
-#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
-#define TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
+// ---- tessera/kernels/sampled_walk.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_WALK
+#define TESSERA_SINGLE_KERNELS_SAMPLED_WALK
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The sampled product (SDDMM). A register of sums holds a few columns of a block times a few consecutive
-/// tokens (16 × 1, 8 × 2, 4 × 4 or 1 × 16), and is summed over its tokens only after all panels. Rows of a
-/// are broadcast, in place if they need not be packed; b is regrouped once for all lines, a chunk of a few
-/// panels at a time.
-template <class Arch, class Types, class Shape> struct sampled_product {
+/// The way of a sampled product through its operands: b is regrouped once for all lines, a chunk of a few
+/// panels at a time, and each line multiplies its rows of a by the chunk.
+///   Columns   of b that are regrouped together
+template <class Arch, class Types, class Shape, int Columns> struct sampled_walk {
   using arguments = sampled_arguments<Types>;
   using T = typename Types::accumulator;
   using in_lanes = sampled_lanes<Arch, Types>;
   using lane = typename in_lanes::lane;
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int columns = power_of_two_divisor(lanes, Shape::cols);  // of a block in one register
-  static constexpr int lanes_a_column = lanes / columns;                    // in one register
-  static constexpr bool wide = register_block<T, Arch>::wide;
-  /// Rows of a register block that covers as many blocks as fit: their columns of b then stay in the L1 for
-  /// the other rows of these blocks.
-  static constexpr int rows_together = power_of_two_divisor(wide ? 8 : 2, Shape::rows);
-  /// Six blocks by four rows just leave registers for the operands.
-  static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
-  static constexpr int side_by_side = accumulators / rows_together;
   using left = left_rows<Arch, Types>;
-  using right = right_columns<Arch, Types, columns>;
-
-  /// Rows of a register block that covers `Blocks` blocks of a line.
-  template <int Blocks>
-  static constexpr int rows_for =
-      power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
+  using right = right_columns<Arch, Types, Columns>;
   /// Panels that pass through all lines before the next panels.
   static constexpr int panels_a_chunk = 2 * simd::elements_a_lane<lane>;
   static constexpr std::size_t chunk_bytes = std::size_t(512) << 10;  // of b: should stay in the L2
@@ -10004,12 +10368,6 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   /// Bytes of sampled_arguments::scratch for ranges of up to `cols` features of b.
   static std::size_t scratch_bytes(block_index const& index, std::int64_t cols) {
     return right_at(index) + right::bytes(cols, panels_a_chunk);
-  }
-
-  static void run(arguments const& a) noexcept {
-    prepare(a);
-    for (int panel = 0; panel < a.panels; panel += panels_a_chunk)
-      multiply(a, panel, right_of(a, panel, a.scratch + right_at(a.index)));
   }
 
   /// Comes before the first chunk: finds the blocks of each line, and clears them unless the product
@@ -10035,33 +10393,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
                      memory);
   }
 
-  /// Adds the products of the chunk that begins at `panel`.
-  static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
-    arguments now = a;
-    now.a += panel * a.a_stride;
-    now.panels = panels_from(a, panel);
-    const int panels_after = a.panels - panel - now.panels;
-    range const* r = ranges(a);
-    const bool far = stored_bytes(a) > values_in_l2;
-    for (int line = a.first_line; line < a.last_line; ++line, ++r) {
-      const std::int64_t count = r->last - r->first;
-      if (count == 0) continue;
-      T* const values = values_at(a, line, r->first);
-      prefetcher next(now, line, count, panels_after);
-      if (far) next.values = line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values;
-      const operands from{now,
-                          left::of(now, std::int64_t(line) * Shape::rows,
-                                   std::int64_t(line + 1) * Shape::rows, 0, now.panels),
-                          columns_of_b, line};
-      std::int32_t const* const cols = a.index.line(line).columns + r->first;
-      std::int64_t b = 0;
-      for_each_width([&]<int Blocks>(std::integral_constant<int, Blocks>) {
-        run_blocks<Blocks>(from, cols, values, b, count, next);
-      });
-    }
-  }
-
- private:
+ protected:
   /// Blocks first … last - 1 of a line.
   struct range {
     std::int32_t first, last;
@@ -10086,6 +10418,206 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     return blocks * std::int64_t(Shape::elements * sizeof(T));
   }
 
+  /// The blocks of a line that are multiplied by a chunk.
+  struct line_of_blocks {
+    arguments const& a;  // of the chunk
+    left rows;
+    right cols;
+    int line;
+    std::int32_t const* columns;
+    std::int64_t count;
+    T* values;
+    T* next_values;  // of the next line
+
+    /// The first lane of feature `feature` of b; an overhanging one reads the first column, and its sums are
+    /// not stored.
+    lane const* column(std::int64_t feature) const {
+      return cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * in_lanes::row;
+    }
+  };
+
+  /// Calls multiply(a, panel, columns of b) for every chunk, which begins at that panel.
+  template <class Multiply>
+  TESSERA_INLINE static void for_each_chunk(arguments const& a, Multiply const& multiply) {
+    for (int panel = 0; panel < a.panels; panel += panels_a_chunk)
+      multiply(a, panel, right_of(a, panel, a.scratch + right_at(a.index)));
+  }
+
+  /// Calls multiply(line) for every line with blocks, for the chunk that begins at `panel`.
+  template <class Multiply>
+  TESSERA_INLINE static void for_each_line(arguments const& a, int panel, right columns_of_b,
+                                           Multiply const& multiply) {
+    arguments now = a;
+    now.a += panel * a.a_stride;
+    now.panels = panels_from(a, panel);
+    range const* r = ranges(a);
+    for (int line = a.first_line; line < a.last_line; ++line, ++r) {
+      if (r->first == r->last) continue;
+      T* const values = values_at(a, line, r->first);
+      multiply(line_of_blocks{now,
+                              left::of(now, std::int64_t(line) * Shape::rows,
+                                       std::int64_t(line + 1) * Shape::rows, 0, now.panels),
+                              columns_of_b, line, a.index.line(line).columns + r->first, r->last - r->first,
+                              values, line + 1 < a.last_line ? values_at(a, line + 1, r[1].first) : values});
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/amx_sampled_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_AMX_SAMPLED_PRODUCT
+#define TESSERA_SINGLE_KERNELS_AMX_SAMPLED_PRODUCT
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sampled product by AMX, which sums over tokens: rows of a are left operands of 32 tokens, and
+/// groups of 16 features of b right operands. The sums of four blocks of a line, or half blocks of 32
+/// columns, stay in registers for a chunk of panels.
+///   Unit   simd::hardware_amx or simd::emulated_amx
+template <class Unit, class Arch, class Types, class Shape>
+struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns> {
+  using walk = sampled_walk<Arch, Types, Shape, simd::amx_columns>;
+  using typename walk::arguments, typename walk::in_lanes, typename walk::lane, typename walk::right,
+      typename walk::T;
+  static constexpr int rows = std::min(Shape::rows, simd::amx_rows);        // of a block, at a time
+  static constexpr int columns = std::min(Shape::cols, simd::amx_columns);  // likewise
+
+  static void run(arguments const& a) noexcept {
+    walk::prepare(a);
+    Unit unit(shapes);
+    walk::for_each_chunk(a, [&](arguments const& all, int panel, right columns_of_b) {
+      walk::for_each_line(all, panel, columns_of_b, [&](line_of_blocks const& now) {
+        for (int row = 0; row < Shape::rows; row += rows) {
+          if (std::int64_t(now.line) * Shape::rows + row >= now.a.rows) continue;  // a block that overhangs
+          std::int64_t part = 0;
+          multiply_parts<4>(unit, now, row, part);
+          multiply_parts<2>(unit, now, row, part);
+          multiply_parts<1>(unit, now, row, part);
+        }
+      });
+    });
+  }
+
+ private:
+  using typename walk::line_of_blocks;
+  static constexpr int parts_a_block = Shape::cols / columns;
+  // Registers 0 … 3 are sums.
+  static constexpr int left = 4, right_register = 5;
+  static constexpr int row_lanes = simd::amx_row_bytes / int(sizeof(lane));
+
+  static constexpr simd::amx_shapes shapes = [] {
+    simd::amx_shapes all;
+    for (int t = 0; t < 4; ++t) all.set(t, rows, columns * int(sizeof(T)));
+    all.set(left, rows, simd::amx_row_bytes);
+    all.set(right_register, row_lanes, columns * int(sizeof(lane)));
+    return all;
+  }();
+
+  /// Parts of blocks from `part` on, `Parts` at a time, by `rows` rows.
+  template <int Parts>
+  static void multiply_parts(Unit& unit, line_of_blocks const& now, int row, std::int64_t& part) {
+    for (; part + Parts <= now.count * parts_a_block; part += Parts) {
+      T* to[unsigned(Parts)];
+      lane const* b[unsigned(Parts)];
+      bool stored[unsigned(Parts)];
+      for (int p = 0; p < Parts; ++p) {
+        const std::int64_t block = (part + p) / parts_a_block;
+        const int column = int((part + p) % parts_a_block) * columns;
+        const std::int64_t feature = std::int64_t(now.columns[block]) * Shape::cols + column;
+        to[p] = now.values + block * Shape::elements + row * Shape::cols + column;
+        stored[p] = feature < now.a.cols;
+        b[p] = now.column(feature / simd::amx_columns * simd::amx_columns) + feature % simd::amx_columns;
+      }
+      unroll<Parts>([&](auto p)
+                        TESSERA_INLINE_LAMBDA { unit.template load<p>(to[p], Shape::cols * sizeof(T)); });
+      lane const* a = now.rows.first + row * in_lanes::row;
+      for (int panel = 0; panel < now.a.panels; ++panel) {
+        for (int first = 0; first < in_lanes::row; first += row_lanes) {
+          unit.template load<left>(a + first, in_lanes::row * sizeof(lane));
+          unroll<Parts>([&](auto p) TESSERA_INLINE_LAMBDA {
+            unit.template load<right_register>(b[p] + first * simd::amx_columns,
+                                               simd::amx_columns * sizeof(lane));
+            unit.template multiply_add<p, left, right_register>();
+          });
+        }
+        a += now.rows.stride;
+        for (int p = 0; p < Parts; ++p) b[p] += now.cols.stride;
+      }
+      unroll<Parts>([&](auto p) TESSERA_INLINE_LAMBDA {
+        if (stored[p]) unit.template store<p>(to[p], Shape::cols * sizeof(T));
+      });
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/sampled_product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
+#define TESSERA_SINGLE_KERNELS_SAMPLED_PRODUCT
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Columns of a block in one register of sums.
+template <class T, class Arch, int Cols>
+inline constexpr int columns_in_register = power_of_two_divisor(simd::lanes<T, Arch>, Cols);
+
+/// The sampled product (SDDMM). A register of sums holds a few columns of a block times a few consecutive
+/// tokens (16 × 1, 8 × 2, 4 × 4 or 1 × 16), and is summed over its tokens only after all panels. Rows of a
+/// are broadcast, in place if they need not be packed.
+template <class Arch, class Types, class Shape>
+struct sampled_product
+    : sampled_walk<Arch, Types, Shape, columns_in_register<typename Types::accumulator, Arch, Shape::cols>> {
+  static constexpr int columns = columns_in_register<typename Types::accumulator, Arch, Shape::cols>;
+  using walk = sampled_walk<Arch, Types, Shape, columns>;
+  using typename walk::arguments, typename walk::in_lanes, typename walk::lane, typename walk::left,
+      typename walk::right, typename walk::T;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int lanes_a_column = lanes / columns;  // in one register
+  static constexpr bool wide = register_block<T, Arch>::wide;
+  /// Rows of a register block that covers as many blocks as fit: their columns of b then stay in the L1 for
+  /// the other rows of these blocks.
+  static constexpr int rows_together = power_of_two_divisor(wide ? 8 : 2, Shape::rows);
+  /// Six blocks by four rows just leave registers for the operands.
+  static constexpr int accumulators = !wide ? 8 : rows_together == 4 ? 24 : 16;
+  static constexpr int side_by_side = accumulators / rows_together;
+
+  /// Rows of a register block that covers `Blocks` blocks of a line.
+  template <int Blocks>
+  static constexpr int rows_for =
+      power_of_two_divisor(int(std::bit_floor(unsigned(std::max(1, accumulators / Blocks)))), Shape::rows);
+  static void run(arguments const& a) noexcept {
+    walk::prepare(a);
+    walk::for_each_chunk(a, multiply);
+  }
+
+  /// Adds the products of the chunk that begins at `panel`.
+  static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
+    const bool far = walk::stored_bytes(a) > walk::values_in_l2;
+    walk::for_each_line(a, panel, columns_of_b, [&](line_of_blocks const& now) {
+      prefetcher next(now.a, now.line, now.count, a.panels - panel - now.a.panels);
+      if (far) next.values = now.next_values;
+      std::int64_t b = 0;
+      for_each_width(
+          [&]<int Blocks>(std::integral_constant<int, Blocks>) { run_blocks<Blocks>(now, b, next); });
+    });
+  }
+
+ private:
+  using typename walk::line_of_blocks;
+
   /// Visits the numbers of blocks that are computed at a time, in descending order: the smaller ones are for
   /// the end of a line.
   static void for_each_width(auto visit) {
@@ -10094,14 +10626,6 @@ template <class Arch, class Types, class Shape> struct sampled_product {
     if constexpr (side_by_side > 2) visit(std::integral_constant<int, 2>{});
     visit(std::integral_constant<int, 1>{});
   }
-
-  /// The operands of the blocks of a line.
-  struct operands {
-    arguments const& a;
-    left rows;
-    right cols;
-    int line;
-  };
 
   /// Prefetches rows of a for the next line (into the L1) and for a later line (into the L2), and values of
   /// the next line. Each register block prefetches an equal share: a burst would fill the queue of L1 misses.
@@ -10139,10 +10663,9 @@ template <class Arch, class Types, class Shape> struct sampled_product {
   }
 
   template <int Blocks>
-  static void run_blocks(operands const& from, std::int32_t const* cols, T* values, std::int64_t& b,
-                         std::int64_t count, prefetcher& next) {
+  static void run_blocks(line_of_blocks const& from, std::int64_t& b, prefetcher& next) {
     constexpr int rows = rows_for<Blocks>;
-    for (; b + Blocks <= count; b += Blocks)
+    for (; b + Blocks <= from.count; b += Blocks)
       for (int row = 0; row < Shape::rows; row += rows) {
         if (std::int64_t(from.line) * Shape::rows + row >= from.a.rows) continue;  // a block that overhangs
         if (next.values) {
@@ -10155,12 +10678,12 @@ template <class Arch, class Types, class Shape> struct sampled_product {
           }
         }
         for (int column = 0; column < Shape::cols; column += columns)
-          compute<Blocks>(from, row, column, cols + b, values + b * Shape::elements, next);
+          compute<Blocks>(from, row, column, from.columns + b, from.values + b * Shape::elements, next);
       }
   }
 
   template <int Blocks>
-  static void compute(operands const& from, int row, int column, std::int32_t const* cols, T* values,
+  static void compute(line_of_blocks const& from, int row, int column, std::int32_t const* cols, T* values,
                       prefetcher& next) {
     constexpr int rows = rows_for<Blocks>;
     arguments const& a = from.a;
@@ -10170,9 +10693,7 @@ template <class Arch, class Types, class Shape> struct sampled_product {
         [&](auto i) TESSERA_INLINE_LAMBDA { sums_of_rows[i % rows][i / rows] = simd::zero<Arch, T>(); });
     lane const* at[unsigned(Blocks)];  // column of b of each block, in the current panel
     unroll<Blocks>([&](auto p) TESSERA_INLINE_LAMBDA {
-      const std::int64_t feature = std::int64_t(cols[p]) * Shape::cols + column;
-      // An overhanging column reads the first column of b; its sums are not stored.
-      at[p] = from.cols.first + (feature < a.cols ? feature - first_feature(a) : 0) * in_lanes::row;
+      at[p] = from.column(std::int64_t(cols[p]) * Shape::cols + column);
     });
     const int fetched = std::min(next.at + next.share, next.count);
     auto const *next_rows = next.next_rows, *soon = next.rows;
@@ -10483,7 +11004,6 @@ template <class Arch, class Types> struct sampled_product<Arch, Types, block_sha
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <type_traits>
 
 // matrix = a·bᵀ of activations, at the blocks that the matrix stores (SDDMM). The kernel makes a regrouped
@@ -10500,7 +11020,10 @@ template <class Types, class Block> struct sampled_body {
   using A = typename Types::left;
   using B = typename Types::right;
   using T = typename Types::accumulator;
-  using kernel = kernels::sampled_product<simd::native, Types, Block>;
+  static constexpr bool by_amx = Types::by == engine::amx;
+  using kernel =
+      std::conditional_t<by_amx, kernels::amx_sampled_product<simd::native_amx, simd::native, Types, Block>,
+                         kernels::sampled_product<simd::native, Types, Block>>;
 
   operand to, a, b;
   operand transposed_to;            // c, if `to` is its transpose
@@ -10665,7 +11188,8 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
           .scratch = {},
           .line_ranges = 1,
           .column_ranges = 1,
-          .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+          .group_columns = granule / kernels::power_of_two_divisor(
+                                         granule, Block::cols),  // ranges begin at whole granules
           .accumulates = accumulates,
           .transposes = transposes};
   kernels::block_index const& index = of.result.index;
@@ -10692,6 +11216,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
   of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
+  if constexpr (body::by_amx) s.around = &around_amx;
   p.add(s, of);
 }
 
@@ -10717,14 +11242,16 @@ TESSERA_COLD void lower(
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
   const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
-  with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
-    using types = kernels::sampled_types<left, right, By>;
-    if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
-      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
-                                                                              Accumulates, true);
-    else
-      lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
-  });
+  constexpr bool fits = kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block>;
+  with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
+      p.on(), [&]<engine By>(engine_constant<By>) {
+        using types = kernels::sampled_types<left, right, By>;
+        if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
+          lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
+                                                                                  Accumulates, true);
+        else
+          lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
+      });
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
@@ -13572,7 +14099,7 @@ struct [[nodiscard(
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -13723,7 +14250,7 @@ struct [[nodiscard(
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);

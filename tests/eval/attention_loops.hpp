@@ -221,8 +221,8 @@ template <class T, class Score = plain_scores> struct problem {
                               dparameters.size() > 0 ? &dparameters : nullptr);
   }
   oracle<Score> exact() const {
-    const bool by_pairs = kernels::has_engine<engine::pairs, T, simd::native> &&
-                          faster_engine(this_cpu_family(), {}) == engine::pairs;
+    const bool by_pairs =
+        kernels::has_engine<engine::pairs, T, simd::native> && rate_of(engine::pairs, this_cpu_family()) > 1;
     return exact(by_pairs ? unit_roundoff<T> : 0);
   }
   static constexpr double smallest_half = double(std::numeric_limits<T>::denorm_min()) / 2;

@@ -16,8 +16,14 @@
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.
 // Other flags, such as -mtune, must agree in all files.
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#ifdef __AVX512BF16__
+#if defined(TESSERA_EMULATED_AMX)  // for tests, on any CPU
+#define TESSERA_ISA with_emulated_amx
+#define TESSERA_ISA_NAME "with_emulated_amx"
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#define TESSERA_ISA avx512_amx
+#define TESSERA_ISA_NAME "avx512_amx"
+#elif defined(__AVX512BF16__)
 #define TESSERA_ISA avx512_bf16
 #define TESSERA_ISA_NAME "avx512_bf16"
 #else

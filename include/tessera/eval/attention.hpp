@@ -90,7 +90,7 @@ struct [[nodiscard(
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -241,7 +241,7 @@ struct [[nodiscard(
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_engine<T, T, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);

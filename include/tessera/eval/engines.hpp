@@ -9,25 +9,38 @@
 #include <tessera/core/engine.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/machine.hpp>
+#include <tessera/exec/part_hook.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/register_block.hpp>
+#include <tessera/simd/amx.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
+/// Around the products by AMX of a thread, which configure its tile registers.
+inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
+
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
-/// Whether pairs of an element can be multiplied along blocks of depth `Depth`.
-template <class E, int Depth>
-inline constexpr bool multiplies_pairs =
-    kernels::has_engine<engine::pairs, E, simd::native> && Depth % element_traits<E>::features_a_lane == 0;
+/// The engines compiled in for an element, of some.
+template <class E, engine... Of> constexpr engine_set engines_for() {
+  engine_set all;
+  ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
+  return all;
+}
 
-/// Calls use(constant) with the engine for products of elements A and B: the faster one on a machine, of the
-/// engines compiled in for A, B and blocks of this depth.
-template <class A, class B, int Depth, class Use> void with_engine(machine const& on, Use&& use) {
-  if constexpr (std::is_same_v<A, B> && multiplies_pairs<A, Depth>)
-    if (faster_engine(on.family, on.engines) == engine::pairs) return use(engine_constant<engine::pairs>());
+/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
+/// those that are compiled in and that the operation has beside `fma`.
+template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
+  if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
+    constexpr engine_set compiled = engines_for<A, Of...>();
+    const engine fastest = fastest_engine(on.family, on.engines, compiled);
+    if constexpr (compiled.allows(engine::amx))
+      if (fastest == engine::amx) return use(engine_constant<engine::amx>());
+    if constexpr (compiled.allows(engine::pairs))
+      if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
+  }
   use(engine_constant<engine::fma>());
 }
 
@@ -38,8 +51,11 @@ template <class A, class B, int Depth, class Use> void with_engine(machine const
 template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
-  if ((kernels::has_engine<engine::pairs, E, simd::native> || ...))
-    words += message(", engine ", name_of(faster_engine(on.family, on.engines)));
+  engine_set compiled;
+  for (const engine which : {engine::pairs, engine::amx})
+    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
+  if (compiled != engine_set())
+    words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
   return words;
 }
 

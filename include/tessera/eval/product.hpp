@@ -15,6 +15,7 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/kernels/amx_product.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/product.hpp>
 #include <tessera/kernels/product_1x1.hpp>
@@ -100,7 +101,11 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  using kernel = kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>;
+  static constexpr bool by_amx = Types::by == engine::amx;
+  using kernel =
+      std::conditional_t<by_amx,
+                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
+                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
@@ -184,11 +189,18 @@ inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
 
+/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
+inline constexpr std::int64_t fewest_amx_tokens = 17;
+
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
 inline int most_pieces(std::int64_t x_bytes, int lines) {
   return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
 }
+
+/// The shape of blocks as the lines of W, or of Wᵀ, have them.
+template <class Block, bool Transposed>
+using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
 /// Adds the step of a product with W, and chooses the order of the weights.
 ///   by_rows   the index of W, also for Wᵀ
@@ -197,8 +209,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                               kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
-  using line_block = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>,
-                                        block_shape<Block::rows, Block::cols>>;
+  using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
   const auto cut_destination = [&](int most) {
     to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
@@ -213,14 +224,16 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     s.most_parts = ceil_div(of.index.lines(), of.group_lines);
     p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
   };
-  using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
-  if constexpr (vector_product::exists)
-    if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
-  using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
-  if constexpr (Transposed && scattered_product::exists)
-    if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
-                            : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-      return where_they_stand(std::type_identity<scattered_product>());
+  if constexpr (Types::by != engine::amx) {
+    using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
+    if constexpr (vector_product::exists)
+      if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+    using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
+    if constexpr (Transposed && scattered_product::exists)
+      if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
+                              : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
+        return where_they_stand(std::type_identity<scattered_product>());
+  }
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
       using body = ordered_product_body<Types, Tree>;
@@ -251,6 +264,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
               : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
+  if constexpr (body::by_amx) s.around = &around_amx;
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order}));
 }
@@ -291,19 +305,24 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   require_same_names(tree);
   using tree_type = std::remove_const_t<decltype(tree)>;
   auto const& matrix = product.matrix.tensor();
-  constexpr int depth = Transposed ? Matrix::tensor_type::block::rows : Matrix::tensor_type::block::cols;
-  with_engine<W, x_element, depth>(p.on(), [&]<engine By>(engine_constant<By>) {
+  using block = typename Matrix::tensor_type::block;
+  using line_block = line_block_of<block, Transposed>;
+  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
+  machine on = p.on();
+  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<W, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, typename Matrix::tensor_type::block, Transposed, To, tree_type>(
-        p, s, by_panel(matrix), index_of(matrix.pattern()), to,
-        {.to = to.at,
-         .x = x,
-         .index = index_of(matrix.pattern(), Transposed),
-         .features = to.features,
-         .tokens = to.tokens,
-         .inner = Transposed ? matrix.rows() : matrix.cols(),
-         .sums = {},
-         .tree = tree});
+    add_product<types, block, Transposed, To, tree_type>(p, s, by_panel(matrix), index_of(matrix.pattern()),
+                                                         to,
+                                                         {.to = to.at,
+                                                          .x = x,
+                                                          .index = index_of(matrix.pattern(), Transposed),
+                                                          .features = to.features,
+                                                          .tokens = to.tokens,
+                                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                                          .sums = {},
+                                                          .tree = tree});
   });
 }
 

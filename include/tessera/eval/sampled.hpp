@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <type_traits>
 
 #include <tessera/core/block_shape.hpp>
@@ -16,6 +15,7 @@
 #include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/kernels/amx_sampled_product.hpp>
 #include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/sampled_product.hpp>
@@ -38,7 +38,10 @@ template <class Types, class Block> struct sampled_body {
   using A = typename Types::left;
   using B = typename Types::right;
   using T = typename Types::accumulator;
-  using kernel = kernels::sampled_product<simd::native, Types, Block>;
+  static constexpr bool by_amx = Types::by == engine::amx;
+  using kernel =
+      std::conditional_t<by_amx, kernels::amx_sampled_product<simd::native_amx, simd::native, Types, Block>,
+                         kernels::sampled_product<simd::native, Types, Block>>;
 
   operand to, a, b;
   operand transposed_to;            // c, if `to` is its transpose
@@ -203,7 +206,8 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
           .scratch = {},
           .line_ranges = 1,
           .column_ranges = 1,
-          .group_columns = granule / std::gcd(granule, Block::cols),  // ranges begin at whole granules
+          .group_columns = granule / kernels::power_of_two_divisor(
+                                         granule, Block::cols),  // ranges begin at whole granules
           .accumulates = accumulates,
           .transposes = transposes};
   kernels::block_index const& index = of.result.index;
@@ -230,6 +234,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
   of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
+  if constexpr (body::by_amx) s.around = &around_amx;
   p.add(s, of);
 }
 
@@ -255,14 +260,16 @@ TESSERA_COLD void lower(
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
   const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
-  with_engine<left, right, panel_tokens>(p.on(), [&]<engine By>(engine_constant<By>) {
-    using types = kernels::sampled_types<left, right, By>;
-    if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
-      lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
-                                                                              Accumulates, true);
-    else
-      lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
-  });
+  constexpr bool fits = kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block>;
+  with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
+      p.on(), [&]<engine By>(engine_constant<By>) {
+        using types = kernels::sampled_types<left, right, By>;
+        if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
+          lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
+                                                                                  Accumulates, true);
+        else
+          lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
+      });
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval

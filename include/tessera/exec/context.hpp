@@ -81,9 +81,10 @@ class context {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
-        machine_{.workers = concurrency_, .family = this_cpu_family()},
         ranges_(concurrency_) {
     require_compiled_instruction_set();
+    machine_ = this_machine();
+    machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
     if constexpr (exec::phase_executor<Executor>)
       run_phases_ = [](void* object, array_ref<exec::phase> all) {

@@ -8,6 +8,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/engine.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/simd/amx.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
@@ -16,13 +17,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma || (element_traits<E>::features_a_lane > 1 &&
-                                                            simd::multiplies<simd::stored_lane<E>, Arch>);
+inline constexpr bool has_engine = Which == engine::fma ||
+                                   (Which == engine::pairs && element_traits<E>::features_a_lane > 1 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::amx && std::is_same_v<E, bfloat16> && simd::has_amx);
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
 using factor_of =
-    std::conditional_t<Which == engine::pairs && has_engine<engine::pairs, E, Arch>, E, accumulator_t<E>>;
+    std::conditional_t<Which == engine::amx || (Which == engine::pairs && has_engine<engine::pairs, E, Arch>),
+                       E, accumulator_t<E>>;
+
+/// Whether products by AMX take blocks of a shape.
+template <class Shape>
+inline constexpr bool fits_amx = (Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
+                                 (Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
 /// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -116,17 +115,25 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
   constexpr int features_a_lane = element_traits<X>::features_a_lane,
                 at_once = std::max(Columns, features_a_lane);
-  for (int first = 0; first < row; first += n) {
-    reg<Lane, Arch> r[unsigned(at_once)];
-    unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-      load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
-                                r + i * features_a_lane);
-    });
-    detail::exchange_columns<Columns, Lane, Arch>(r);
-    unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
-      constexpr int group = c / Columns, column = c % Columns;
-      store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
-    });
+  if constexpr (Columns > n) {  // for a matrix unit in plain C++
+    for (int i = 0; i < row * Columns; ++i)
+      for (int t = 0; t < elements_a_lane<Lane>; ++t)
+        std::memcpy(reinterpret_cast<std::byte*>(grouped + i) + unsigned(t) * sizeof(X),
+                    features + place_in_panel<X>(i % Columns, i / Columns * elements_a_lane<Lane> + t),
+                    sizeof(X));
+  } else {
+    for (int first = 0; first < row; first += n) {
+      reg<Lane, Arch> r[unsigned(at_once)];
+      unroll<at_once / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+        load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
+                                  r + i * features_a_lane);
+      });
+      detail::exchange_columns<Columns, Lane, Arch>(r);
+      unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
+        constexpr int group = c / Columns, column = c % Columns;
+        store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
+      });
+    }
   }
 }
 
@@ -153,7 +160,7 @@ template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
   using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
   constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
-  constexpr int side = std::min(most, std::gcd(Rows, Cols) & -std::gcd(Rows, Cols));
+  constexpr int side = std::min(most, std::min(Rows & -Rows, Cols & -Cols));
   if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
                 std::has_single_bit(unsigned(Rows * Cols))) {
     typename compiler_vector<lane, Rows * Cols>::type block;

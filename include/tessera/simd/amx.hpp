@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <tessera/core/bfloat16.hpp>
+#include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
+#include <tessera/simd/bfloat16.hpp>
+#include <tessera/simd/lane.hpp>
+#include <tessera/simd/simd.hpp>
+
+// Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
+// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
+// bits, and name registers by number:
+//   unit(shapes)                          all registers get their shapes
+//   zero<Register>()
+//   load<Register>(from, row_bytes)       row r from `row_bytes` · r on
+//   store<Register>(to, row_bytes)
+//   multiply_add<Sums, Left, Right>()     sums += left · right
+// of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
+// in memory, and sums (rows, columns) of float.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+inline constexpr int amx_registers = 8, amx_rows = 16, amx_columns = 16, amx_row_bytes = 64;
+
+/// Rows and bytes of a row of each register, as the hardware reads them.
+struct alignas(64) amx_shapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+
+  constexpr void set(int number, int its_rows, int its_row_bytes) {
+    rows[number] = static_cast<std::uint8_t>(its_rows);
+    row_bytes[number] = static_cast<std::uint16_t>(its_row_bytes);
+  }
+};
+static_assert(sizeof(amx_shapes) == 64);
+
+/// The unit in plain C++. Its bits are the hardware's where a multiply-add rounds once and denormals are
+/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands.
+class emulated_amx {
+ public:
+  explicit emulated_amx(amx_shapes const& shapes) : shapes_(shapes) {
+    std::memset(register_, 0, sizeof register_);
+  }
+  static void release() noexcept {}
+
+  template <int Register> void zero() { std::memset(register_[Register], 0, sizeof register_[Register]); }
+  template <int Register> void load(void const* from, std::ptrdiff_t row_bytes) {
+    zero<Register>();
+    for (int r = 0; r < shapes_.rows[Register]; ++r)
+      std::memcpy(register_[Register][r], static_cast<std::byte const*>(from) + r * row_bytes,
+                  shapes_.row_bytes[Register]);
+  }
+  template <int Register> void store(void* to, std::ptrdiff_t row_bytes) const {
+    for (int r = 0; r < shapes_.rows[Register]; ++r)
+      std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
+                  shapes_.row_bytes[Register]);
+  }
+  /// Products of even and of odd positions along the depth are summed apart, from zero; then their sums are
+  /// added, and the whole to `Sums`.
+  template <int Sums, int Left, int Right> void multiply_add() {
+    using floats = batch<float>;
+    for (int r = 0; r < shapes_.rows[Sums]; ++r)
+      for (int column = 0; column < amx_columns; column += lanes<float>) {
+        floats sums[2] = {floats(0.0f), floats(0.0f)};
+        for (int k = 0; k < shapes_.rows[Right]; ++k) {
+          const lane_bits<native> right(load_bits(register_[Right][k] + column * 4));
+          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+            bfloat16 left;
+            std::memcpy(static_cast<void*>(&left), register_[Left][r] + (2 * k + i) * 2, sizeof left);
+            sums[i] = simd::fma<native, float>(floats(float(left)).data,
+                                               lane<bfloat16>::feature<i, native>(right).data, sums[i].data);
+          });
+        }
+        float* const to = reinterpret_cast<float*>(register_[Sums][r]) + column;
+        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
+      }
+  }
+
+ private:
+  static reg<std::uint32_t> load_bits(std::byte const* from) {
+    reg<std::uint32_t> bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return bits;
+  }
+
+  amx_shapes const& shapes_;
+  alignas(64) std::byte register_[amx_registers][amx_rows][amx_row_bytes];
+};
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+/// The hardware, of the thread that uses it, which needs the permission of exec::amx_permitted. Written in
+/// assembler: the compilers' own functions do not say that they read and write memory.
+class hardware_amx {
+ public:
+  explicit hardware_amx(amx_shapes const& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }
+  static void release() noexcept { asm volatile("tilerelease" ::: "memory"); }
+
+  template <int Register> TESSERA_INLINE void zero() { asm volatile("tilezero %%tmm%c0" ::"i"(Register)); }
+  template <int Register> TESSERA_INLINE void load(void const* from, std::ptrdiff_t row_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(Register) : "memory");
+  }
+  template <int Register> TESSERA_INLINE void store(void* to, std::ptrdiff_t row_bytes) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(Register) : "memory");
+  }
+  template <int Sums, int Left, int Right> TESSERA_INLINE void multiply_add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+  }
+};
+#endif
+
+/// The unit of products: the hardware, where it is compiled for, else plain C++, which only tests choose,
+/// with TESSERA_EMULATED_AMX.
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && !defined(TESSERA_EMULATED_AMX)
+using native_amx = hardware_amx;
+inline constexpr bool has_amx = true;
+#else
+using native_amx = emulated_amx;
+#ifdef TESSERA_EMULATED_AMX
+inline constexpr bool has_amx = true;
+#else
+inline constexpr bool has_amx = false;
+#endif
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::simd

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A matrix unit in plain C++, whatever the CPU: what this file includes has an inline namespace of its own.
+#define TESSERA_EMULATED_AMX
+
+#include <cstdint>
+
+#include <doctest/doctest.h>
+#include <eval/evaluation.hpp>
+
+#include <tessera/eval/engines.hpp>
+
+namespace amx_test {
+
+using namespace tessera;
+using support::bound;
+using support::farthest;
+using support::filled;
+using support::random_matrix;
+using support::same_bits;
+
+constexpr std::int64_t rows = 150, cols = 84;
+
+template <class Block> struct results {
+  block_sparse_matrix<bfloat16, Block> w = random_matrix<bfloat16, Block>(rows, cols, 0.4, 1);
+  block_sparse_matrix<float, Block> g, both;
+  panel_matrix<bfloat16> x, dy, fused;
+  panel_matrix<float> y, dx;
+  feature_vector<float> b = filled(feature_vector<float>(rows), 4);
+
+  results(context& ctx, std::int64_t tokens)
+      : g(rows, cols, w.pattern()),
+        both(filled(g, 5)),
+        x(filled(panel_matrix<bfloat16>(cols, tokens), 2)),
+        dy(filled(panel_matrix<bfloat16>(rows, tokens), 3)),
+        fused(rows, tokens),
+        y(rows, tokens),
+        dx(cols, tokens) {
+    run(ctx, y = w * x, dx = transposed(w) * dy, g = sampled(dy * transposed(x)));
+    run(ctx, fused = gelu(w * x + b) + dy, both += sampled(dy * transposed(x)));
+  }
+  bool operator==(results const& o) const {
+    return same_bits(y, o.y) && same_bits(dx, o.dx) && same_bits(g, o.g) && same_bits(both, o.both) &&
+           same_bits(fused, o.fused);
+  }
+};
+
+template <class Block> void check() {
+  for (const std::int64_t tokens : {17, 64, 70, 200}) {
+    INFO("blocks of ", Block::rows, " x ", Block::cols, ", ", tokens, " tokens");
+    context with(1), without(1);
+    without.forbid(engine::amx);
+    const results<Block> a(with, tokens), e(without, tokens);
+    CHECK(!same_bits(a.y, e.y));
+    CHECK(!same_bits(a.dx, e.dx));
+    CHECK(!same_bits(a.g, e.g));
+    const auto near = [](auto const& got, auto const& expected, double most) {
+      CHECK(farthest(got, [&](auto i, auto j) { return double(expected(i, j)); }) <= most);
+    };
+    near(a.y, e.y, 2 * bound<float>(cols, cols));
+    near(a.dx, e.dx, 2 * bound<float>(rows, rows));
+    near(a.g, e.g, 2 * bound<float>(tokens, double(tokens)));
+    near(a.both, e.both, 2 * bound<float>(tokens + 1, double(tokens) + 1));
+    near(a.fused, e.fused, 2 * cols * unit_roundoff<bfloat16>);
+    for (const int threads : {2, 5}) {
+      context several(threads, oversubscribe::allowed);
+      CHECK(results<Block>(several, tokens) == a);
+    }
+  }
+}
+
+TEST_CASE("amx: products of blocks that fit agree with those of other engines, for any number of threads") {
+  check<block_shape<16>>();
+  check<block_shape<8>>();
+  check<block_shape<32>>();
+  check<block_shape<16, 32>>();
+  check<block_shape<32, 16>>();
+}
+
+TEST_CASE("amx: other blocks, and few tokens, are left to other engines") {
+  context with(1), without(1);
+  without.forbid(engine::amx);
+  CHECK(results<block_shape<4>>(with, 70) == results<block_shape<4>>(without, 70));
+  using few = results<block_shape<16>>;
+  CHECK(same_bits(few(with, 16).y, few(without, 16).y));
+  CHECK(same_bits(few(with, 16).dx, few(without, 16).dx));
+}
+
+TEST_CASE("amx: a context may use them, and says so") {
+  context ctx(1);
+  CHECK(ctx.runs_on().engines.allows(engine::amx));
+  CHECK(arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", engine amx"));
+  ctx.forbid(engine::amx);
+  CHECK(!arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", engine amx"));
+}
+
+}  // namespace amx_test
