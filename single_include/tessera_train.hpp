@@ -13117,6 +13117,268 @@ template <class Arch, class T> struct lane_limits {
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/kernels/panel_times_panel.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
+#define TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+// The products of attention, of two panels.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
+/// stored one by one), or its tokens (a sum over its features).
+enum class rows_are { features, tokens };
+
+/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
+/// register of columns, as simd::regroup makes from the transpose.
+enum class columns { panel, regrouped };
+
+/// The term that a product is added to: none, the present result, or the present result times a factor for
+/// each column.
+enum class onto { nothing, result, scaled_result };
+
+/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
+/// products; without prefetches each row would wait for memory.
+struct rows_ahead {
+  static constexpr int most = 8;
+  std::byte const* at[most] = {};
+  int count = 0;
+  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
+
+  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
+  /// Cuts the rows into `shares` equal shares.
+  void cut(int shares) {
+    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
+  }
+  TESSERA_INLINE void fetch() {
+    const std::size_t now = std::min(share, bytes);
+    for (std::size_t i = 0; i < now; i += 64)
+      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
+    for (int r = 0; r < count; ++r) at[r] += now;
+    bytes -= now;
+  }
+};
+
+/// What engines with registers of numbers keep from product to product: nothing.
+struct no_unit {};
+
+/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
+template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
+  using T = accumulator_t<E>;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr bool scores = Left == rows_are::tokens;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  /// Elements in a lane, side by side along the depth.
+  static constexpr int group = element_traits<E>::features_a_lane;
+  static constexpr int row_step = scores ? group : panel_tokens;
+  static constexpr int depth_step = scores ? group * panel_tokens : group;
+  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
+  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
+
+  /// The number of register blocks of `row_count` rows.
+  static constexpr int pieces(int row_count) {
+    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
+  }
+
+  ///   start     scores begin with nothing
+  ///   soon      prefetches one share with each register block
+  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
+  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
+  ///             with hidden scores only are neither read nor computed
+  ///   factor    64 numbers, for onto::scaled_result only
+  [[gnu::noinline]] static void run(no_unit, E const* a, E const* b, T* c, int row_count, int depth,
+                                    onto start, rows_ahead& soon, int diagonal,
+                                    T const* factor = nullptr) noexcept {
+    for (int column = 0; column < panel_tokens; column += registers * lanes) {
+      E const* const b_columns = b + column / lanes * b_register;
+      int row = 0;
+      for (; row + rows <= row_count; row += rows) {
+        soon.fetch();
+        const int first =
+            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
+        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
+          if (first == r)
+            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
+                          diagonal, factor);
+        });
+      }
+      if constexpr (!scores)
+        for (; row < row_count; ++row)
+          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
+                     factor);
+    }
+  }
+
+ private:
+  /// Computes R rows of a register block, registers First … registers - 1.
+  template <int R, int First>
+  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
+                                  int diagonal, T const* factor) {
+    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
+    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
+      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
+        unroll<registers - First>(
+            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
+      });
+    };
+    c += column;
+    if (scores || start == onto::nothing)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
+    else if constexpr (!scores)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
+      });
+    if constexpr (!scores)
+      if (start == onto::scaled_result)
+        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
+        });
+    int k = 0;
+    if (scores || diagonal == whole_block) {
+      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
+    } else if constexpr (!scores) {
+      // A range of keys, or queries, for each set of registers that see them.
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
+        if constexpr (Right == columns::panel) {
+          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
+        } else {
+          for (; k < begin; k += group) a += depth_step, b += b_step;
+          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
+            multiply<R, 0, j + 1>(acc, a, b);
+        }
+      });
+    }
+    each([&](auto i, auto j)
+             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
+  }
+
+  template <int R, int First, int Last>
+  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
+                                      E const*& b) {
+    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
+        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
+        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
+    a += depth_step;
+    b += b_step;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/amx_panel_times_panel.hpp
+#ifndef TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
+#define TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// AMX with whole registers: 0 … 3 are sums of 16 columns each.
+class amx_unit : public simd::native_amx {
+ public:
+  amx_unit() : simd::native_amx(shapes) {}
+
+ private:
+  static constexpr simd::amx_shapes shapes = [] {
+    simd::amx_shapes all;
+    for (int r = 0; r < 6; ++r) all.set(r, simd::amx_rows, simd::amx_row_bytes);
+    return all;
+  }();
+};
+
+/// panel_times_panel by AMX, of whole blocks: rows and depth are multiples of 16 and 32, whatever is hidden
+/// counts as zero.
+template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel {
+  using E = bfloat16;
+  static constexpr int group = 2;
+  static constexpr int depth_step = 32;  // of a register
+
+  static constexpr int pieces(int row_count) { return row_count / simd::amx_rows; }
+
+  [[gnu::noinline]] static void run(amx_unit& unit, E const* a, E const* b, float* c, int row_count,
+                                    int depth, onto start, rows_ahead& soon, int /*diagonal*/,
+                                    float const* factor = nullptr) noexcept {
+    constexpr std::size_t c_bytes = panel_tokens * sizeof(float);
+    for (int row = 0; row < row_count; row += simd::amx_rows, c += simd::amx_rows * panel_tokens) {
+      soon.fetch();
+      if (start == onto::scaled_result) scale(c, factor);
+      unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
+        if (start == onto::nothing)
+          unit.zero<j>();
+        else
+          unit.load<j>(c + j * simd::amx_columns, c_bytes);
+      });
+      for (int k = 0; k < depth; k += depth_step) {
+        if constexpr (Left == rows_are::features) {
+          unit.load<left>(a + row * panel_tokens + k, panel_tokens * sizeof(E));
+        } else {
+          alignas(64) std::uint32_t rows_of_a[simd::amx_rows][unsigned(depth_step / group)];
+          transpose(a + k * panel_tokens + row * group, rows_of_a);
+          unit.load<left>(rows_of_a, sizeof rows_of_a[0]);
+        }
+        unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if constexpr (Right == columns::panel)
+            unit.load<right>(b + k * panel_tokens + j * simd::amx_columns * group,
+                             panel_tokens * group * sizeof(E));
+          else
+            unit.load<right>(b + (j * panel_tokens + k) * simd::amx_columns,
+                             simd::amx_columns * group * sizeof(E));
+          unit.multiply_add<j, left, right>();
+        });
+      }
+      unroll<register_columns>(
+          [&](auto j) TESSERA_INLINE_LAMBDA { unit.store<j>(c + j * simd::amx_columns, c_bytes); });
+    }
+  }
+
+ private:
+  static constexpr int left = 4, right = 5;
+  static constexpr int register_columns = panel_tokens / simd::amx_columns;
+
+  /// Pairs of features of 16 tokens, feature by feature in a panel, to rows of tokens.
+  TESSERA_INLINE static void transpose(E const* from,
+                                       std::uint32_t (&to)[simd::amx_rows][unsigned(depth_step / group)]) {
+    constexpr int side = simd::lanes<std::uint32_t, Arch>;
+    for (int pair = 0; pair < depth_step / group; pair += side)
+      for (int token = 0; token < simd::amx_rows; token += side)
+        simd::transpose_square<std::uint32_t, Arch>(
+            reinterpret_cast<std::uint32_t const*>(from) + pair * panel_tokens + token, panel_tokens,
+            &to[token][pair], depth_step / group);
+  }
+
+  /// Multiplies 16 rows by a factor for each column.
+  TESSERA_INLINE static void scale(float* c, float const* factor) {
+    using batch = simd::batch<float, Arch>;
+    for (int column = 0; column < panel_tokens; column += int(batch::size)) {
+      const batch by = batch::load_unaligned(factor + column);
+      for (int row = 0; row < simd::amx_rows; ++row) {
+        float* const at = c + row * panel_tokens + column;
+        (batch::load_unaligned(at) * by).store_unaligned(at);
+      }
+    }
+  }
+};
+
+/// The product, and what it keeps, of an engine.
+template <class Arch, class E, engine By, rows_are Left, columns Right>
+using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, Left, Right>,
+                                             panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
+template <engine By> using unit_of = std::conditional_t<By == engine::amx, amx_unit, no_unit>;
+/// The number of keys, and of queries, of which the products of an engine take multiples.
+template <engine By> constexpr int step_of(int step) { return By == engine::amx ? panel_tokens : step; }
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/attention_scores.hpp
 #ifndef TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
 #define TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
@@ -13304,144 +13566,6 @@ template <class Arch, class P> class visible_factors {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
-/// stored one by one), or its tokens (a sum over its features).
-enum class rows_are { features, tokens };
-
-/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
-/// register of columns, as simd::regroup makes from the transpose.
-enum class columns { panel, regrouped };
-
-/// The term that a product is added to: none, the present result, or the present result times a factor for
-/// each column.
-enum class onto { nothing, result, scaled_result };
-
-/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
-/// products; without prefetches each row would wait for memory.
-struct rows_ahead {
-  static constexpr int most = 8;
-  std::byte const* at[most] = {};
-  int count = 0;
-  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
-
-  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// Cuts the rows into `shares` equal shares.
-  void cut(int shares) {
-    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
-  }
-  TESSERA_INLINE void fetch() {
-    const std::size_t now = std::min(share, bytes);
-    for (std::size_t i = 0; i < now; i += 64)
-      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
-    for (int r = 0; r < count; ++r) at[r] += now;
-    bytes -= now;
-  }
-};
-
-/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
-template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
-  using T = accumulator_t<E>;
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr bool scores = Left == rows_are::tokens;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  /// Elements in a lane, side by side along the depth.
-  static constexpr int group = element_traits<E>::features_a_lane;
-  static constexpr int row_step = scores ? group : panel_tokens;
-  static constexpr int depth_step = scores ? group * panel_tokens : group;
-  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
-  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
-
-  /// The number of register blocks of `row_count` rows.
-  static constexpr int pieces(int row_count) {
-    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
-  }
-
-  ///   start     scores begin with nothing
-  ///   soon      prefetches one share with each register block
-  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
-  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
-  ///             with hidden scores only are neither read nor computed
-  ///   factor    64 numbers, for onto::scaled_result only
-  [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
-                                    rows_ahead& soon, int diagonal, T const* factor = nullptr) noexcept {
-    for (int column = 0; column < panel_tokens; column += registers * lanes) {
-      E const* const b_columns = b + column / lanes * b_register;
-      int row = 0;
-      for (; row + rows <= row_count; row += rows) {
-        soon.fetch();
-        const int first =
-            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
-        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
-          if (first == r)
-            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
-                          diagonal, factor);
-        });
-      }
-      if constexpr (!scores)
-        for (; row < row_count; ++row)
-          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
-                     factor);
-    }
-  }
-
- private:
-  /// Computes R rows of a register block, registers First … registers - 1.
-  template <int R, int First>
-  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
-                                  int diagonal, T const* factor) {
-    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
-    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
-      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-        unroll<registers - First>(
-            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
-      });
-    };
-    c += column;
-    if (scores || start == onto::nothing)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
-    else if constexpr (!scores)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
-      });
-    if constexpr (!scores)
-      if (start == onto::scaled_result)
-        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
-        });
-    int k = 0;
-    if (scores || diagonal == whole_block) {
-      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
-    } else if constexpr (!scores) {
-      // A range of keys, or queries, for each set of registers that see them.
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
-        if constexpr (Right == columns::panel) {
-          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
-        } else {
-          for (; k < begin; k += group) a += depth_step, b += b_step;
-          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
-            multiply<R, 0, j + 1>(acc, a, b);
-        }
-      });
-    }
-    each([&](auto i, auto j)
-             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
-  }
-
-  template <int R, int First, int Last>
-  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
-                                      E const*& b) {
-    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
-        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
-        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
-    a += depth_step;
-    b += b_step;
-  }
-};
-
 /// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
 template <class E, class Score = plain_scores> struct attention_operands {
   using T = accumulator_t<E>;
@@ -13509,8 +13633,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
-  using values_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using values_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E, Score> const& a) noexcept {
     T* const scores = a.scratch;
@@ -13522,13 +13646,14 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
         factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
     P const* const p = reinterpret_cast<P const*>(scores);
     state now;
+    unit_of<By> unit;
     onto start = onto::nothing;
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      const key_block keys = a.keys->block(panel, rows);
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
-      scores_product::run(k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
+      scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
                           keys.last - keys.first, a.head_size, onto::nothing, soon,
                           keys.diagonal(keys.first));
       if (keys.masked)
@@ -13538,7 +13663,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
       const auto values =
           keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
-      values_product::run(values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
+      values_product::run(unit, values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
                           keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
       values.add_hidden(
           y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
@@ -13598,16 +13723,19 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if (Masked && j < blind) return;
           const int column = lane + j * lanes;
+          P* const to = reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx) std::fill_n(to, group * lanes, P(0));
+            return;
+          }
           batch p[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scratch + (key + i) * panel_tokens + column;
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
-          simd::store_lanes<simd::numbers::normal>(
-              reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column, p);
+          simd::store_lanes<simd::numbers::normal>(to, p);
         });
       }
       unroll<registers>([&](auto j)
@@ -13861,9 +13989,9 @@ struct attention_backward_panel {
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
-  using query_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
-  using key_product = panel_times_panel<Arch, P, rows_are::features, columns::regrouped>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
+  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {
@@ -13889,21 +14017,22 @@ struct attention_backward_panel {
     const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
+    unit_of<By> unit;
     onto start = onto::nothing;
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() *
              (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      const key_block keys = a.keys->block(panel, rows);
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
       const int count = keys.last - keys.first, at = keys.first * panel_tokens;
       P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
-      scores_product::run(v + scores_product::group * keys.first, dy_lanes, products + at, count, a.head_size,
-                          onto::nothing, soon, keys.diagonal(keys.first));
+      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
-      scores_product::run(k + scores_product::group * keys.first, q_lanes, scores + at, count, a.head_size,
-                          onto::nothing, soon, keys.diagonal(keys.first));
+      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
       if (keys.masked)
         differentiate<true>(a, keys, d, scores, products);
       else
@@ -13912,20 +14041,20 @@ struct attention_backward_panel {
       P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
       const auto visible_k =
           keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
-      query_product::run(visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
                          keys.diagonal(keys.first));
       visible_k.add_hidden(
           dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
           [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel), a.head_size,
-                       last - first, onto::result, soon, keys.diagonal(first));
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
       visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
                             [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel), a.head_size,
-                       last - first, onto::result, soon, keys.diagonal(first));
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
       visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
                            [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
@@ -13943,7 +14072,8 @@ struct attention_backward_panel {
     int first = 0, last = panel_tokens;
     while (first < last && !sees(first)) ++first;
     while (last > first && !sees(last - 1)) --last;
-    return {first / group * group, round_up(last, group)};
+    constexpr int step = step_of<By>(group);
+    return {first / step * step, round_up(last, step)};
   }
 
   static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
@@ -13972,8 +14102,13 @@ struct attention_backward_panel {
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if (Masked && j < blind) return;
           const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx)
+              for (T* const values : {scores, products})
+                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
+            return;
+          }
           batch p[unsigned(group)], ds[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             const int at = (key + i) * panel_tokens + column;
@@ -14016,9 +14151,10 @@ struct attention_backward_panel {
   [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
     std::fill_n(from, keys.first * panel_tokens, P(0));
     std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
-    for (int key = 0; key < panel_tokens * panel_tokens; key += lanes * panel_tokens)
-      simd::regroup<lanes, Arch>(static_cast<P const*>(from + key),
-                                 reinterpret_cast<simd::stored_lane<P>*>(to + key));
+    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
+    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
+      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
+                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
   }
 };
 
@@ -14036,6 +14172,12 @@ struct attention_backward_panel {
 namespace tessera { inline namespace TESSERA_ISA {
 
 namespace eval {
+
+/// with_engine for attention: AMX sums over whole registers of 32 features.
+template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
+  if (head_size % 32 != 0) on.engines.forbid(engine::amx);
+  with_engine<T, T, engine::pairs, engine::amx>(on, static_cast<Use&&>(use));
+}
 
 /// Computes attention. A tile is one head of a panel of queries.
 template <class T, engine By, class Score> struct attention_body {
@@ -14099,7 +14241,8 @@ struct [[nodiscard(
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -14250,7 +14393,8 @@ struct [[nodiscard(
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);
@@ -31574,7 +31718,7 @@ void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
 }  // namespace detail
 
 /// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
-/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4).
+/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4). Frozen ones stay, but count in the value.
 struct slimming_penalty : penalty {
   explicit slimming_penalty(double by) : penalty("slimming_penalty", by) {}
 

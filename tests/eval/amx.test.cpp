@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
 
+#include <tessera/eval/attention.hpp>
 #include <tessera/eval/engines.hpp>
 
 namespace amx_test {
@@ -74,6 +75,38 @@ TEST_CASE("amx: products of blocks that fit agree with those of other engines, f
   check<block_shape<32>>();
   check<block_shape<16, 32>>();
   check<block_shape<32, 16>>();
+}
+
+TEST_CASE("amx: attention agrees with that of other engines, for any number of threads") {
+  constexpr std::int64_t tokens = 150;
+  struct attended {
+    panel_matrix<bfloat16> y, dqkv;
+    panel_matrix<float> log_sums;
+    attended(context& ctx, int heads, mask seen) : y(64, tokens), dqkv(192, tokens), log_sums(heads, tokens) {
+      const auto qkv = filled(panel_matrix<bfloat16>(192, tokens), 1),
+                 dy = filled(panel_matrix<bfloat16>(64, tokens), 2);
+      const sequences all = sequences::of_equal_length(2, tokens / 2);
+      run(ctx, attention(qkv, all, heads, seen, y, log_sums));
+      run(ctx, attention_backward(qkv, y, log_sums, dy, all, heads, seen, dqkv));
+    }
+    bool operator==(attended const& o) const {
+      return same_bits(y, o.y) && same_bits(dqkv, o.dqkv) && same_bits(log_sums, o.log_sums);
+    }
+  };
+  for (const mask seen : {mask::causal, mask::bidirectional})
+    for (const int heads : {1, 2, 4}) {
+      INFO(heads, " heads");
+      context with(1), without(1), several(3, oversubscribe::allowed);
+      without.forbid(engine::amx);
+      const attended a(with, heads, seen), e(without, heads, seen);
+      CHECK(same_bits(a.y, e.y) == (heads == 4));  // of 16 features
+      CHECK(farthest(a.y, [&](auto f, auto t) { return double(e.y(f, t)); }) <= 8 * unit_roundoff<bfloat16>);
+      CHECK(farthest(a.dqkv, [&](auto f, auto t) { return double(e.dqkv(f, t)); }) <=
+            32 * unit_roundoff<bfloat16>);
+      CHECK(farthest(a.log_sums, [&](auto h, auto t) { return double(e.log_sums(h, t)); }) <=
+            bound<float>(64, 64));
+      CHECK(attended(several, heads, seen) == a);
+    }
 }
 
 TEST_CASE("amx: other blocks, and few tokens, are left to other engines") {

@@ -25,7 +25,8 @@ template <class E> struct results {
   std::vector<accumulator_t<E>> log_sums;
 };
 
-template <class Arch, class E, class Score> results<E> compute(attention_head<Arch, E, Score> const& head) {
+template <class Arch, class E, class Score, engine By>
+results<E> compute(attention_head<Arch, E, Score, By> const& head) {
   using T = accumulator_t<E>;
   results<E> got{head_panels<E>(head.size, 1, 4), std::vector<T>(panel_tokens, T(-77))};
   const auto scratch_size = std::size_t(kernels::attention_scratch<E>(head.size));
@@ -37,16 +38,17 @@ template <class Arch, class E, class Score> results<E> compute(attention_head<Ar
   a.soon.bytes = head.k.stored.size() * sizeof(E);
   a.soon.add(head.k.stored.data());
   a.soon.add(head.v.stored.data());
-  kernels::attention_panel<Arch, E, engine::pairs, Score>::run(a);
+  kernels::attention_panel<Arch, E, By, Score>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   return got;
 }
 
-template <class Arch, class E, class Score> void check_attention(int head_size, visible_keys const& visible) {
+template <class Arch, class E, class Score, engine By = engine::pairs>
+void check_attention(int head_size, visible_keys const& visible) {
   using T = accumulator_t<E>;
-  using number = typename attention_head<Arch, E, Score>::number;
+  using number = typename attention_head<Arch, E, Score, By>::number;
   INFO(visible.name, ", head size ", head_size, ", ", sizeof(E), " bytes, ", simd::lanes<T, Arch>, " lanes");
-  const attention_head<Arch, E, Score> head(head_size, visible);
+  const attention_head<Arch, E, Score, By> head(head_size, visible);
   const results<E> got = compute(head);
   double worst_y = 0, worst_log_sum = 0;
   for (int lane = 0; lane < panel_tokens; ++lane) {
@@ -96,16 +98,17 @@ template <class Arch, class E, class Score = kernels::plain_scores> void check_h
 }
 
 /// Not-a-number and infinity in a value reach the queries that see its token, and the others are as before.
-template <class Arch, class E, class Score = kernels::plain_scores> void check_hidden() {
-  constexpr int head_size = 6, feature = 3;
+template <class Arch, class E, class Score = kernels::plain_scores, engine By = engine::pairs>
+void check_hidden() {
+  constexpr int head_size = By == engine::amx ? 32 : 6, feature = 3;
   for (visible_keys const& visible : support::all_visible_keys()) {
-    const attention_head<Arch, E, Score> head(head_size, visible);
+    const attention_head<Arch, E, Score, By> head(head_size, visible);
     const results<E> expected = compute(head);
     for (const E bad : {std::numeric_limits<E>::quiet_NaN(), std::numeric_limits<E>::infinity()})
       for (const int key : {0, 31, 32, 63, 64, 79, 84, 101, 150}) {
         if (key >= visible.key_panels * panel_tokens) continue;
         INFO(visible.name, ", key ", key, " is ", float(bad));
-        attention_head<Arch, E, Score> dirty = head;
+        attention_head<Arch, E, Score, By> dirty = head;
         dirty.v.at(feature, key) = bad;
         const results<E> got = compute(dirty);
         bool good = got.log_sums == expected.log_sums;
@@ -150,3 +153,15 @@ TEST_CASE_TEMPLATE(
   check_heads<simd::native, E>();
   check_hidden<simd::native, E>();
 }
+
+TEST_CASE_TEMPLATE_DEFINE("attention: AMX computes the same", Arch, by_amx) {
+  using kernels::plain_scores;
+  using support::fading_scores;
+  for (const int head_size : {32, 64})
+    for (visible_keys const& visible : support::all_visible_keys()) {
+      check_attention<Arch, bfloat16, plain_scores, engine::amx>(head_size, visible);
+      if (head_size == 32) check_attention<Arch, bfloat16, fading_scores, engine::amx>(head_size, visible);
+    }
+  check_hidden<Arch, bfloat16, plain_scores, engine::amx>();
+}
+TEST_CASE_TEMPLATE_APPLY(by_amx, support::wide_archs);

@@ -84,7 +84,9 @@ template <class E> struct head_panels {
 /// A head whose results a kernel of this instruction set computes. Tokens beyond the panel's last one hold
 /// zeros; keys that no query sees are not-a-number. A score functor is linear in the score, as the bounds
 /// need, and asked for head 1 of the panel of queries 1.
-template <class Arch, class E, class Score = kernels::plain_scores> struct attention_head {
+template <class Arch, class E, class Score = kernels::plain_scores, engine By = engine::pairs>
+struct attention_head {
+  static constexpr engine by = By;
   using T = accumulator_t<E>;
   int size;
   visible_keys const& visible;
@@ -125,7 +127,7 @@ template <class Arch, class E, class Score = kernels::plain_scores> struct atten
   static constexpr double smallest = narrow ? double(std::numeric_limits<E>::denorm_min()) / 2 : 0;
   /// Of what is made of scores and multiplied: rounded where pairs of elements are multiplied.
   static constexpr double rounding =
-      narrow && std::is_same_v<E, kernels::factor_of<engine::pairs, E, Arch>> ? unit_roundoff<E> : 0;
+      narrow && std::is_same_v<E, kernels::factor_of<By, E, Arch>> ? unit_roundoff<E> : 0;
   static double gamma(std::int64_t n) { return double(n) * u / (1 - double(n) * u); }
   /// The bound of a sum with this bound that is stored as E.
   static double stored_bound(double value, double bound) {

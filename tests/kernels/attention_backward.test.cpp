@@ -21,14 +21,14 @@ using support::visible_keys;
 namespace {
 
 /// The head, and what the pass forward gave.
-template <class Arch, class E, class Score = kernels::plain_scores>
-struct backward_head : attention_head<Arch, E, Score> {
+template <class Arch, class E, class Score = kernels::plain_scores, engine By = engine::pairs>
+struct backward_head : attention_head<Arch, E, Score, By> {
   using T = accumulator_t<E>;
   head_panels<E> y, dy;
   std::vector<T> log_sums;
 
   backward_head(int head_size, visible_keys const& seen)
-      : attention_head<Arch, E, Score>(head_size, seen),
+      : attention_head<Arch, E, Score, By>(head_size, seen),
         y(head_size, 1, 4),
         dy(head_size, 1, 5),
         log_sums(panel_tokens, T(0)) {
@@ -57,7 +57,8 @@ template <class E> struct gradients {
 };
 
 /// Sums for the keys of as few panels as are seen.
-template <class Arch, class E, class Score> gradients<E> compute(backward_head<Arch, E, Score> const& head) {
+template <class Arch, class E, class Score, engine By>
+gradients<E> compute(backward_head<Arch, E, Score, By> const& head) {
   using T = accumulator_t<E>;
   gradients<E> got(head.size, head.visible.key_panels);
   const auto scratch_size = std::size_t(kernels::attention_backward_scratch<E>(head.size));
@@ -88,7 +89,7 @@ template <class Arch, class E, class Score> gradients<E> compute(backward_head<A
                                                     scratch.data(),
                                                     {},
                                                     &got.drate};
-  kernels::attention_backward_panel<Arch, E, engine::pairs, Score>::run(a);
+  kernels::attention_backward_panel<Arch, E, By, Score>::run(a);
   REQUIRE(scratch[scratch_size] == sentinel);
   from_places(dk, got.dk.stored);
   from_places(dv, got.dv.stored);
@@ -97,12 +98,12 @@ template <class Arch, class E, class Score> gradients<E> compute(backward_head<A
 
 /// With P = e^(score - log sum) and D = Σ dy∘y: dV = dY Pᵀ, dS = scale P∘(Vᵀ dY - D), dQ = K dS, dK = Q dSᵀ;
 /// of a score functor, dS has a factor, and the parameter has the sum of what its terms give.
-template <class Arch, class E, class Score> struct expected_gradients {
-  using number = typename attention_head<Arch, E, Score>::number;
+template <class Arch, class E, class Score, engine By> struct expected_gradients {
+  using number = typename attention_head<Arch, E, Score, By>::number;
   std::vector<number> dq, dk, dv;  // token by token
   number drate{2, 0};
 
-  explicit expected_gradients(backward_head<Arch, E, Score> const& head) {
+  explicit expected_gradients(backward_head<Arch, E, Score, By> const& head) {
     const int size = head.size;
     const std::int64_t keys = head.visible.key_panels * panel_tokens;
     const gradients<E> before(size, head.visible.key_panels);
@@ -175,12 +176,13 @@ double worst_excess(Panels const& got, std::vector<Number> const& exact) {
   return worst;
 }
 
-template <class Arch, class E, class Score> void check_backward(int head_size, visible_keys const& visible) {
+template <class Arch, class E, class Score, engine By = engine::pairs>
+void check_backward(int head_size, visible_keys const& visible) {
   INFO(visible.name, ", head size ", head_size, ", ", sizeof(E), " bytes, ",
        simd::lanes<accumulator_t<E>, Arch>, " lanes");
-  const backward_head<Arch, E, Score> head(head_size, visible);
+  const backward_head<Arch, E, Score, By> head(head_size, visible);
   const gradients<E> got = compute(head);
-  const expected_gradients<Arch, E, Score> exact(head);
+  const expected_gradients<Arch, E, Score, By> exact(head);
   CHECK(worst_excess(got.dq, exact.dq) <= 1);
   CHECK(worst_excess(got.dk, exact.dk) <= 1);
   CHECK(worst_excess(got.dv, exact.dv) <= 1);
@@ -218,3 +220,14 @@ TEST_CASE_TEMPLATE("attention_backward: the gradients of one head of other eleme
                    double, float16) {
   check_heads<simd::native, E>();
 }
+
+TEST_CASE_TEMPLATE_DEFINE("attention_backward: AMX computes the same", Arch, by_amx) {
+  using kernels::plain_scores;
+  using support::fading_scores;
+  for (const int head_size : {32, 64})
+    for (visible_keys const& visible : support::all_visible_keys()) {
+      check_backward<Arch, bfloat16, plain_scores, engine::amx>(head_size, visible);
+      if (head_size == 32) check_backward<Arch, bfloat16, fading_scores, engine::amx>(head_size, visible);
+    }
+}
+TEST_CASE_TEMPLATE_APPLY(by_amx, support::wide_archs);

@@ -28,6 +28,12 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace eval {
 
+/// with_engine for attention: AMX sums over whole registers of 32 features.
+template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
+  if (head_size % 32 != 0) on.engines.forbid(engine::amx);
+  with_engine<T, T, engine::pairs, engine::amx>(on, static_cast<Use&&>(use));
+}
+
 /// Computes attention. A tile is one head of a panel of queries.
 template <class T, engine By, class Score> struct attention_body {
   using sum = accumulator_t<T>;
@@ -90,7 +96,8 @@ struct [[nodiscard(
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -241,7 +248,8 @@ struct [[nodiscard(
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_engine<T, T, engine::pairs>(p.on(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);

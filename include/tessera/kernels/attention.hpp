@@ -10,9 +10,11 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/amx_panel_times_panel.hpp>
 #include <tessera/kernels/attention_keys.hpp>
 #include <tessera/kernels/attention_scores.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/panel_times_panel.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/visible_factors.hpp>
 #include <tessera/simd/elements.hpp>
@@ -30,144 +32,6 @@
 // of keys at a time, and only results are rounded.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
-/// stored one by one), or its tokens (a sum over its features).
-enum class rows_are { features, tokens };
-
-/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
-/// register of columns, as simd::regroup makes from the transpose.
-enum class columns { panel, regrouped };
-
-/// The term that a product is added to: none, the present result, or the present result times a factor for
-/// each column.
-enum class onto { nothing, result, scaled_result };
-
-/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
-/// products; without prefetches each row would wait for memory.
-struct rows_ahead {
-  static constexpr int most = 8;
-  std::byte const* at[most] = {};
-  int count = 0;
-  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
-
-  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// Cuts the rows into `shares` equal shares.
-  void cut(int shares) {
-    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
-  }
-  TESSERA_INLINE void fetch() {
-    const std::size_t now = std::min(share, bytes);
-    for (std::size_t i = 0; i < now; i += 64)
-      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
-    for (int r = 0; r < count; ++r) at[r] += now;
-    bytes -= now;
-  }
-};
-
-/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
-template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
-  using T = accumulator_t<E>;
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr bool scores = Left == rows_are::tokens;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  /// Elements in a lane, side by side along the depth.
-  static constexpr int group = element_traits<E>::features_a_lane;
-  static constexpr int row_step = scores ? group : panel_tokens;
-  static constexpr int depth_step = scores ? group * panel_tokens : group;
-  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
-  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
-
-  /// The number of register blocks of `row_count` rows.
-  static constexpr int pieces(int row_count) {
-    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
-  }
-
-  ///   start     scores begin with nothing
-  ///   soon      prefetches one share with each register block
-  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
-  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
-  ///             with hidden scores only are neither read nor computed
-  ///   factor    64 numbers, for onto::scaled_result only
-  [[gnu::noinline]] static void run(E const* a, E const* b, T* c, int row_count, int depth, onto start,
-                                    rows_ahead& soon, int diagonal, T const* factor = nullptr) noexcept {
-    for (int column = 0; column < panel_tokens; column += registers * lanes) {
-      E const* const b_columns = b + column / lanes * b_register;
-      int row = 0;
-      for (; row + rows <= row_count; row += rows) {
-        soon.fetch();
-        const int first =
-            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
-        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
-          if (first == r)
-            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
-                          diagonal, factor);
-        });
-      }
-      if constexpr (!scores)
-        for (; row < row_count; ++row)
-          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
-                     factor);
-    }
-  }
-
- private:
-  /// Computes R rows of a register block, registers First … registers - 1.
-  template <int R, int First>
-  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
-                                  int diagonal, T const* factor) {
-    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
-    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
-      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-        unroll<registers - First>(
-            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
-      });
-    };
-    c += column;
-    if (scores || start == onto::nothing)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
-    else if constexpr (!scores)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
-      });
-    if constexpr (!scores)
-      if (start == onto::scaled_result)
-        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
-        });
-    int k = 0;
-    if (scores || diagonal == whole_block) {
-      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
-    } else if constexpr (!scores) {
-      // A range of keys, or queries, for each set of registers that see them.
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
-        if constexpr (Right == columns::panel) {
-          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
-        } else {
-          for (; k < begin; k += group) a += depth_step, b += b_step;
-          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
-            multiply<R, 0, j + 1>(acc, a, b);
-        }
-      });
-    }
-    each([&](auto i, auto j)
-             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
-  }
-
-  template <int R, int First, int Last>
-  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
-                                      E const*& b) {
-    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
-        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
-        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
-    a += depth_step;
-    b += b_step;
-  }
-};
 
 /// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
 template <class E, class Score = plain_scores> struct attention_operands {
@@ -236,8 +100,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
-  using values_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using values_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
 
   static void run(attention_arguments<E, Score> const& a) noexcept {
     T* const scores = a.scratch;
@@ -249,13 +113,14 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
         factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
     P const* const p = reinterpret_cast<P const*>(scores);
     state now;
+    unit_of<By> unit;
     onto start = onto::nothing;
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      const key_block keys = a.keys->block(panel, rows);
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
-      scores_product::run(k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
+      scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
                           keys.last - keys.first, a.head_size, onto::nothing, soon,
                           keys.diagonal(keys.first));
       if (keys.masked)
@@ -265,7 +130,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
       const auto values =
           keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
-      values_product::run(values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
+      values_product::run(unit, values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
                           keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
       values.add_hidden(
           y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
@@ -325,16 +190,19 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if (Masked && j < blind) return;
           const int column = lane + j * lanes;
+          P* const to = reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx) std::fill_n(to, group * lanes, P(0));
+            return;
+          }
           batch p[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             T const* const score = a.scratch + (key + i) * panel_tokens + column;
             p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
             sum[j] = sum[j] + p[i];
           });
-          simd::store_lanes<simd::numbers::normal>(
-              reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column, p);
+          simd::store_lanes<simd::numbers::normal>(to, p);
         });
       }
       unroll<registers>([&](auto j)

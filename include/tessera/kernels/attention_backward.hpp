@@ -49,9 +49,9 @@ struct attention_backward_panel {
   static constexpr int rows = register_block<T, Arch>::rows;
   static constexpr int registers = register_block<T, Arch>::registers;
   using P = factor_of<By, E, Arch>;
-  using scores_product = panel_times_panel<Arch, P, rows_are::tokens, columns::panel>;
-  using query_product = panel_times_panel<Arch, P, rows_are::features, columns::panel>;
-  using key_product = panel_times_panel<Arch, P, rows_are::features, columns::regrouped>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
+  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {
@@ -77,21 +77,22 @@ struct attention_backward_panel {
     const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
+    unit_of<By> unit;
     onto start = onto::nothing;
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() *
              (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      const key_block keys = a.keys->block(panel, rows);
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
       const int count = keys.last - keys.first, at = keys.first * panel_tokens;
       P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
-      scores_product::run(v + scores_product::group * keys.first, dy_lanes, products + at, count, a.head_size,
-                          onto::nothing, soon, keys.diagonal(keys.first));
+      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
-      scores_product::run(k + scores_product::group * keys.first, q_lanes, scores + at, count, a.head_size,
-                          onto::nothing, soon, keys.diagonal(keys.first));
+      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
       if (keys.masked)
         differentiate<true>(a, keys, d, scores, products);
       else
@@ -100,20 +101,20 @@ struct attention_backward_panel {
       P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
       const auto visible_k =
           keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
-      query_product::run(visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
                          keys.diagonal(keys.first));
       visible_k.add_hidden(
           dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
           [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel), a.head_size,
-                       last - first, onto::result, soon, keys.diagonal(first));
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
       visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
                             [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel), a.head_size,
-                       last - first, onto::result, soon, keys.diagonal(first));
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
       visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
                            [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
@@ -131,7 +132,8 @@ struct attention_backward_panel {
     int first = 0, last = panel_tokens;
     while (first < last && !sees(first)) ++first;
     while (last > first && !sees(last - 1)) --last;
-    return {first / group * group, round_up(last, group)};
+    constexpr int step = step_of<By>(group);
+    return {first / step * step, round_up(last, step)};
   }
 
   static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
@@ -160,8 +162,13 @@ struct attention_backward_panel {
       for (int key = keys.first; key < keys.last; key += group) {
         const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
         unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if (Masked && j < blind) return;
           const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx)
+              for (T* const values : {scores, products})
+                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
+            return;
+          }
           batch p[unsigned(group)], ds[unsigned(group)];
           unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
             const int at = (key + i) * panel_tokens + column;
@@ -204,9 +211,10 @@ struct attention_backward_panel {
   [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
     std::fill_n(from, keys.first * panel_tokens, P(0));
     std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
-    for (int key = 0; key < panel_tokens * panel_tokens; key += lanes * panel_tokens)
-      simd::regroup<lanes, Arch>(static_cast<P const*>(from + key),
-                                 reinterpret_cast<simd::stored_lane<P>*>(to + key));
+    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
+    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
+      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
+                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
   }
 };
 
