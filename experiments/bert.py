@@ -12,6 +12,7 @@ THREADS = 2
 DENSE_STEPS = {"tiny": 3000, "mini": 2000}
 MOST_STEPS = 12000  # of a sparse run
 SEEDS = 3
+RATES = {"dense": 1e-3, "sparse": 4e-3}  # about the best of rates.md
 # Of a contestant: options, and how many seeds.
 SPARSE = {
     "static 4x4": (["--block", "4", "--static"], SEEDS),
@@ -43,11 +44,11 @@ def model_arguments(model, quick):
 
 
 def arguments(model, contestant, quick):
-    which = ["--only", "dense"] if contestant == "dense" else [
-        "--only", "sparse", "--density", "0.1", *SPARSE[contestant][0]]
+    which = ["--only", "dense", "--lr", str(RATES["dense"])] if contestant == "dense" else [
+        "--only", "sparse", "--sparse-lr", str(RATES["sparse"]), "--density", "0.1", *SPARSE[contestant][0]]
     if contestant != "dense" and not {"--static", "--updates"} & set(which):
         which += ["--updates", "10" if quick else "160"]
-    return [*model_arguments(model, quick), *which, "--lr", "1e-3", "--threads", str(THREADS)]
+    return [*model_arguments(model, quick), *which, "--threads", str(THREADS)]
 
 
 def all_contestants(quick):
@@ -100,8 +101,9 @@ def page(results):
     seconds = results["seconds of a step"]
     lines = [
         "Masked language models, whole words masked, vocabulary of 4096 pieces, 128 tokens, batches of 16; 10 % of the weights",
-        "of the encoder in blocks, by default 160 updates by magnitude with random growth; learning rate 1e-3 dense, for the",
-        "sparse models by the rule of Dietrich et al. A sparse run has as many steps as fit into the time of the dense one",
+        "of the encoder in blocks, by default 160 updates by magnitude with random growth; highest learning rate",
+        f"{RATES['dense']:g} dense, {RATES['sparse']:g} sparse, about the best of [rates.md](rates.md). A sparse run has as many steps as fit",
+        "into the time of the dense one",
         f"({', '.join(f'{m} {n}' for m, n in DENSE_STEPS.items())} steps), at most {MOST_STEPS}. *Dense at equal FLOPs* is the",
         "loss that the dense model had when it had taken as many FLOPs as the sparse one at its end. ε is the time of a sparse",
         "FLOP in dense ones. Losses in nats per masked token, mean ± deviation of the seeds.",

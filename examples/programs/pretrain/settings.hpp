@@ -105,7 +105,7 @@ inline option_table<settings> const& settings_table() {
          "which blocks the sparse model begins with: random ones, the largest of each matrix of a dense "
          "model, or those of all matrices that matter most to the first batches (snip: Lee et al. 2019; "
          "grasp: Wang et al. 2020)"},
-        {"static", &s::static_pattern, "", "keep the first pattern"},
+        {"static", &s::static_pattern, "", "keep the first pattern: no policy"},
         {"policy", &s::policy, "magnitude|set|rigl|snfs|deep-r|gradual",
          "blocks of least norm give way to random ones (magnitude: Dietrich et al. 2021), of either sign "
          "alike "

@@ -90,7 +90,7 @@ void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
 }  // namespace detail
 
 /// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
-/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4).
+/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4). Frozen ones stay, but count in the value.
 struct slimming_penalty : penalty {
   explicit slimming_penalty(double by) : penalty("slimming_penalty", by) {}
 
