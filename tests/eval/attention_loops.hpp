@@ -221,9 +221,10 @@ template <class T, class Score = plain_scores> struct problem {
                               dparameters.size() > 0 ? &dparameters : nullptr);
   }
   oracle<Score> exact() const {
-    const bool by_pairs =
-        kernels::has_engine<engine::pairs, T, simd::native> && rate_of(engine::pairs, this_cpu_family()) > 1;
-    return exact(by_pairs ? unit_roundoff<T> : 0);
+    const machine on = this_machine();
+    const bool rounds = fastest_engine(on.family, on.engines,
+                                       eval::engines_for<T, engine::pairs, engine::amx>()) != engine::fma;
+    return exact(rounds ? unit_roundoff<T> : 0);
   }
   static constexpr double smallest_half = double(std::numeric_limits<T>::denorm_min()) / 2;
   oracle<Score> exact(double rounding) const {
