@@ -9,7 +9,7 @@ install(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake DESTINATIO
 configure_package_config_file(cmake/tessera-config.cmake.in tessera-config.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(tessera-config-version.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/tessera-config-version.cmake
-  cmake/tessera-build-type.cmake DESTINATION ${package_dir})
+  cmake/tessera-build-type.cmake cmake/tessera-variants.cmake DESTINATION ${package_dir})
 
 configure_file(cmake/tessera.pc.in tessera.pc @ONLY)
 install(FILES scripts/gdb/tessera.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/gdb)

@@ -1,0 +1,47 @@
+# tessera_add_variants(NAME SOURCES file… [VARIANTS set…])
+# A library NAME of source files that are compiled once for each instruction set: baseline, avx2, avx512, avx512_bf16,
+# avx512_amx. Functions that <tessera/core/dispatch.hpp> declares are chosen when the program runs.
+function(tessera_add_variants name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;VARIANTS")
+  if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tessera_add_variants(${name} …): say SOURCES file… [VARIANTS set…]")
+  endif()
+  if(NOT CMAKE_OBJCOPY OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    message(FATAL_ERROR "tessera_add_variants(${name} …): needs objcopy, and an x86-64 CPU")
+  endif()
+  if(NOT arg_VARIANTS)
+    set(arg_VARIANTS baseline avx2 avx512_bf16)
+  endif()
+  set(flags_baseline -march=x86-64)
+  set(flags_avx2 -march=x86-64-v3)
+  set(flags_avx512 -march=x86-64-v4)
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+  set(flags_avx512_amx ${flags_avx512_bf16} -mamx-tile -mamx-bf16)
+
+  add_library(${name} INTERFACE)
+  target_link_libraries(${name} INTERFACE tessera::tessera)
+  foreach(set IN LISTS arg_VARIANTS)
+    if(NOT DEFINED flags_${set})
+      message(FATAL_ERROR "tessera_add_variants(${name} …): there is no instruction set '${set}'; there are baseline "
+        "avx2 avx512 avx512_bf16 avx512_amx")
+    endif()
+    list(APPEND definitions TESSERA_HAS_${set})
+  endforeach()
+  target_compile_definitions(${name} INTERFACE ${definitions})
+  foreach(set IN LISTS arg_VARIANTS)
+    set(objects ${name}_${set})
+    add_library(${objects} OBJECT ${arg_SOURCES})
+    target_link_libraries(${objects} PRIVATE tessera::tessera)
+    target_compile_definitions(${objects} PRIVATE ${definitions})
+    target_compile_options(${objects} PRIVATE ${flags_${set}} $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+    set_target_properties(${objects} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
+    # One object, whose functions are all local but the dispatched ones: a linker keeps one of several copies of an
+    # inline function, and must not give code for any CPU the copy that needs AVX.
+    set(together ${CMAKE_CURRENT_BINARY_DIR}/${objects}.o)
+    add_custom_command(OUTPUT ${together}
+      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${together}.all $<TARGET_OBJECTS:${objects}>
+      COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=*tessera_variants* ${together}.all ${together}
+      DEPENDS ${objects} $<TARGET_OBJECTS:${objects}> COMMAND_EXPAND_LISTS VERBATIM)
+    target_sources(${name} INTERFACE ${together})
+  endforeach()
+endfunction()
