@@ -13015,6 +13015,17 @@ struct lane_keys {
   }
 };
 
+/// The panels of keys that a panel of queries visits: all, or those of a list.
+struct live_panels {
+  std::int32_t const* numbers = nullptr;  // ascending; null: all
+  int count = 0;
+  std::int64_t first = 0;  // the panel of number 0
+
+  bool contain(std::int64_t panel) const {
+    return !numbers || std::binary_search(numbers, numbers + count, panel - first);
+  }
+};
+
 /// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
 template <class Arch, class T> struct lane_limits {
   using batch = simd::batch<T, Arch>;
@@ -13505,6 +13516,7 @@ template <class E, class Score = plain_scores> struct attention_operands {
   Score const* score = nullptr;
   int head = 0;
   std::int64_t panel = 0;  // of the queries
+  live_panels live = {};
 
   /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
   T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
@@ -13577,6 +13589,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
       const key_block keys = a.keys->block(panel, step_of<By>(rows));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
       scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
@@ -13705,6 +13718,8 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
 // The keys that queries see, and the place of a head's rows.
@@ -13713,6 +13728,21 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
 enum class mask { bidirectional, causal };
+
+/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
+/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
+/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+///   blocks   a pattern for each head of queries, or one for all; block (i, j) holds the queries 64 i … 64 i
+///   + 63
+///            of a sequence and its keys 64 j … 64 j + 63. Held by reference. Sequences then begin at
+///            multiples of 64 tokens.
+struct visible_keys {
+  mask order;
+  std::span<pattern const> blocks;
+
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads = {})
+      : order(of_sequence), blocks(blocks_of_heads) {}
+};
 
 using kernels::learned_score_functor;
 using kernels::plain_scores;
@@ -13780,7 +13810,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
   panel_matrix<T> const* qkv;
   sequences const* layout;
   attention_heads heads;
-  mask seen;
+  visible_keys seen;
   Score const* score;
 
   int head_size() const { return int(qkv->features() / heads.all()); }
@@ -13813,6 +13843,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
     if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
+    if (!seen.blocks.empty()) check_blocks(operation);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -13833,7 +13864,15 @@ template <class T, class Score = plain_scores> struct attention_shape {
             &keys,
             score,
             head,
-            panel};
+            panel,
+            live(head, panel)};
+  }
+  /// The panels of keys that a panel of queries visits, for one head.
+  kernels::live_panels live(int head, std::int64_t panel) const {
+    if (seen.blocks.empty()) return {};
+    const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
+    const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
+    return {row.data(), int(row.size()), first};
   }
   /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
   template <class... X>
@@ -13849,10 +13888,19 @@ template <class T, class Score = plain_scores> struct attention_shape {
     (add(others), ...);
     return soon;
   }
+  /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
+  template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
+    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    if (seen.blocks.empty()) return visit(keys);
+    const kernels::live_panels among = live(head, panel);
+    for (std::int64_t p = keys.first; p < keys.last; ++p)
+      if (among.contain(p)) visit(panel_range{p, p + 1});
+  }
   /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
-  std::int64_t multiplies(std::int64_t panel, int products) const {
-    const panel_range keys = visited_panels(*layout, seen, panel);
-    return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
+  std::int64_t multiplies(int head, std::int64_t panel, int products) const {
+    std::int64_t panels = 0;
+    for_each_visited(head, panel, [&](panel_range keys) { panels += keys.last - keys.first; });
+    return products * panels * panel_tokens * panel_tokens * head_size();
   }
   /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
   template <class E>
@@ -13861,6 +13909,27 @@ template <class T, class Score = plain_scores> struct attention_shape {
     for (std::int64_t p = panels.first; p < panels.last; ++p)
       list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
                                       first + rows, tokens_of(p, x.tokens())));
+  }
+
+ private:
+  TESSERA_COLD void check_blocks(const char* operation) const {
+    if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
+      throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
+                                heads.queries, " heads of queries: give one for each, or one for all"));
+    for (std::int64_t s = 0; s < layout->count(); ++s) {
+      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+        throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
+                                  ": with visible blocks sequences begin at multiples of ", panel_tokens));
+      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
+        pattern const& p = seen.blocks[head];
+        if (p.block_rows() < blocks || p.block_cols() < blocks)
+          throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
+                                    p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
+                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
+                                    " blocks of ", panel_tokens));
+      }
+    }
   }
 };
 
@@ -13949,6 +14018,7 @@ struct attention_backward_panel {
     soon.cut(a.keys->panels() *
              (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
       const key_block keys = a.keys->block(panel, step_of<By>(rows));
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;
@@ -14117,7 +14187,7 @@ template <class T, engine By, class Score> struct attention_body {
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
     // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
@@ -14130,13 +14200,16 @@ template <class T, engine By, class Score> struct attention_body {
   void describe(tile const& t, task_description& d) const {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
     const std::int64_t size = shape.head_size();
-    const panel_range own{panel, panel + 1}, keys = visited_panels(*shape.layout, shape.seen, panel);
+    const panel_range own{panel, panel + 1};
     const auto rows = shape.rows_of(head);
-    for (const int part : {0, 1, 2})
-      shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, part == 0 ? own : keys);
+    shape.touch(d.reads, *shape.qkv, rows[0], size, own);
+    for (const int part : {1, 2})
+      shape.for_each_visited(int(head), panel, [&](panel_range keys) {
+        shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, keys);
+      });
     shape.touch(d.writes, *y, head * size, size, own);
     shape.touch(d.writes, *log_sums, head, 1, own);
-    d.multiplies += shape.multiplies(panel, 2);
+    d.multiplies += shape.multiplies(int(head), panel, 2);
   }
 };
 
@@ -14233,7 +14306,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
@@ -14268,7 +14341,8 @@ template <class T, engine By, class Score> struct attention_backward_body {
                    std::size_t(heads.first * bytes),
                heads.size() * bytes});
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
-      d.multiplies += heads.size() * shape.multiplies(panel, 5);
+      for (int head = heads.first; head < heads.last; ++head)
+        d.multiplies += shape.multiplies(head, panel, 5);
   }
 };
 
@@ -14335,13 +14409,14 @@ struct [[nodiscard(
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   score                     changes the scores before the softmax
+///   seen                      mask::causal or mask::bidirectional, and the blocks that each head sees, if
+///   not all score                     changes the scores before the softmax
 /// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
 /// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
 /// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
 /// arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
-auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, mask seen,
+auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
                panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
                Score const& score = eval::scores_as_they_are) {
   const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
@@ -14356,8 +14431,8 @@ auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_he
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
                         panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
-                        sequences const& layout, attention_heads heads, mask seen, panel_matrix<T>& dqkv,
-                        Score const& score = eval::scores_as_they_are,
+                        sequences const& layout, attention_heads heads, visible_keys seen,
+                        panel_matrix<T>& dqkv, Score const& score = eval::scores_as_they_are,
                         feature_vector<accumulator_t<T>>* dparameters = nullptr) {
   const eval::attention_backward_statement<T, Score> statement{
       {&qkv, &layout, heads, seen, &score}, &y, &log_sums, &dy, &dqkv, dparameters};

@@ -128,7 +128,7 @@ TEST_CASE("attention: the gradient is that of finite differences") {
     const auto loss = [&](std::int64_t f, std::int64_t t, double step) {
       const double before = a.qkv(f, t);
       a.qkv(f, t) = before + step;
-      run(ctx, attention(a.qkv, a.rows, a.heads, a.seen, a.y, a.log_sums));
+      run(ctx, attention(a.qkv, a.rows, a.heads, a.seen(), a.y, a.log_sums));
       a.qkv(f, t) = before;
       return total(ctx, multiply(a.y, a.dy));
     };
@@ -174,11 +174,10 @@ TEST_CASE_TEMPLATE(
   const std::int64_t multiplies = 6 * 64 * 64 * 32;  // of each product: three panels see 1, 2 and 3
   const std::int64_t keys = 64 + 128 + 150, one = 150 * 32 * sizeof(T),
                      sums = 150 * 2 * sizeof(accumulator_t<T>);
-  CHECK(account(ctx, attention(a.qkv, a.rows, a.heads, a.seen, a.y, a.log_sums)).total ==
+  CHECK(account(ctx, attention(a.qkv, a.rows, a.heads, a.seen(), a.y, a.log_sums)).total ==
         cost{one + 2 * keys * 32 * std::int64_t(sizeof(T)), one + sums, 2 * multiplies});
-  CHECK(
-      account(ctx, attention_backward(a.qkv, a.y, a.log_sums, a.dy, a.rows, a.heads, a.seen, a.dqkv)).total ==
-      cost{5 * one + sums, 3 * one, 5 * multiplies});
+  CHECK(account(ctx, attention_backward(a.qkv, a.y, a.log_sums, a.dy, a.rows, a.heads, a.seen(), a.dqkv))
+            .total == cost{5 * one + sums, 3 * one, 5 * multiplies});
 }
 
 TEST_CASE_TEMPLATE("attention: the account of grouped queries has their keys once for each head of queries",
@@ -233,7 +232,7 @@ TEST_CASE("attention: a later statement of the same run sees both results") {
   context ctx(2, oversubscribe::allowed);
   problem<float> a(sequences::from_lengths(numbers{150}), 2, 16, mask::causal);
   panel_matrix<float> twice(2, 150);
-  run(ctx, attention(a.qkv, a.rows, a.heads, a.seen, a.y, a.log_sums), twice = a.log_sums * 2.0F);
+  run(ctx, attention(a.qkv, a.rows, a.heads, a.seen(), a.y, a.log_sums), twice = a.log_sums * 2.0F);
   for (std::int64_t h = 0; h < 2; ++h)
     for (std::int64_t t = 0; t < 150; ++t) CHECK(twice(h, t) == 2 * a.log_sums(h, t));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -89,8 +90,8 @@ template <class Score> struct oracle {
   double gamma(std::int64_t n) const { return double(n) * u / (1 - double(n) * u); }
 
   oracle(reference const& qkv, reference const& dy, sequences const& rows, attention_heads head_count,
-         mask seen, double unit, double unit_of_results, double smallest_result, double unit_of_factors,
-         Score const& score)
+         visible_keys const& seen, double unit, double unit_of_results, double smallest_result,
+         double unit_of_factors, Score const& score)
       : heads(head_count),
         hidden(dy.rows),
         tokens(qkv.cols),
@@ -110,25 +111,31 @@ template <class Score> struct oracle {
       dqkv.bound.values[i] += smallest + narrowing * (std::abs(dqkv.value.values[i]) + dqkv.bound.values[i]);
   }
 
-  void query(reference const& qkv, reference const& dy, sequences const& rows, mask seen, std::int64_t h,
-             std::int64_t t) {
+  void query(reference const& qkv, reference const& dy, sequences const& rows, visible_keys const& seen,
+             std::int64_t h, std::int64_t t) {
     const std::int64_t s = rows.sequence_of(t), begin = rows.begin(s);
-    const std::int64_t end = std::min(begin + rows.keys(s), seen == mask::causal ? t + 1 : tokens);
+    const std::int64_t end = std::min(begin + rows.keys(s), seen.order == mask::causal ? t + 1 : tokens);
+    std::vector<std::int64_t> keys;
+    const auto block = [&](std::int64_t token) { return int((token - begin) / panel_tokens); };
+    for (std::int64_t key = begin; key < end; ++key)
+      if (seen.blocks.empty() ||
+          seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(h)].find(block(t), block(key)) >= 0)
+        keys.push_back(key);
     const std::int64_t q0 = h * size, k0 = hidden + h / heads.group() * size, v0 = k0 + heads.keys * size;
     const double scale = 1 / std::sqrt(double(size)), infinity = std::numeric_limits<double>::infinity();
     log_sums.value(h, t) = -infinity;
-    if (begin >= end) return;
-    const std::int64_t count = end - begin;
+    if (keys.empty()) return;
+    const std::int64_t count = std::ssize(keys);
     std::vector<double> score(std::size_t(count), 0.0), p(score), dp(score), dp_bound(score), slopes(score);
     double worst_score = 0, largest = -infinity;  // of the error, and of the scores
     for (std::int64_t i = 0; i < count; ++i) {
       double sum = 0, magnitude = 0;
       for (std::int64_t f = 0; f < size; ++f) {
-        const double x = qkv(q0 + f, t) * qkv(k0 + f, begin + i) * scale;
+        const double x = qkv(q0 + f, t) * qkv(k0 + f, keys[std::size_t(i)]) * scale;
         sum += x;
         magnitude += std::abs(x);
       }
-      const std::int64_t distance = t - begin - i;
+      const std::int64_t distance = t - keys[std::size_t(i)];
       const double value = changed(sum, h, distance);
       score[std::size_t(i)] = value;
       slopes[std::size_t(i)] = slope(sum, h, distance);
@@ -150,7 +157,7 @@ template <class Score> struct oracle {
     for (std::int64_t f = 0; f < size; ++f) {
       double sum = 0, magnitude = 0;
       for (std::int64_t i = 0; i < count; ++i) {
-        const double x = p[std::size_t(i)] * qkv(v0 + f, begin + i);
+        const double x = p[std::size_t(i)] * qkv(v0 + f, keys[std::size_t(i)]);
         sum += x;
         magnitude += std::abs(x);
       }
@@ -162,8 +169,8 @@ template <class Score> struct oracle {
       d += g * sum;
       d_bound += std::abs(g) * (gamma(size + 2) * std::abs(sum) + y.bound(q0 + f, t));
       for (std::int64_t i = 0; i < count; ++i) {
-        dp[std::size_t(i)] += g * qkv(v0 + f, begin + i);
-        dp_bound[std::size_t(i)] += gamma(size + 2) * std::abs(g * qkv(v0 + f, begin + i));
+        dp[std::size_t(i)] += g * qkv(v0 + f, keys[std::size_t(i)]);
+        dp_bound[std::size_t(i)] += gamma(size + 2) * std::abs(g * qkv(v0 + f, keys[std::size_t(i)]));
       }
     }
     const double back_error = p_error + log_sums.bound(h, t);
@@ -179,9 +186,9 @@ template <class Score> struct oracle {
           dqkv.bound(row, token) += (sum_error * std::abs(a) + a_bound) * std::abs(b);
         };
         const auto rounded = [&](double x, double bound) { return bound + rounding * (std::abs(x) + bound); };
-        add(q0 + f, t, ds, rounded(ds, ds_bound), qkv(k0 + f, begin + i));
-        add(k0 + f, begin + i, ds, rounded(ds, ds_bound), qkv(q0 + f, t));
-        add(v0 + f, begin + i, pi, rounded(pi, pi * back_error), dy(q0 + f, t));
+        add(q0 + f, t, ds, rounded(ds, ds_bound), qkv(k0 + f, keys[std::size_t(i)]));
+        add(k0 + f, keys[std::size_t(i)], ds, rounded(ds, ds_bound), qkv(q0 + f, t));
+        add(v0 + f, keys[std::size_t(i)], pi, rounded(pi, pi * back_error), dy(q0 + f, t));
       }
     }
   }
@@ -191,17 +198,19 @@ template <class Score> struct oracle {
 template <class T, class Score = plain_scores> struct problem {
   sequences rows;
   attention_heads heads;
-  mask seen;
+  mask order;
+  std::vector<pattern> blocks;
   panel_matrix<T> qkv, y, dy, dqkv;
   panel_matrix<accumulator_t<T>> log_sums;
   Score score;
   feature_vector<accumulator_t<T>> dparameters;  // of a learned score functor
 
   problem(sequences layout_of_it, attention_heads head_count, int head_size, mask seen_keys,
-          Score change = {})
+          Score change = {}, std::vector<pattern> blocks_of_heads = {})
       : rows(std::move(layout_of_it)),
         heads(head_count),
-        seen(seen_keys),
+        order(seen_keys),
+        blocks(std::move(blocks_of_heads)),
         qkv(heads.all() * head_size, rows.tokens()),
         y(heads.queries * head_size, rows.tokens()),
         dy(heads.queries * head_size, rows.tokens()),
@@ -214,10 +223,11 @@ template <class T, class Score = plain_scores> struct problem {
     for (auto* x : {&qkv, &y, &dy, &dqkv}) fill(*x, seed++);
     fill(log_sums, seed);
   }
+  visible_keys seen() const { return {order, blocks}; }
   void compute(context& ctx) { run(ctx, forward(), backward()); }
-  auto forward() { return attention(qkv, rows, heads, seen, y, log_sums, score); }
+  auto forward() { return attention(qkv, rows, heads, seen(), y, log_sums, score); }
   auto backward() {
-    return attention_backward(qkv, y, log_sums, dy, rows, heads, seen, dqkv, score,
+    return attention_backward(qkv, y, log_sums, dy, rows, heads, seen(), dqkv, score,
                               dparameters.size() > 0 ? &dparameters : nullptr);
   }
   oracle<Score> exact() const {
@@ -233,7 +243,7 @@ template <class T, class Score = plain_scores> struct problem {
             to_reference(dy),
             rows,
             heads,
-            seen,
+            seen(),
             unit_roundoff<accumulator_t<T>>,
             narrow ? unit_roundoff<T> : 0,
             narrow ? smallest_half : 0,

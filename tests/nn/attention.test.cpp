@@ -49,6 +49,15 @@ TEST_CASE("attention: gradients of the layer are right where heads of queries sh
   support::check_layer(l, 20, t.pass());
 }
 
+TEST_CASE("attention: gradients of the layer are right where heads see some blocks of keys") {
+  trial t({0, 128, 200});
+  for (const mask seen : {mask::bidirectional, mask::causal}) {
+    layer l = some_layer(seen);
+    l.blocks = {band_pattern(2, 2, 0, 1), band_pattern(2, 2, 1, 0)};
+    support::check_layer(l, 20, t.pass());
+  }
+}
+
 /// An aggregate whose first member is a number, which heads must not be taken for.
 struct capped {
   double cap = 50;

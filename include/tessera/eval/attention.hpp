@@ -46,7 +46,7 @@ template <class T, engine By, class Score> struct attention_body {
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
     // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
@@ -59,13 +59,16 @@ template <class T, engine By, class Score> struct attention_body {
   void describe(tile const& t, task_description& d) const {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
     const std::int64_t size = shape.head_size();
-    const panel_range own{panel, panel + 1}, keys = visited_panels(*shape.layout, shape.seen, panel);
+    const panel_range own{panel, panel + 1};
     const auto rows = shape.rows_of(head);
-    for (const int part : {0, 1, 2})
-      shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, part == 0 ? own : keys);
+    shape.touch(d.reads, *shape.qkv, rows[0], size, own);
+    for (const int part : {1, 2})
+      shape.for_each_visited(int(head), panel, [&](panel_range keys) {
+        shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, keys);
+      });
     shape.touch(d.writes, *y, head * size, size, own);
     shape.touch(d.writes, *log_sums, head, 1, own);
-    d.multiplies += shape.multiplies(panel, 2);
+    d.multiplies += shape.multiplies(int(head), panel, 2);
   }
 };
 
@@ -162,7 +165,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
@@ -197,7 +200,8 @@ template <class T, engine By, class Score> struct attention_backward_body {
                    std::size_t(heads.first * bytes),
                heads.size() * bytes});
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
-      d.multiplies += heads.size() * shape.multiplies(panel, 5);
+      for (int head = heads.first; head < heads.last; ++head)
+        d.multiplies += shape.multiplies(head, panel, 5);
   }
 };
 
@@ -264,13 +268,14 @@ struct [[nodiscard(
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   score                     changes the scores before the softmax
+///   seen                      mask::causal or mask::bidirectional, and the blocks that each head sees, if
+///   not all score                     changes the scores before the softmax
 /// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
 /// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
 /// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
 /// arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
-auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, mask seen,
+auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
                panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
                Score const& score = eval::scores_as_they_are) {
   const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
@@ -285,8 +290,8 @@ auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_he
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
                         panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
-                        sequences const& layout, attention_heads heads, mask seen, panel_matrix<T>& dqkv,
-                        Score const& score = eval::scores_as_they_are,
+                        sequences const& layout, attention_heads heads, visible_keys seen,
+                        panel_matrix<T>& dqkv, Score const& score = eval::scores_as_they_are,
                         feature_vector<accumulator_t<T>>* dparameters = nullptr) {
   const eval::attention_backward_statement<T, Score> statement{
       {&qkv, &layout, heads, seen, &score}, &y, &log_sums, &dy, &dqkv, dparameters};

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -16,6 +18,7 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/sequences.hpp>
 
 // The keys that queries see, and the place of a head's rows.
@@ -24,6 +27,21 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
 enum class mask { bidirectional, causal };
+
+/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
+/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
+/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+///   blocks   a pattern for each head of queries, or one for all; block (i, j) holds the queries 64 i … 64 i
+///   + 63
+///            of a sequence and its keys 64 j … 64 j + 63. Held by reference. Sequences then begin at
+///            multiples of 64 tokens.
+struct visible_keys {
+  mask order;
+  std::span<pattern const> blocks;
+
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads = {})
+      : order(of_sequence), blocks(blocks_of_heads) {}
+};
 
 using kernels::learned_score_functor;
 using kernels::plain_scores;
@@ -91,7 +109,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
   panel_matrix<T> const* qkv;
   sequences const* layout;
   attention_heads heads;
-  mask seen;
+  visible_keys seen;
   Score const* score;
 
   int head_size() const { return int(qkv->features() / heads.all()); }
@@ -124,6 +142,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
     if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
+    if (!seen.blocks.empty()) check_blocks(operation);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -144,7 +163,15 @@ template <class T, class Score = plain_scores> struct attention_shape {
             &keys,
             score,
             head,
-            panel};
+            panel,
+            live(head, panel)};
+  }
+  /// The panels of keys that a panel of queries visits, for one head.
+  kernels::live_panels live(int head, std::int64_t panel) const {
+    if (seen.blocks.empty()) return {};
+    const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
+    const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
+    return {row.data(), int(row.size()), first};
   }
   /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
   template <class... X>
@@ -160,10 +187,19 @@ template <class T, class Score = plain_scores> struct attention_shape {
     (add(others), ...);
     return soon;
   }
+  /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
+  template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
+    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    if (seen.blocks.empty()) return visit(keys);
+    const kernels::live_panels among = live(head, panel);
+    for (std::int64_t p = keys.first; p < keys.last; ++p)
+      if (among.contain(p)) visit(panel_range{p, p + 1});
+  }
   /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
-  std::int64_t multiplies(std::int64_t panel, int products) const {
-    const panel_range keys = visited_panels(*layout, seen, panel);
-    return products * (keys.last - keys.first) * panel_tokens * panel_tokens * head_size();
+  std::int64_t multiplies(int head, std::int64_t panel, int products) const {
+    std::int64_t panels = 0;
+    for_each_visited(head, panel, [&](panel_range keys) { panels += keys.last - keys.first; });
+    return products * panels * panel_tokens * panel_tokens * head_size();
   }
   /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
   template <class E>
@@ -172,6 +208,27 @@ template <class T, class Score = plain_scores> struct attention_shape {
     for (std::int64_t p = panels.first; p < panels.last; ++p)
       list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
                                       first + rows, tokens_of(p, x.tokens())));
+  }
+
+ private:
+  TESSERA_COLD void check_blocks(const char* operation) const {
+    if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
+      throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
+                                heads.queries, " heads of queries: give one for each, or one for all"));
+    for (std::int64_t s = 0; s < layout->count(); ++s) {
+      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+        throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
+                                  ": with visible blocks sequences begin at multiples of ", panel_tokens));
+      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
+        pattern const& p = seen.blocks[head];
+        if (p.block_rows() < blocks || p.block_cols() < blocks)
+          throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
+                                    p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
+                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
+                                    " blocks of ", panel_tokens));
+      }
+    }
   }
 };
 

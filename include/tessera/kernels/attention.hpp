@@ -46,6 +46,7 @@ template <class E, class Score = plain_scores> struct attention_operands {
   Score const* score = nullptr;
   int head = 0;
   std::int64_t panel = 0;  // of the queries
+  live_panels live = {};
 
   /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
   T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
@@ -118,6 +119,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     rows_ahead soon = a.soon;
     soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
       const key_block keys = a.keys->block(panel, step_of<By>(rows));
       P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
       scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,

@@ -83,6 +83,7 @@ struct attention_backward_panel {
     soon.cut(a.keys->panels() *
              (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
     for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
       const key_block keys = a.keys->block(panel, step_of<By>(rows));
       const auto [first, last] = queries(*a.keys, panel);
       if (first >= last) continue;

@@ -60,6 +60,17 @@ struct lane_keys {
   }
 };
 
+/// The panels of keys that a panel of queries visits: all, or those of a list.
+struct live_panels {
+  std::int32_t const* numbers = nullptr;  // ascending; null: all
+  int count = 0;
+  std::int64_t first = 0;  // the panel of number 0
+
+  bool contain(std::int64_t panel) const {
+    return !numbers || std::binary_search(numbers, numbers + count, panel - first);
+  }
+};
+
 /// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
 template <class Arch, class T> struct lane_limits {
   using batch = simd::batch<T, Arch>;

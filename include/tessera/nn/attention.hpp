@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/eval/attention.hpp>
@@ -14,6 +15,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/transformer_config.hpp>
+#include <tessera/tensor/pattern.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -23,14 +25,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   numbers
 ///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
 ///           gradients.
-/// A token sees the tokens of its own sequence except padding, and if causal, no later ones. Rotary
-/// positions, if any, rotate Q and K.
+/// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
+/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. They
+/// are no part of a checkpoint. Rotary positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
   linear<T, Block> qkv, out;
   attention_heads heads = 1;
   mask seen = mask::causal;
   Score score = {};
   rotary_positions<accumulator_t<T>> positions = {};
+  std::vector<pattern> blocks = {};
 
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
@@ -53,6 +57,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
     each.hyperparameter(first.positions, others.positions...);
+    each.hyperparameter(first.blocks, others.blocks...);
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
@@ -97,7 +102,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return statements(s.qkv = qkv.value(x),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
-                      attention(s.qkv, p.sequences, heads, seen, s.mixed, s.log_sums, score));
+                      attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
@@ -119,8 +124,8 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     feature_vector<accumulator_t<T>>* dscore = nullptr;
     if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
     run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, seen, *dqkv, score,
-                           dscore),
+        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv,
+                           score, dscore),
         when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
     qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
   }

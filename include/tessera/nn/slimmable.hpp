@@ -260,6 +260,10 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
   slim.out = detail::part_of(whole.out, detail::all_features(whole.out.weight.rows()), mixed,
                              [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
   slim.heads = static_cast<int>(kept.blocks());
+  if (whole.blocks.size() > 1) {
+    slim.blocks.clear();
+    for (const std::int32_t head : kept.row(0)) slim.blocks.push_back(whole.blocks[std::size_t(head)]);
+  }
   return slim;
 }
 
