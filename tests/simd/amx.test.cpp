@@ -69,7 +69,7 @@ template <class Unit> std::vector<float> by(operands o, simd::amx_shapes const& 
   return o.sums;
 }
 
-std::vector<float> by_loops(operands o, int rows, int depth, int columns) {
+[[maybe_unused]] std::vector<float> by_loops(operands o, int rows, int depth, int columns) {
   const exec::flush_denormals flushed;
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c) {
@@ -83,7 +83,7 @@ std::vector<float> by_loops(operands o, int rows, int depth, int columns) {
   return o.sums;
 }
 
-bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
+[[maybe_unused]] bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
