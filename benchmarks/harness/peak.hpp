@@ -13,6 +13,8 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/exec/amx_permission.hpp>
+#include <tessera/kernels/amx_panel_times_panel.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
@@ -63,15 +65,33 @@ template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   return 2.0 * chains * terms * steps / elapsed[pieces / 2];
 }
 
-/// The same on so many threads at the same time, summed.
-template <class T> double peak_of(int threads) {
-  if (threads == 1) return peak_of_one_thread<T>();
+/// The same of AMX, by the four registers of sums that kernels have.
+inline double amx_peak_of_one_thread() {
+  constexpr int chains = 4, pieces = 64, steps = 1500;
+  kernels::amx_unit unit;
+  unroll<6>([&](auto i) TESSERA_INLINE_LAMBDA { unit.zero<i>(); });
+  std::array<double, pieces> elapsed;
+  for (double& piece : elapsed) {
+    const double start = now_ns();
+    for (int step = 0; step < steps; ++step)
+      unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { unit.multiply_add<i, 4, 5>(); });
+    piece = now_ns() - start;
+  }
+  kernels::amx_unit::release();
+  std::ranges::nth_element(elapsed, elapsed.begin() + pieces / 2);
+  constexpr int terms = simd::amx_rows * simd::amx_columns * simd::amx_row_bytes / 2;
+  return 2.0 * chains * terms * steps / elapsed[pieces / 2];
+}
+
+/// A peak on so many threads at the same time, summed.
+inline double peak_of(double (*one_thread)(), int threads) {
+  if (threads == 1) return one_thread();
   std::atomic<int> arrived{0};
   std::atomic<double> sum{0};
   const auto body = [&] {
     for (++arrived; arrived.load() < threads;) {
     }
-    sum += peak_of_one_thread<T>();
+    sum += one_thread();
   };
   std::vector<std::thread> others;
   for (int i = 1; i < threads; ++i) others.emplace_back(body);
@@ -81,11 +101,15 @@ template <class T> double peak_of(int threads) {
 }
 
 inline double peak_gflops(std::string const& element, int threads) {
-  if (element == "float") return peak_of<float>(threads);
-  if (element == "double") return peak_of<double>(threads);
-  if (element == "bfloat16")
-    return peak_of<kernels::factor_of<engine::pairs, bfloat16, simd::native>>(threads);
-  if (element == "float16") return peak_of<kernels::factor_of<engine::pairs, float16, simd::native>>(threads);
+  const auto of_pairs = []<class E>(E) {
+    return peak_of_one_thread<kernels::factor_of<engine::pairs, E, simd::native>>;
+  };
+  if (element == "float") return peak_of(peak_of_one_thread<float>, threads);
+  if (element == "double") return peak_of(peak_of_one_thread<double>, threads);
+  if (element == "bfloat16" && simd::has_amx && exec::amx_permitted())
+    return peak_of(amx_peak_of_one_thread, threads);
+  if (element == "bfloat16") return peak_of(of_pairs(bfloat16()), threads);
+  if (element == "float16") return peak_of(of_pairs(float16()), threads);
   throw option_error("[peak] no peak is known for " + element +
                      ", but for float, double, bfloat16 and float16");
 }
