@@ -75,7 +75,7 @@ def page(results):
     best = min((p[2] for r in dense for p in r["curve"]), default=None)
     lines = [
         f"nanoGPT's shape with four heads and layers, 256 features, 128 characters of context, batches of 32. Each run has",
-        f"as many steps as fit into {MINUTES} minutes on {THREADS} threads, by the step times below, which were measured in turns. "
+        f"as many steps as fit into {MINUTES} minutes on {THREADS} threads, by the step times below, which were measured in turns.",
         f"Highest learning rate {RATES['dense']:g} dense and {RATES['sparse']:g} sparse ([rates.md](rates.md)), a cosine down to a",
         "tenth; sparse patterns change by magnitude and at random. Losses in nats per character of the validation text,",
         "mean ± deviation of the seeds.",

@@ -23,7 +23,7 @@ RATES = {  # by model and density
     },
 }
 MODELS = {"gpt": gpt.model_arguments, "bert": lambda quick: bert.model_arguments("tiny", quick)}
-TITLES = {"gpt": "The character GPT of [gpt.md](gpt.md)", "bert": "The BERT-Tiny of [bert.md](bert.md)"}
+TITLES = {"gpt": "The character GPT of [gpt.md](gpt.md)", "bert": "BERT-Tiny as in `./dev experiment bert`"}
 
 
 def named(model, density, rate):
