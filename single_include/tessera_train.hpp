@@ -54,6 +54,7 @@
 #define TESSERA_ISA_NAME "with_emulated_amx"
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#define TESSERA_HARDWARE_AMX
 #define TESSERA_ISA avx512_amx
 #define TESSERA_ISA_NAME "avx512_amx"
 #elif defined(__AVX512BF16__)
@@ -933,7 +934,7 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
 // ---- tessera/exec/amx_permission.hpp
 #ifndef TESSERA_SINGLE_EXEC_AMX_PERMISSION
 #define TESSERA_SINGLE_EXEC_AMX_PERMISSION
-#if defined(__AMX_TILE__) && defined(__linux__)
+#if defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -941,24 +942,28 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
-/// Whether this process may use the CPU's matrix unit, which it asks the system for: Linux grants it to all
-/// threads of a process until it executes another program. False where the code was not compiled for one;
-/// true for one in plain C++.
+/// Whether this process may use the CPU's matrix unit, for which it asks the system, once: Linux grants it to
+/// all threads of a process until it executes another program, and from then on refuses signal stacks too
+/// small for the unit's registers (8 KB more). False where the code was not compiled for one; true for one in
+/// plain C++.
 TESSERA_COLD inline bool amx_permitted() {
 #if defined(TESSERA_EMULATED_AMX)
   return true;
-#elif defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned tile_bit = 1u << 24, bfloat16_bit = 1u << 22, needed = tile_bit | bfloat16_bit;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
-  // Some virtual machines announce AMX without a palette.
-  if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
-  unsigned low = 0, high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  constexpr unsigned states = 3u << 17;  // their configuration, their data
-  if ((low & states) != states) return false;
-  constexpr long ask_permission = 0x1023, tile_data = 18;
-  return syscall(SYS_arch_prctl, ask_permission, tile_data) == 0;
+#elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
+  static const bool permitted = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned tile_bit = 1u << 24, bfloat16_bit = 1u << 22, needed = tile_bit | bfloat16_bit;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
+    // Some virtual machines announce AMX without a palette.
+    if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
+    unsigned low = 0, high = 0;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    constexpr unsigned states = 3u << 17;  // their configuration, their data
+    if ((low & states) != states) return false;
+    constexpr long ask_permission = 0x1023, tile_data = 18;
+    return syscall(SYS_arch_prctl, ask_permission, tile_data) == 0;
+  }();
+  return permitted;
 #else
   return false;
 #endif
@@ -7415,7 +7420,7 @@ class emulated_amx {
   alignas(64) std::byte register_[amx_registers][amx_rows][amx_row_bytes];
 };
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#ifdef TESSERA_HARDWARE_AMX
 /// The hardware, of the thread that uses it, which needs the permission of exec::amx_permitted. Written in
 /// assembler: the compilers' own functions do not say that they read and write memory.
 class hardware_amx {
@@ -7438,16 +7443,15 @@ class hardware_amx {
 
 /// The unit of products: the hardware, where it is compiled for, else plain C++, which only tests choose,
 /// with TESSERA_EMULATED_AMX.
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && !defined(TESSERA_EMULATED_AMX)
+#ifdef TESSERA_HARDWARE_AMX
 using native_amx = hardware_amx;
-inline constexpr bool has_amx = true;
 #else
 using native_amx = emulated_amx;
-#ifdef TESSERA_EMULATED_AMX
+#endif
+#if defined(TESSERA_HARDWARE_AMX) || defined(TESSERA_EMULATED_AMX)
 inline constexpr bool has_amx = true;
 #else
 inline constexpr bool has_amx = false;
-#endif
 #endif
 
 }}}  // namespace tessera::TESSERA_ISA::simd
@@ -12937,8 +12941,9 @@ auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
 // in a source file that the CMake function tessera_add_variants compiles once for each instruction set:
 //   double TESSERA_VARIANT(loss_after)(int steps) { … }
 // and anywhere, in code that any CPU can run: `loss_after(10)`, and `loss_after.instruction_set()`.
+// Errors of a variant are types of its instruction set: catch std::exception.
 
-namespace tessera {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// A function for one instruction set.
 template <class Function> struct variant {
@@ -12954,7 +12959,9 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   using function = Result(Parameters...);
   static constexpr std::size_t most = 5;
 
+  /// Of no function is an error of the compiler: link the library that tessera_add_variants makes.
   constexpr dispatched(char const* name, std::initializer_list<variant<function>> all) : name_(name) {
+    if (all.size() == 0) throw option_error("no instruction set");
     for (variant<function> const& each : all) all_[count_++] = each;
   }
 
@@ -12967,11 +12974,11 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 
  private:
   variant<function> const& chosen() const {
-    std::string names;
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = 0; i < count_; ++i)
       if (all_[i].runs_here()) return all_[i];
+    std::string names;
+    for (std::size_t i = 0; i < count_; ++i)
       names += (i > 0 ? ", " : "") + std::string(all_[i].instruction_set);
-    }
     throw machine_error(message("[", name_, "] is compiled for ", names,
                                 ", and this CPU has none of them: add the variant baseline"));
   }
@@ -12981,7 +12988,7 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   std::size_t count_ = 0;
 };
 
-}  // namespace tessera
+}}  // namespace tessera::TESSERA_ISA
 
 /// The function of this source file's instruction set.
 #define TESSERA_VARIANT(name) tessera_variants::TESSERA_ISA::name
@@ -13042,7 +13049,7 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   TESSERA_DECLARE_AVX2(result, name, parameters)                                       \
   TESSERA_DECLARE_BASELINE(result, name, parameters)                                   \
   }                                                                                    \
-  inline constexpr tessera::dispatched<result parameters> name(                        \
+  [[maybe_unused]] static constexpr tessera::dispatched<result parameters> name(       \
       #name, {TESSERA_LIST_AMX(name) TESSERA_LIST_BF16(name) TESSERA_LIST_AVX512(name) \
                   TESSERA_LIST_AVX2(name) TESSERA_LIST_BASELINE(name)})
 #endif
@@ -13215,12 +13222,13 @@ struct lane_keys {
 
 /// The panels of keys that a panel of queries visits: all, or those of a list.
 struct live_panels {
-  std::int32_t const* numbers = nullptr;  // ascending; null: all
+  bool all = true;
+  std::int32_t const* numbers = nullptr;  // ascending
   int count = 0;
   std::int64_t first = 0;  // the panel of number 0
 
   bool contain(std::int64_t panel) const {
-    return !numbers || std::binary_search(numbers, numbers + count, panel - first);
+    return all || std::binary_search(numbers, numbers + count, panel - first);
   }
 };
 
@@ -13930,15 +13938,14 @@ enum class mask { bidirectional, causal };
 /// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
 /// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
 /// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
-///   blocks   a pattern for each head of queries, or one for all; block (i, j) holds the queries 64 i … 64 i
-///   + 63
-///            of a sequence and its keys 64 j … 64 j + 63. Held by reference. Sequences then begin at
-///            multiples of 64 tokens.
+///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
+///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
+///            multiples of 64 tokens
 struct visible_keys {
   mask order;
   std::span<pattern const> blocks;
 
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads = {})
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
       : order(of_sequence), blocks(blocks_of_heads) {}
 };
 
@@ -14070,7 +14077,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
     if (seen.blocks.empty()) return {};
     const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
     const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
-    return {row.data(), int(row.size()), first};
+    return {false, row.data(), int(row.size()), first};
   }
   /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
   template <class... X>
@@ -14607,12 +14614,12 @@ struct [[nodiscard(
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional, and the blocks that each head sees, if
-///   not all score                     changes the scores before the softmax
-/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
-/// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
-/// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
-/// arguments are held by reference until run.
+///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   score                     changes the scores before the softmax
+/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
+/// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to
+/// T before sums over tokens: each product has a relative error of unit_roundoff<T>, log_sums none. Throws
+/// shape_error, also if heads would share lanes. All arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
                panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,

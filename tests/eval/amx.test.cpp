@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A matrix unit in plain C++, whatever the CPU: what this file includes has an inline namespace of its own.
+#ifndef TESSERA_EMULATED_AMX
 #define TESSERA_EMULATED_AMX
+#endif
 
 #include <cstdint>
 

@@ -25,6 +25,7 @@ pattern summaries() {  // the first block is seen by all, and sees all
 pattern strided() {
   return pattern_from_mask(4, 4, std::vector<int>{1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1});
 }
+pattern without_blocks() { return pattern_from_mask(4, 4, std::vector<int>(16)); }
 pattern with_empty_row() { return pattern_from_mask(2, 2, std::vector<int>{0, 0, 1, 1}); }
 
 TEST_CASE_TEMPLATE("attention: with visible blocks, results and gradients equal the loops", T,
@@ -52,6 +53,8 @@ TEST_CASE_TEMPLATE("attention: with visible blocks, results and gradients equal 
     check(ragged, 2, order, {window()});
     check(ragged, {4, 2}, order, {window(), summaries(), strided(), window() | strided()});
     check(one, 1, order, {with_empty_row()});
+    check(ragged, 2, order, {without_blocks()});
+    check(ragged, 2, order, {without_blocks(), window()});
   }
 }
 

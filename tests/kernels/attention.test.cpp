@@ -11,6 +11,7 @@
 #include <simd/archs.hpp>
 #include <support/fading_scores.hpp>
 
+#include <tessera/exec/amx_permission.hpp>
 #include <tessera/kernels/attention.hpp>
 
 using namespace tessera;
@@ -157,6 +158,7 @@ TEST_CASE_TEMPLATE(
 TEST_CASE_TEMPLATE_DEFINE("attention: AMX computes the same", Arch, by_amx) {
   using kernels::plain_scores;
   using support::fading_scores;
+  if (simd::has_amx && !exec::amx_permitted()) return MESSAGE("this process may not use AMX");
   for (const int head_size : {32, 64})
     for (visible_keys const& visible : support::all_visible_keys()) {
       check_attention<Arch, bfloat16, plain_scores, engine::amx>(head_size, visible);

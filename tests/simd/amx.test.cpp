@@ -143,7 +143,7 @@ TEST_CASE("amx: a register that is cleared is zero, and rows of any distance are
   for (int i = 0; i < 3 * 9; ++i) CHECK(to[i] == (i % 9 < 8 ? i % 9 + 1 : 255));
 }
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#ifdef TESSERA_HARDWARE_AMX
 TEST_CASE("amx: the hardware has the bits of the unit in plain C++") {
   if (!exec::amx_permitted()) {
     MESSAGE("this process may not use the matrix unit");

@@ -14,8 +14,9 @@
 // in a source file that the CMake function tessera_add_variants compiles once for each instruction set:
 //   double TESSERA_VARIANT(loss_after)(int steps) { … }
 // and anywhere, in code that any CPU can run: `loss_after(10)`, and `loss_after.instruction_set()`.
+// Errors of a variant are types of its instruction set: catch std::exception.
 
-namespace tessera {
+namespace tessera { inline namespace TESSERA_ISA {
 
 /// A function for one instruction set.
 template <class Function> struct variant {
@@ -31,7 +32,9 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   using function = Result(Parameters...);
   static constexpr std::size_t most = 5;
 
+  /// Of no function is an error of the compiler: link the library that tessera_add_variants makes.
   constexpr dispatched(char const* name, std::initializer_list<variant<function>> all) : name_(name) {
+    if (all.size() == 0) throw option_error("no instruction set");
     for (variant<function> const& each : all) all_[count_++] = each;
   }
 
@@ -44,11 +47,11 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 
  private:
   variant<function> const& chosen() const {
-    std::string names;
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = 0; i < count_; ++i)
       if (all_[i].runs_here()) return all_[i];
+    std::string names;
+    for (std::size_t i = 0; i < count_; ++i)
       names += (i > 0 ? ", " : "") + std::string(all_[i].instruction_set);
-    }
     throw machine_error(message("[", name_, "] is compiled for ", names,
                                 ", and this CPU has none of them: add the variant baseline"));
   }
@@ -58,7 +61,7 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   std::size_t count_ = 0;
 };
 
-}  // namespace tessera
+}}  // namespace tessera::TESSERA_ISA
 
 /// The function of this source file's instruction set.
 #define TESSERA_VARIANT(name) tessera_variants::TESSERA_ISA::name
@@ -119,6 +122,6 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   TESSERA_DECLARE_AVX2(result, name, parameters)                                       \
   TESSERA_DECLARE_BASELINE(result, name, parameters)                                   \
   }                                                                                    \
-  inline constexpr tessera::dispatched<result parameters> name(                        \
+  [[maybe_unused]] static constexpr tessera::dispatched<result parameters> name(       \
       #name, {TESSERA_LIST_AMX(name) TESSERA_LIST_BF16(name) TESSERA_LIST_AVX512(name) \
                   TESSERA_LIST_AVX2(name) TESSERA_LIST_BASELINE(name)})

@@ -268,12 +268,12 @@ struct [[nodiscard(
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional, and the blocks that each head sees, if
-///   not all score                     changes the scores before the softmax
-/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, probabilities, and in
-/// backward the gradients of scores, are rounded to T before sums over tokens: each product has a relative
-/// error of unit_roundoff<T>, log_sums none. Throws shape_error, also if heads would share lanes. All
-/// arguments are held by reference until run.
+///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   score                     changes the scores before the softmax
+/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
+/// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to
+/// T before sums over tokens: each product has a relative error of unit_roundoff<T>, log_sums none. Throws
+/// shape_error, also if heads would share lanes. All arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
                panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,

@@ -31,15 +31,14 @@ enum class mask { bidirectional, causal };
 /// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
 /// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
 /// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
-///   blocks   a pattern for each head of queries, or one for all; block (i, j) holds the queries 64 i … 64 i
-///   + 63
-///            of a sequence and its keys 64 j … 64 j + 63. Held by reference. Sequences then begin at
-///            multiples of 64 tokens.
+///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
+///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
+///            multiples of 64 tokens
 struct visible_keys {
   mask order;
   std::span<pattern const> blocks;
 
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads = {})
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
       : order(of_sequence), blocks(blocks_of_heads) {}
 };
 
@@ -171,7 +170,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
     if (seen.blocks.empty()) return {};
     const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
     const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
-    return {row.data(), int(row.size()), first};
+    return {false, row.data(), int(row.size()), first};
   }
   /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
   template <class... X>

@@ -62,12 +62,13 @@ struct lane_keys {
 
 /// The panels of keys that a panel of queries visits: all, or those of a list.
 struct live_panels {
-  std::int32_t const* numbers = nullptr;  // ascending; null: all
+  bool all = true;
+  std::int32_t const* numbers = nullptr;  // ascending
   int count = 0;
   std::int64_t first = 0;  // the panel of number 0
 
   bool contain(std::int64_t panel) const {
-    return !numbers || std::binary_search(numbers, numbers + count, panel - first);
+    return all || std::binary_search(numbers, numbers + count, panel - first);
   }
 };
 

@@ -93,7 +93,7 @@ class emulated_amx {
   alignas(64) std::byte register_[amx_registers][amx_rows][amx_row_bytes];
 };
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#ifdef TESSERA_HARDWARE_AMX
 /// The hardware, of the thread that uses it, which needs the permission of exec::amx_permitted. Written in
 /// assembler: the compilers' own functions do not say that they read and write memory.
 class hardware_amx {
@@ -116,16 +116,15 @@ class hardware_amx {
 
 /// The unit of products: the hardware, where it is compiled for, else plain C++, which only tests choose,
 /// with TESSERA_EMULATED_AMX.
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && !defined(TESSERA_EMULATED_AMX)
+#ifdef TESSERA_HARDWARE_AMX
 using native_amx = hardware_amx;
-inline constexpr bool has_amx = true;
 #else
 using native_amx = emulated_amx;
-#ifdef TESSERA_EMULATED_AMX
+#endif
+#if defined(TESSERA_HARDWARE_AMX) || defined(TESSERA_EMULATED_AMX)
 inline constexpr bool has_amx = true;
 #else
 inline constexpr bool has_amx = false;
-#endif
 #endif
 
 }}}  // namespace tessera::TESSERA_ISA::simd
