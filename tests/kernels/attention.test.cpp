@@ -158,7 +158,10 @@ TEST_CASE_TEMPLATE(
 TEST_CASE_TEMPLATE_DEFINE("attention: AMX computes the same", Arch, by_amx) {
   using kernels::plain_scores;
   using support::fading_scores;
-  if (simd::has_amx && !exec::amx_permitted()) return MESSAGE("this process may not use AMX");
+  if (simd::has_amx && !exec::amx_permitted()) {
+    MESSAGE("this process may not use AMX");
+    return;
+  }
   for (const int head_size : {32, 64})
     for (visible_keys const& visible : support::all_visible_keys()) {
       check_attention<Arch, bfloat16, plain_scores, engine::amx>(head_size, visible);
