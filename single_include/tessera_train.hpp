@@ -12933,7 +12933,6 @@ auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
 #include <cstddef>
 #include <initializer_list>
 #include <string>
-#include <utility>
 
 // Functions that one program holds for several instruction sets, and chooses when it runs. In a header
 // without tensors, which are of one instruction set, in its parameters:

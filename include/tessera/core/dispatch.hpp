@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
-#include <utility>
 
 #include <tessera/core/error.hpp>
 
