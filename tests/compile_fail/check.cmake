@@ -1,6 +1,7 @@
 # Compiles SOURCE, which must fail with a message that matches the regular expression (CMake's kind) of its first
 # line, `// expect: …`, and with no other error if the line is `// expect one error: …`. A second line `// flags: …` adds
-# flags. A discarded [[nodiscard]] value counts as a failure.
+# flags. Without one, the header LIBRARY, which is precompiled, is included first. A discarded [[nodiscard]] value counts
+# as a failure.
 file(STRINGS ${SOURCE} first_lines LIMIT_COUNT 2)
 list(GET first_lines 0 first_line)
 list(GET first_lines 1 second_line)
@@ -11,6 +12,8 @@ set(alone "${CMAKE_MATCH_1}")
 set(expected "${CMAKE_MATCH_2}")
 if(second_line MATCHES "^// flags: (.+)$")
   list(APPEND FLAGS ${CMAKE_MATCH_1})
+else()
+  list(APPEND FLAGS -include ${LIBRARY})
 endif()
 
 execute_process(COMMAND ${COMPILER} ${FLAGS} -Werror=unused-result -Werror=unused-value -c ${SOURCE} -o /dev/null

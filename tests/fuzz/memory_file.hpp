@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,8 +17,10 @@ class memory_file {
  public:
   memory_file() : number_(::memfd_create("input", 0)), path("/proc/self/fd/" + std::to_string(number_)) {}
 
-  void put(std::uint8_t const* bytes, std::size_t size) const {
-    if (::ftruncate(number_, 0) != 0 || ::pwrite(number_, bytes, size, 0) != ::ssize_t(size)) std::abort();
+  void put(std::string_view bytes) const {
+    if (::ftruncate(number_, 0) != 0 ||
+        ::pwrite(number_, bytes.data(), bytes.size(), 0) != ::ssize_t(bytes.size()))
+      std::abort();
   }
 
  private:
@@ -30,7 +33,7 @@ class memory_file {
 /// A reader may answer any bytes with an error of the library, and with nothing else.
 template <class Read> int reading(std::uint8_t const* bytes, std::size_t size, Read&& read) {
   static const memory_file file;
-  file.put(bytes, size);
+  file.put({reinterpret_cast<char const*>(bytes), size});
   try {
     read(file.path);
   } catch (tessera::error const&) {
