@@ -27,6 +27,8 @@ TEST_CASE("instruction set: its name says which registers the compiler may use")
   CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512");
 #elif defined(__AVX2__)
   CHECK(std::string_view(TESSERA_ISA_NAME) == "avx2");
+#elif defined(__aarch64__)
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "neon");
 #else
   CHECK(std::string_view(TESSERA_ISA_NAME) == "baseline");
 #endif

@@ -34,6 +34,9 @@
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define TESSERA_ISA avx2
 #define TESSERA_ISA_NAME "avx2"
+#elif defined(__aarch64__)
+#define TESSERA_ISA neon
+#define TESSERA_ISA_NAME "neon"
 #else
 #define TESSERA_ISA baseline
 #define TESSERA_ISA_NAME "baseline"
