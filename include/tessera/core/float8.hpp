@@ -49,7 +49,7 @@ template <int ExponentBits> class float8 {
     if constexpr (has_infinity) return half(std::uint32_t{bits_} << 8);
     // A float16 of this code, moved to the top of its fraction, has the smaller exponent of a larger bias.
     const std::uint32_t sign = (bits_ & 0x80u) << 8, size = bits_ & 0x7fu;
-    return size == quiet ? half(sign | 0x7e00u) : half(sign | size << 7) * 0x1p8f;
+    return half(sign | size << 7 | (size == quiet ? 0x7e00u : 0)) * 0x1p8f;
   }
 
  private:
