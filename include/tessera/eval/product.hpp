@@ -278,9 +278,13 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
-/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E.
-template <class E, class X> operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
-  if constexpr (expr::leaf<X>)
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
+/// elements of one byte are widened to E, a panel at a time.
+template <class E, class Stored, class X>
+operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
+    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+  else if constexpr (expr::leaf<X>)
     if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
         if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
@@ -292,14 +296,6 @@ template <class E, class X> operand operand_of_product(plan& p, std::int64_t tok
     return compute_before<E>(p, tokens, x);
 }
 
-/// The element of the weights that a product multiplies. Weights of one byte are widened once for all panels,
-/// not at every broadcast: to the element of x if an engine multiplies it, or to the accumulator. Only a
-/// single token, which reads each weight once, reads them as they are stored.
-template <class W, class X>
-using multiplied_weight = std::conditional_t<
-    (sizeof(W) > 1), W,
-    std::conditional_t<engines_for<X, engine::pairs, engine::amx>() != engine_set(), X, accumulator_t<W>>>;
-
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
@@ -310,11 +306,12 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
       std::is_same_v<T, accumulator_t<W>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   using bind = binder<T, over::panels>;
-  using x_element = typename bind::template element_of<X>;
+  using x_stored = typename bind::template element_of<X>;
+  using x_element = multiplied_as<x_stored, W>;
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
-  const operand x = s.reads(operand_of_product<x_element>(p, to.tokens, product.x));
+  const operand x = s.reads(operand_of_product<x_element, x_stored>(p, to.tokens, product.x));
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
@@ -338,9 +335,10 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
                                               .sums = {},
                                               .tree = tree};
   };
-  using factor = multiplied_weight<W, x_element>;
+  using factor = multiplied_as<W, x_stored>;
   operand weights = by_panel(matrix);
   if constexpr (!std::is_same_v<factor, W>) {
+    // Not at every broadcast; but a single token reads each weight once.
     using types = kernels::product_types<W, x_element, E>;
     using vector_product =
         kernels::vector_product<simd::native, types, block, Transposed, on_tile<tree_type>>;
@@ -359,7 +357,10 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
 template <class E, class Node>
   requires has_product<Node>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
-  add_product_of<E>(p, to, node, first_product(node));
+  if constexpr (sizeof(E) == 1)
+    add_elementwise<E>(p, to, node);  // a panel of the product in the accumulator, then rounded
+  else
+    add_product_of<E>(p, to, node, first_product(node));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
