@@ -77,7 +77,8 @@ TEST_CASE_TEMPLATE("float8: elementwise statements and reductions equal the floa
         run(ctx, gb = sum_tokens(x), exact_gb = sum_tokens(wx));
         CHECK(same_bits(gb, exact_gb));
         CHECK(total(ctx, x) == total(ctx, wx));
-        const auto h = local(gelu(x)), exact_h = local(gelu(wx));
+        const auto h = local(gelu(x));
+        const auto exact_h = local(gelu(wx));
         run(ctx, z = h - mean_features(h), exact = exact_h - mean_features(exact_h));
         CHECK(rounded(z, exact));
       }
