@@ -34,8 +34,9 @@ template <class T> void write_sample(std::string const& path) {
 }
 
 TEST_CASE_TEMPLATE("read tensors: every dtype of numbers becomes a matrix, a vector, an activation", From,
-                   float, double, bfloat16, float16, std::int64_t, std::int32_t, std::int16_t, std::int8_t,
-                   std::uint8_t) {
+                   float, double, bfloat16, float16, float8_e4m3, float8_e5m2, std::int64_t, std::int32_t,
+                   std::int16_t, std::int8_t, std::uint8_t) {
+  const auto stored = [](int i) { return float(From(i)); };  // rounded to 8 bits
   const scratch_folder folder;
   write_sample<From>(folder / "a");
   const io::safetensors_file file(folder / "a");
@@ -50,14 +51,18 @@ TEST_CASE_TEMPLATE("read tensors: every dtype of numbers becomes a matrix, a vec
   int wrong = 0;
   for (int i = 0; i < 6; ++i)
     for (int j = 0; j < 10; ++j) {
-      const float number = float(i * 10 + j);
+      const float number = stored(i * 10 + j);
       wrong += w(i, j) != (i / 4 == j / 4 ? number : 0);
       wrong += float(transposed(j, i)) != number;
       wrong += x(j, i) != number;
     }
-  for (int j = 0; j < 10; ++j) wrong += float(b[j]) != float(j);
+  const auto numbers = io::read_numbers<int>(file, "vector");
+  REQUIRE(numbers.size() == 10);
+  for (int j = 0; j < 10; ++j) {
+    wrong += float(b[j]) != stored(j);
+    wrong += numbers[std::size_t(j)] != int(stored(j));
+  }
   CHECK(wrong == 0);
-  CHECK(io::read_numbers<int>(file, "vector") == counting<int>(10));
 }
 
 TEST_CASE("read tensors: a wrong shape, name or dtype is refused with the file, and nothing is changed") {
@@ -81,10 +86,10 @@ TEST_CASE("read tensors: a wrong shape, name or dtype is refused with the file, 
         std::string::npos);
 
   const std::array<std::byte, 4> bytes{};
-  io::write_safetensors(folder / "f8", std::vector{io::safetensor{"x", "F8_E4M3", {4}, bytes}});
+  io::write_safetensors(folder / "f8", std::vector{io::safetensor{"x", "F8_E8M0", {4}, bytes}});
   const io::safetensors_file narrow(folder / "f8");
   CHECK(says([&] { io::read_numbers<float>(narrow, "x"); }) ==
-        "[read " + (folder / "f8") + "] tensor \"x\" is F8_E4M3: numbers of this dtype are not read");
+        "[read " + (folder / "f8") + "] tensor \"x\" is F8_E8M0: numbers of this dtype are not read");
 }
 
 TEST_CASE("read tensors: an integer that cannot hold a number refuses it") {

@@ -188,6 +188,18 @@ template <class Node> constexpr void require_elementwise() {
                 "a number of each token");
 }
 
+/// Calls add(destination) with room for panels of a value in elements E, and returns their place.
+template <class E, class Node, class Add>
+operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add const& add) {
+  const std::int64_t features = expr::extent_of(node).features;
+  if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
+  const panels_to<E> to{
+      p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
+      tokens};
+  add(to);
+  return to.at;
+}
+
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
@@ -204,13 +216,7 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
     lower_to(p, to, node);
     return to.at;
   } else {
-    const std::int64_t features = expr::extent_of(node).features;
-    if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const panels_to<E> to{
-        p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
-        tokens};
-    lower_to(p, to, node);
-    return to.at;
+    return computed_locally<E>(p, tokens, node, [&](panels_to<E> const& to) { lower_to(p, to, node); });
   }
 }
 

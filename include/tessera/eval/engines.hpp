@@ -30,6 +30,16 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
   return all;
 }
 
+/// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
+/// widened to bfloat16, which holds them exactly, if an engine multiplies it and Other is no wider, else to
+/// the accumulator.
+template <class E, class Other>
+using multiplied_as = std::conditional_t<
+    (sizeof(E) > 1), E,
+    std::conditional_t<(sizeof(Other) == 1 || std::is_same_v<Other, bfloat16>) &&
+                           engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
+                       bfloat16, accumulator_t<E>>>;
+
 /// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
 /// those that are compiled in and that the operation has beside `fma`.
 template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {

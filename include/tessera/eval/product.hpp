@@ -202,6 +202,27 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 template <class Block, bool Transposed>
 using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
+/// Cuts the destination of a product into parts of its lines.
+template <class Shape, class To, class Types, class Tree>
+void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
+  to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, Shape::rows); });
+  of.to = to.computed_in();
+}
+
+/// Adds the step of a product of few tokens, with the blocks of W where they stand.
+///   by_rows   the index of W, also for Wᵀ
+template <class Kernel, class Shape, class To, class Types, class Tree>
+TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
+                                 kernels::block_index const& by_rows, To to,
+                                 product_operands<Types, Tree> of) {
+  of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
+  cut_destination<Shape>(p, to, of, 1);
+  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+  s.divides = division::freely;
+  s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+  p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
+}
+
 /// Adds the step of a product with W, and chooses the order of the weights.
 ///   by_rows   the index of W, also for Wᵀ
 template <class Types, class Block, bool Transposed, class To, class Tree>
@@ -211,28 +232,15 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  const auto cut_destination = [&](int most) {
-    to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
-    of.to = to.computed_in();
-  };
-  const auto where_they_stand = [&]<class Kernel>(std::type_identity<Kernel>) {
-    using body = few_tokens_body<Kernel, Types, line_block, Tree>;
-    of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
-    cut_destination(1);
-    of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
-    s.divides = division::freely;
-    s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-    p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
-  };
   if constexpr (Types::by != engine::amx) {
     using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
     if constexpr (vector_product::exists)
-      if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+      if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
     using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
     if constexpr (Transposed && scattered_product::exists)
       if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
                               : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-        return where_they_stand(std::type_identity<scattered_product>());
+        return add_few_tokens<scattered_product, line_block>(p, s, weights, by_rows, to, of);
   }
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
@@ -240,7 +248,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
       of.group_lines = kernels::nonzeros<T>::group;
-      cut_destination(most_pieces(x_bytes, of.index.lines() / of.group_lines));
+      cut_destination<line_block>(p, to, of, most_pieces(x_bytes, of.index.lines() / of.group_lines));
       body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
       const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                                   std::is_same_v<typename Types::result, T> && !reads_result;
@@ -257,7 +265,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   s.reads(in_order);
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
-  cut_destination(kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
+  cut_destination<line_block>(p, to, of, kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
   s.divides = kernel::shares_lanes                                       ? division::never
@@ -270,9 +278,13 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
-/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E.
-template <class E, class X> operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
-  if constexpr (expr::leaf<X>)
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
+/// elements of one byte are widened to E, a panel at a time.
+template <class E, class Stored, class X>
+operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
+    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+  else if constexpr (expr::leaf<X>)
     if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
         if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
@@ -294,11 +306,12 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
       std::is_same_v<T, accumulator_t<W>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   using bind = binder<T, over::panels>;
-  using x_element = typename bind::template element_of<X>;
+  using x_stored = typename bind::template element_of<X>;
+  using x_element = multiplied_as<x_stored, W>;
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
-  const operand x = s.reads(operand_of_product<x_element>(p, to.tokens, product.x));
+  const operand x = s.reads(operand_of_product<x_element, x_stored>(p, to.tokens, product.x));
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
@@ -311,25 +324,43 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
   machine on = p.on();
   if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  with_engine<W, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, block, Transposed, To, tree_type>(p, s, by_panel(matrix), index_of(matrix.pattern()),
-                                                         to,
-                                                         {.to = to.at,
-                                                          .x = x,
-                                                          .index = index_of(matrix.pattern(), Transposed),
-                                                          .features = to.features,
-                                                          .tokens = to.tokens,
-                                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
-                                                          .sums = {},
-                                                          .tree = tree});
+  kernels::block_index const by_rows = index_of(matrix.pattern());
+  const auto of = [&]<class Types>(std::type_identity<Types>) {
+    return product_operands<Types, tree_type>{.to = to.at,
+                                              .x = x,
+                                              .index = index_of(matrix.pattern(), Transposed),
+                                              .features = to.features,
+                                              .tokens = to.tokens,
+                                              .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                              .sums = {},
+                                              .tree = tree};
+  };
+  using factor = multiplied_as<W, x_stored>;
+  operand weights = by_panel(matrix);
+  if constexpr (!std::is_same_v<factor, W>) {
+    // Not at every broadcast; but a single token reads each weight once.
+    using types = kernels::product_types<W, x_element, E>;
+    using vector_product =
+        kernels::vector_product<simd::native, types, block, Transposed, on_tile<tree_type>>;
+    if constexpr (vector_product::exists)
+      if (to.tokens == 1)
+        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
+                                                          of(std::type_identity<types>()));
+    weights = widened_weights<factor, W>(p, weights, matrix.size());
+  }
+  with_engine<factor, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<factor, x_element, E, By>;
+    add_product<types, block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
   });
 }
 
 template <class E, class Node>
   requires has_product<Node>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
-  add_product_of<E>(p, to, node, first_product(node));
+  if constexpr (sizeof(E) == 1)
+    add_elementwise<E>(p, to, node);  // a panel of the product in the accumulator, then rounded
+  else
+    add_product_of<E>(p, to, node, first_product(node));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -146,12 +146,18 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 
   void lower(plan& p) const {
     check();
-    step_draft s("rotary", cut::panels);
-    s.tiles = int(qkv->panels());
-    s.most_parts = heads.queries + heads.keys;
-    const operand to = s.writes(by_panel(*qkv));
-    s.reads(to);
-    p.add(s, rotary_body<T>{to, layout, positions, s.most_parts, way});
+    static_assert(
+        sizeof(T) > 1,
+        "[rotary] pairs of features are rotated in place, of float, double, bfloat16 or float16: an "
+        "activation of 8-bit floats is stored after that");
+    if constexpr (sizeof(T) > 1) {
+      step_draft s("rotary", cut::panels);
+      s.tiles = int(qkv->panels());
+      s.most_parts = heads.queries + heads.keys;
+      const operand to = s.writes(by_panel(*qkv));
+      s.reads(to);
+      p.add(s, rotary_body<T>{to, layout, positions, s.most_parts, way});
+    }
   }
 };
 

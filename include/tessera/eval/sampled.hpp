@@ -14,10 +14,12 @@
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
+#include <tessera/eval/source_tree.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/amx_sampled_product.hpp>
 #include <tessera/kernels/block_grid.hpp>
 #include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/map.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
 #include <tessera/kernels/transposition.hpp>
@@ -133,56 +135,65 @@ struct sampled_operand {
   std::int64_t features, stride;  // stride: elements from panel to panel
 };
 
-/// A copy of a slice with zeros behind its last feature and token, where the slice has neighbours.
-template <class E> struct padding_body {
+/// A copy of an activation in elements E, with zeros behind its last feature and token, where a slice has
+/// neighbours.
+template <class E, class From> struct padding_body {
   operand to, from;
   std::int64_t features, tokens;
 
   void compute(tile const& t) const noexcept {
     constexpr std::int64_t lane = element_traits<E>::features_a_lane, row = lane * panel_tokens;
-    E const* source = t.address<E const>(from);
+    From const* source = t.address<From const>(from);
     E* const copy = t.address<E>(to);
-    const std::int64_t live = lane * tokens_of(t.index, tokens);
     std::fill(copy, copy + round_up<std::int64_t>(features, granule) * panel_tokens, E(0));
-    for (std::int64_t f = 0; f < features; f += lane, source += row)
-      std::copy(source, source + live, copy + f * panel_tokens);
+    const int live = tokens_of(t.index, tokens);
+    if constexpr (std::is_same_v<E, From>)
+      for (std::int64_t f = 0; f < features; f += lane, source += row)
+        std::copy(source, source + lane * live, copy + f * panel_tokens);
+    else
+      kernels::map<simd::native, E, tree::panel<From>>::run_panel(tree::panel<From>(source), copy, 0,
+                                                                  features, live, 0);
   }
   void describe(tile const& t, task_description& d) const {
-    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
+    d.read(part_of_panel<From>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
     d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
                              panel_tokens));
   }
 };
 
-/// An activation where it lies, or the padded copy of a slice that has neighbours.
-template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+/// An activation of elements E where it lies; or a copy: of rows, of a slice that has neighbours, of other
+/// elements.
+template <class E, class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+  using From = typename Leaf::value_type;
+  constexpr bool converts = !std::is_same_v<E, From>, is_view = tensor_view<typename Leaf::tensor_type>;
   auto const& x = leaf.tensor();
-  if constexpr (!in_panels<typename Leaf::tensor_type>) {
-    using E = typename Leaf::value_type;
-    const std::size_t panel =
-        std::size_t(round_up<std::int64_t>(x.features(), granule)) * panel_tokens * sizeof(E);
-    const auto panels = std::size_t(ceil_div<std::int64_t>(x.tokens(), panel_tokens));
-    operand copy = p.run_memory(panel * panels, panel);
-    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+  const std::int64_t panel = round_up<std::int64_t>(x.features(), granule) * panel_tokens,
+                     panels = ceil_div<std::int64_t>(x.tokens(), panel_tokens);
+  const std::size_t bytes = std::size_t(panel) * sizeof(E);
+  const auto copied = [&](operand copy) {
     copy.touches = footprint::everything;
     copy.stride = 0;
-    return {copy, x.features(), std::int64_t(panel / sizeof(E))};
-  } else if constexpr (tensor_view<typename Leaf::tensor_type>) {
-    if (!x.has_padded_features() || !x.has_padded_tokens()) {
-      using E = typename Leaf::value_type;
-      const std::size_t panel = std::size_t(x.padded_features()) * panel_tokens * sizeof(E);
-      step_draft s("padding", cut::panels);
-      s.divides = division::never;
-      s.tiles = int(x.panels());
-      operand copy = s.writes(p.run_memory(panel * std::size_t(x.panels()), panel));
-      const operand from = s.reads(by_panel(x));
-      p.add(s, padding_body<E>{copy, from, x.features(), x.tokens()});
-      copy.touches = footprint::everything;
-      copy.stride = 0;
-      return {copy, x.features(), x.padded_features() * panel_tokens};
-    }
-    return {all_of(x), x.features(), x.panel_stride()};
+    return sampled_operand{copy, x.features(), panel};
+  };
+  if constexpr (!in_panels<typename Leaf::tensor_type>) {
+    static_assert(!converts, "[a * transposed(b)] rows of 8-bit floats: copy them into a panel_matrix first");
+    const operand copy = p.run_memory(bytes * std::size_t(panels), bytes);
+    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+    return copied(copy);
   } else {
+    if constexpr (converts || is_view) {
+      bool copies = converts;
+      if constexpr (is_view) copies = copies || !x.has_padded_features() || !x.has_padded_tokens();
+      if (copies) {
+        step_draft s("padding", cut::panels);
+        s.divides = division::never;
+        s.tiles = int(panels);
+        const operand copy = s.writes(p.run_memory(bytes * std::size_t(panels), bytes));
+        const operand from = s.reads(by_panel(x));
+        p.add(s, padding_body<E, From>{copy, from, x.features(), x.tokens()});
+        return copied(copy);
+      }
+    }
     return {all_of(x), x.features(), x.panel_stride()};
   }
 }
@@ -242,8 +253,8 @@ template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
     plan& p,
     expr::statement<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> const& s) {
-  using left = typename A::value_type;
-  using right = typename B::value_type;
+  using left = multiplied_as<typename A::value_type, typename B::value_type>;
+  using right = multiplied_as<typename B::value_type, typename A::value_type>;
   using exchanged_block = block_shape<Block::cols, Block::rows>;
   static_assert(
       std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
@@ -255,7 +266,8 @@ TESSERA_COLD void lower(
     throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
                               std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
-  const sampled_operand a = sampled_operand_of(p, s.value.a), b = sampled_operand_of(p, s.value.b);
+  const sampled_operand a = sampled_operand_of<left>(p, s.value.a),
+                        b = sampled_operand_of<right>(p, s.value.b);
   const std::int64_t tokens = s.value.a.tensor().tokens();
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.

@@ -170,7 +170,7 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
       return p.add(copy, to_rows_body<T>{to, from, y.features(), y.tokens(), y.stride()});
     }
   const rows_to<T> to{rows_by_panel(y), y.features(), y.tokens(), y.stride()};
-  if constexpr (has_product<Value>)
+  if constexpr (has_product<Value> && sizeof(T) > 1)
     add_product_of<T>(p, to, s.value, first_product(s.value));
   else
     add_elementwise<T>(p, to, s.value);

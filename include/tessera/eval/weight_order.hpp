@@ -8,6 +8,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/range.hpp>
+#include <tessera/eval/elementwise.hpp>
 #include <tessera/eval/operands.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/block_index.hpp>
@@ -16,8 +17,8 @@
 #include <tessera/kernels/transposition.hpp>
 #include <tessera/simd/simd.hpp>
 
-// Steps before a product that bring weights into the order in which it reads them: the blocks of Wᵀ, and
-// single elements.
+// Steps before a product that bring weights into the order in which it reads them, the blocks of Wᵀ and
+// single elements, or that widen weights of one byte.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -111,6 +112,22 @@ operand transposed_weights(plan& p, operand const& weights, kernels::block_index
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
   p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before the product that widens `count` stored values to elements To, and returns the copy.
+template <class To, class W> operand widened_weights(plan& p, operand weights, std::int64_t count) {
+  const value_tiles of{count, {}};
+  step_draft widen("widen", cut::values);
+  widen.when = timing::early;
+  widen.tiles = of.tiles();
+  weights.touches = footprint::own_range;
+  weights.stride = values_a_tile * sizeof(W);
+  operand to = widen.writes(p.run_memory(std::size_t(count) * sizeof(To), values_a_tile * sizeof(To)));
+  const source<tree::values<W>> tree(widen.reads(weights));
+  p.add(widen, values_body<To, source<tree::values<W>>>{to, of, tree});
+  to.touches = footprint::everything;
+  to.stride = 0;
   return to;
 }
 

@@ -21,6 +21,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/core/float16.hpp>
+#include <tessera/core/float8.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
@@ -89,6 +90,7 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
     visit(T());
   };
   try_type(float()), try_type(bfloat16()), try_type(float16()), try_type(double());
+  try_type(float8_e4m3()), try_type(float8_e5m2());
   try_type(std::int64_t()), try_type(std::int32_t()), try_type(std::int16_t()), try_type(std::int8_t());
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());

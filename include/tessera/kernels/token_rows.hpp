@@ -20,8 +20,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 enum class lines_go { to_caches, to_memory };
 
 /// Brings rows of tokens into a panel, and back. A word is a lane of the panel: one feature of a token, or
-/// two, which stand together in a row, too. Squares of words are transposed in registers, whole cache lines
-/// of rows and panel at a time; words at the edges one by one.
+/// several, which stand together in a row, too. Squares of words are transposed in registers, whole cache
+/// lines of rows and panel at a time; words at the edges one by one.
 template <class Arch, element E> struct row_transposition {
   static constexpr int features_a_word = element_traits<E>::features_a_lane;
   using word = std::conditional_t<sizeof(E) * features_a_word == 8, double, float>;

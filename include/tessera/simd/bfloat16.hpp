@@ -16,7 +16,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 template <> struct lane<bfloat16> {
   using stored = pair<bfloat16>;
 
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<bfloat16, Arch> values) {
     return xsimd::bitwise_cast<float>(detail::to_lanes<Arch>(values) << 16);
   }
 
@@ -25,12 +25,12 @@ template <> struct lane<bfloat16> {
     return feature<1, Arch>(xsimd::bitwise_cast<std::uint32_t>(halves));
   }
 
-  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
-    return detail::lower_halves(nearest(value) >> 16);
+  template <class Arch> TESSERA_INLINE static narrow<bfloat16, Arch> rounded(batch<float, Arch> value) {
+    return detail::lower_ends<bfloat16>(nearest(value) >> 16);
   }
   template <class Arch>
-  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
-    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
+  TESSERA_INLINE static narrow<bfloat16, Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_ends<bfloat16>(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
   }
 
   template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {

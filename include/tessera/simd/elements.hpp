@@ -22,7 +22,7 @@ template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> load
   if constexpr (element_traits<E>::features_a_lane == 1) {
     return batch<E, Arch>::load_unaligned(from);
   } else {
-    narrow<Arch> values;
+    narrow<E, Arch> values;
     std::memcpy(&values, from, sizeof values);
     return lane<E>::template widened<Arch>(values);
   }
@@ -33,7 +33,7 @@ TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& val
   if constexpr (element_traits<E>::features_a_lane == 1) {
     value.store_unaligned(to);
   } else {
-    const narrow<Arch> values = lane<E>::rounded(value, random...);
+    const narrow<E, Arch> values = lane<E>::rounded(value, random...);
     std::memcpy(static_cast<void*>(to), &values, sizeof values);
   }
 }
@@ -77,9 +77,12 @@ TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::i
   if constexpr (element_traits<E>::features_a_lane == 1) {
     return batch<E, Arch>::load_unaligned(panel + place_in_panel<E>(feature, token));
   } else {
-    const bool odd = (feature & 1) != 0;  // known where it matters
-    const lane_bits<Arch> both = load_lanes<Arch>(panel + place_in_panel<E>(feature - odd, token));
-    return odd ? lane<E>::template feature<1>(both) : lane<E>::template feature<0>(both);
+    const int in_lane = int(feature % element_traits<E>::features_a_lane);  // known where it matters
+    const lane_bits<Arch> all = load_lanes<Arch>(panel + place_in_panel<E>(feature - in_lane, token));
+    if constexpr (element_traits<E>::features_a_lane == 2)
+      return in_lane == 1 ? lane<E>::template feature<1>(all) : lane<E>::template feature<0>(all);
+    else
+      return lane<E>::template feature<0>(all >> (8 * in_lane));
   }
 }
 

@@ -16,7 +16,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 template <> struct lane<float16> {
   using stored = pair<float16>;
 
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<float16, Arch> values) {
 #ifdef __AVX512F__
     if constexpr (sizeof(values) == 32)
       return batch<float, Arch>(_mm512_cvtph_ps(std::bit_cast<__m256i>(values)));
@@ -29,27 +29,27 @@ template <> struct lane<float16> {
   }
 
   template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(float16 value) {
-    return widened<Arch>(narrow<Arch>{} + std::bit_cast<std::uint16_t>(value));
+    return widened<Arch>(narrow<float16, Arch>{} + std::bit_cast<std::uint16_t>(value));
   }
 
-  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
+  template <class Arch> TESSERA_INLINE static narrow<float16, Arch> rounded(batch<float, Arch> value) {
 #ifdef __AVX512F__
-    if constexpr (sizeof(narrow<Arch>) == 32)
-      return std::bit_cast<narrow<Arch>>(_mm512_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+    if constexpr (sizeof(narrow<float16, Arch>) == 32)
+      return std::bit_cast<narrow<float16, Arch>>(_mm512_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
 #endif
 #ifdef __F16C__
-    if constexpr (sizeof(narrow<Arch>) == 16)
-      return std::bit_cast<narrow<Arch>>(_mm256_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+    if constexpr (sizeof(narrow<float16, Arch>) == 16)
+      return std::bit_cast<narrow<float16, Arch>>(_mm256_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
 #endif
-    return detail::lower_halves(nearest(value));
+    return detail::lower_ends<float16>(nearest(value));
   }
   template <class Arch>
-  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
-    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)));
+  TESSERA_INLINE static narrow<float16, Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_ends<float16>(stochastic(value, random & lane_bits<Arch>(0xffffu)));
   }
 
   template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return widened<Arch>(detail::lower_halves(I == 0 ? both : both >> 16));
+    return widened<Arch>(detail::lower_ends<float16>(I == 0 ? both : both >> 16));
   }
 
   template <numbers, class Arch>

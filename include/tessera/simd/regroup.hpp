@@ -158,7 +158,8 @@ TESSERA_INLINE void transpose_square(Word const* from, std::int64_t from_stride,
 /// register for each lane), or number by number.
 template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
-  using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
+  using lane =
+      std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 1, std::uint8_t, T>>;
   constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
   constexpr int side = std::min(most, std::min(Rows & -Rows, Cols & -Cols));
   if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&

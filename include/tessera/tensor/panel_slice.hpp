@@ -145,7 +145,8 @@ concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x
 }  // namespace detail
 
 /// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
-/// lane: anywhere for float and double, at even numbers for bfloat16 and float16.
+/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
+/// 8-bit floats.
 template <class Panels>
   requires detail::can_be_sliced<Panels>
 auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
