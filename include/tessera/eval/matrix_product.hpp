@@ -26,7 +26,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
-TESSERA_COLD inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
   constexpr int some = 1 << 14;  // columns at a time
   bool stored[some] = {};        // by the present block row
   bool all = true;

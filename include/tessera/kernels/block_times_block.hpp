@@ -134,12 +134,7 @@ TESSERA_INLINE void multiply_number(T left, B const* right, int count, T* to) no
   for (; i + lanes <= count; i += lanes)
     simd::store<Arch>(
         to + i, simd::fma<Arch, T>(factor, simd::load_values<Arch>(right + i).data, simd::zero<Arch, T>()));
-  if (i == count) return;
-  T rest[unsigned(lanes)] = {};
-  for (int r = 0; i + r < count; ++r) rest[r] = T(right[i + r]);
-  simd::store<Arch>(
-      rest, simd::fma<Arch, T>(factor, simd::load<Arch>(static_cast<T const*>(rest)), simd::zero<Arch, T>()));
-  std::memcpy(to + i, rest, std::size_t(count - i) * sizeof(T));
+  for (; i < count; ++i) to[i] = left * T(right[i]) + T(0);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::kernels

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -41,13 +40,14 @@ void matrix_product(stored_blocks<A> const& a, stored_blocks<B> const& b, block_
       A const* const left_block = a.values + (left_line.first + p) * (Rows * Inner);
       B const* const right_blocks = b.values + right_line.first * (Inner * Cols);
       if constexpr (single) {
-        constexpr int some = 64;
-        alignas(64) T products[unsigned(some)];
-        for (int first = 0; first < right_line.count; first += some) {
-          const int count = std::min(some, right_line.count - first);
-          multiply_number<Arch>(T(*left_block), right_blocks + first, count, products);
-          for (int q = 0; q < count; ++q) *sums.at(right_line.columns[first + q]) += products[q];
+        if (p + 2 < left_line.count) {  // rows of b are short, and stand anywhere
+          const block_line soon = b.index.line(left_line.columns[p + 2]);
+          simd::prefetch<1>(soon.columns);
+          simd::prefetch<1>(b.values + soon.first);
         }
+        const T left = T(*left_block);  // times a number, plus 0: the bits of block_times_block
+        for (int q = 0; q < right_line.count; ++q)
+          *sums.at(right_line.columns[q]) += left * T(right_blocks[q]) + T(0);
       } else {
         if (right_line.count == 0) continue;
         T const* const left = blocks::prepared(left_block, left_room);
