@@ -70,6 +70,8 @@ template <expression S> auto block_softmax(S&& s, mask order = mask::bidirection
   if constexpr (expr::matrix<S>) {
     if (order == mask::causal) expr::require_causal(s);
     return expr::block_softmax<expr::held<S>>{expr::hold(std::forward<S>(s)), order};
+  } else {
+    return expr::hold(std::forward<S>(s));
   }
 }
 
@@ -83,6 +85,8 @@ template <expression P, expression D> auto block_softmax_gradient(P&& p, D&& dp)
   if constexpr (expr::matrix<P> && expr::matrix<D>)
     return expr::block_softmax_gradient<expr::held<P>, expr::held<D>>{expr::hold(std::forward<P>(p)),
                                                                       expr::hold(std::forward<D>(dp))};
+  else
+    return expr::hold(std::forward<P>(p));
 }
 
 namespace eval {
