@@ -70,6 +70,13 @@ checked_value beside_sum(matrix_element<Matrix> const& value, std::int64_t terms
   return beside_sum(typename Matrix::value_type(value), terms, left, right);
 }
 
+/// Two for each multiplication of stored weights in W·W.
+template <class T, class Block> double pair_flops(block_sparse_matrix<T, Block> const& w) {
+  double pairs = 0;
+  w.pattern().for_each([&](int, int k, std::int64_t) { pairs += w.pattern().row_count(k); });
+  return 2 * pairs * Block::rows * Block::cols * Block::rows;
+}
+
 /// The row and column of each stored value inside a matrix: what the results of a sampled product are.
 template <class T, class Block>
 std::vector<std::pair<std::int32_t, std::int32_t>> stored_places(block_sparse_matrix<T, Block> const& g) {

@@ -98,7 +98,11 @@ template <class Block> std::unique_ptr<shared_problem> problem_of(workload const
     for (std::int64_t f = 0; f < from.features(); ++f)
       for (std::int64_t t = 0; t < n; ++t) row_major[f * n + t] = from(f, t);
   };
-  fill(to.at<float>(to.x), activation(what.k, what.n, 4));
+  if (what.operation == "sparse product")  // x is W, too
+    for (std::int64_t i = 0; i < what.k; ++i)
+      for (std::int64_t j = 0; j < what.n; ++j) to.at<float>(to.x)[i * what.n + j] = w(i, j);
+  else
+    fill(to.at<float>(to.x), activation(what.k, what.n, 4));
   fill(to.at<float>(to.dy), activation(what.m, what.n, 5));
   return p;
 }
@@ -201,7 +205,8 @@ inline std::optional<job> peer_job(peer const& who, workload const& what) {
     }
     const double weights = run->weights(), products = what.operation == "layer" ? 3 : 1;
     return job{
-        2 * weights * double(what.n) * products,
+        what.operation == "sparse product" ? pair_flops(weights_of<Block>(what))
+                                           : 2 * weights * double(what.n) * products,
         [run] { run->run(1); },
         what.operation == "layer" ? (what.m + what.k) * what.n + std::int64_t(weights) : what.m * what.n,
         [run](std::int64_t r) { return run->result(r); },

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 
 #include <harness/serve.hpp>
 #include <mkl.h>
 #include <mkl_spblas.h>
 
-// MKL: the dense product, and the sparse one in CSR and BSR. With on_intel.cpp preloaded it takes the
-// kernels that it takes on Intel's processors.
+// MKL: the dense product, the sparse one and that of two sparse matrices in CSR and BSR. With on_intel.cpp
+// preloaded it takes the kernels that it takes on Intel's processors.
 
 namespace {
 
@@ -43,7 +45,7 @@ int main(int argc, char** argv) {
                             o.values.data(), int(o.k), o.x.data(), int(o.n), 0.0f, o.y.data(), int(o.n));
               }};
     sparse_matrix_t w{};
-    if (form == "bsr") {
+    if (form.starts_with("bsr")) {
       require(mkl_sparse_s_create_bsr(&w, SPARSE_INDEX_BASE_ZERO, SPARSE_LAYOUT_ROW_MAJOR, int(o.m / o.block),
                                       int(o.k / o.block), int(o.block), o.row_start.data(),
                                       o.row_start.data() + 1, o.cols.data(), o.values.data()));
@@ -54,6 +56,21 @@ int main(int argc, char** argv) {
     }
     matrix_descr general{};
     general.type = SPARSE_MATRIX_TYPE_GENERAL;
+    if (form.ends_with("product")) {
+      static sparse_matrix_t c{};
+      return {
+          library(),
+          [w] {
+            if (c) mkl_sparse_destroy(c);
+            require(mkl_sparse_spmm(SPARSE_OPERATION_NON_TRANSPOSE, w, w, &c));
+          },
+          [&o, general] {
+            std::fill(o.x.begin(), o.x.end(), 0.0f);
+            for (std::int64_t i = 0; i < o.n; ++i) o.x.data()[i * (o.n + 1)] = 1;
+            require(mkl_sparse_s_mm(SPARSE_OPERATION_NON_TRANSPOSE, 1.0f, c, general, SPARSE_LAYOUT_ROW_MAJOR,
+                                    o.x.data(), int(o.n), int(o.n), 0.0f, o.y.data(), int(o.n)));
+          }};
+    }
     mkl_sparse_set_mm_hint(w, SPARSE_OPERATION_NON_TRANSPOSE, general, SPARSE_LAYOUT_ROW_MAJOR, int(o.n),
                            1000);
     require(mkl_sparse_optimize(w));

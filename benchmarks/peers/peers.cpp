@@ -24,7 +24,7 @@ bool may_force() { return simd::lanes<float, simd::native> == 16 && cpu_info("ve
 void enter(std::string const& operation, peer who) {
   std::string const form = who.command.back();
   const bool dense = operation == "dense" || (operation == "layer" && form == "dense layer");
-  const bool needs_blocks = form == "bsr" || form == "batch-reduce";
+  const bool needs_blocks = form.starts_with("bsr") || form == "batch-reduce";
   contestants().push_back({who.name, operation, [=](workload const& what) -> std::optional<job> {
                              if (dense != (what.density == 1) || (needs_blocks && what.block == 1))
                                return std::nullopt;
@@ -64,6 +64,16 @@ bool enter_all() {
                            {"MKL_THREADING_LAYER=GNU"},
                            missing("pip install mkl==2024.2.2 mkl-include==2024.2.2")});
     enter_both(operation, {std::string("PyTorch") + name, {"python3", pytorch, form}, {}, no_python});
+  }
+  for (auto const& [form, name] : {std::pair{"csr product", "CSR"}, {"bsr product", "BSR"}}) {
+    enter_both("sparse product", {std::string("MKL ") + name,
+                                  {built("bench-mkl"), form},
+                                  {"MKL_THREADING_LAYER=GNU"},
+                                  missing("pip install mkl==2024.2.2 mkl-include==2024.2.2")});
+    enter("sparse product", {std::string("SciPy ") + name,
+                             {"python3", TESSERA_BENCH_DIR "/sparse_product/scipy.py", form},
+                             {},
+                             no_python});
   }
   enter_both("layer", {"PyTorch", {"python3", pytorch, "dense layer"}, {}, no_python});
   enter("layer", {"SparseProp", {"python3", sparseprop, "layer"}, {}, no_python});

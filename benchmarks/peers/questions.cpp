@@ -79,10 +79,27 @@ question layer(int threads) {
   return q;
 }
 
+/// The product of two sparse matrices, beside libraries that find its pattern anew each time, as ours does
+/// unless it says otherwise.
+question sparse_product(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (const double stored : {.1, .05})
+    for (const int block : {16, 8, 4, 1})
+      groups.push_back({{"sparse product", 2048, 2048, 2048, stored, block, threads}});
+  question q{"sparse_product",
+             "c = W W of sparse matrices, with the pattern of c and without",
+             groups,
+             {192, 192, 192},
+             {},
+             beside_best_peer};
+  q.by_default = false;
+  return q;
+}
+
 }  // namespace
 
 std::vector<question> peer_questions(int threads) {
-  return {density(threads), tokens(threads), peers(threads), layer(threads)};
+  return {density(threads), tokens(threads), peers(threads), layer(threads), sparse_product(threads)};
 }
 
 }  // namespace bench

@@ -17,6 +17,7 @@
 #include <tessera/eval/bind.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/attention.hpp>
+#include <tessera/tensor/mask.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/sequences.hpp>
@@ -24,9 +25,6 @@
 // The keys that queries see, and the place of a head's rows.
 
 namespace tessera { inline namespace TESSERA_ISA {
-
-/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
-enum class mask { bidirectional, causal };
 
 /// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
 /// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy

@@ -25,14 +25,24 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Whether the pattern `c` stores all blocks of a·b.
+/// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
 inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
-  for (int i = 0; i < a.block_rows(); ++i)
-    for (const int k : a.row(i))
-      if (const auto all = c.row(i), some = b.row(k);
-          !std::includes(all.begin(), all.end(), some.begin(), some.end()))
-        return false;
-  return true;
+  constexpr int some = 1 << 14;  // columns at a time
+  bool stored[some] = {};        // by the present block row
+  bool all = true;
+  for (int first = 0; first < c.block_cols() && all; first += some) {
+    const int last = std::min(some, c.block_cols() - first) + first;
+    const auto columns = [=](pattern const& of, int row) {
+      return kernels::columns_between(index_of(of).line(row), first, last);
+    };
+    for (int i = 0; i < a.block_rows() && all; ++i) {
+      for (const int j : columns(c, i)) stored[j - first] = true;
+      for (const int k : a.row(i))
+        for (const int j : columns(b, k)) all &= stored[j - first];
+      for (const int j : columns(c, i)) stored[j - first] = false;
+    }
+  }
+  return all;
 }
 
 /// The number of blocks of a·b that `c` does not store.
@@ -47,9 +57,17 @@ TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b,
   return lost;
 }
 
-/// c = a·b, or c += a·b. A tile is a range of block rows.
-template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
-  operand to, a, b;
+/// The blocks of some lines of a matrix in blocks of `block_bytes`.
+TESSERA_COLD inline touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
+                                                  range lines, std::int64_t block_bytes) {
+  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+          index.blocks(lines.first, lines.last) * block_bytes};
+}
+
+/// c = a·b, or c += a·b, row by row. A tile is a range of block rows.
+template <class A, class B, class C, int Rows, int Inner, int Cols> struct matrix_product_body {
+  using sums = kernels::row_sums<simd::native, C, Rows * Cols>;
+  operand to, a, b, scratch;
   kernels::block_index a_index, b_index;
   kernels::block_grid result;  // the blocks of c
   int tiles;
@@ -58,27 +76,18 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
   range lines(tile const& t) const { return a_index.lines_of_part(int(t.index), tiles); }
 
   void compute(tile const& t) const noexcept {
-    const range l = lines(t);
-    T* const values = t.address<T>(to);
-    for (int line = l.first; line < l.last; ++line) {
-      const kernels::block_line blocks = result.index.line(line);
-      if (!accumulates)
-        std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
-      kernels::matrix_product_row<T, Rows, Inner, Cols>(a_index, t.address<T const>(a), b_index,
-                                                        t.address<T const>(b), result.index, values, line);
-    }
-    result.clear_overhang(values, l, {0, result.index.width()});
+    C* const values = t.address<C>(to, 0);
+    kernels::matrix_product<simd::native, Rows, Inner, Cols>(
+        kernels::stored_blocks<A>{a_index, t.address<A const>(a)},
+        kernels::stored_blocks<B>{b_index, t.address<B const>(b)}, result.index, values, lines(t),
+        accumulates, t.address<std::byte>(scratch, 0));
+    result.clear_overhang(values, lines(t), {0, result.index.width()});
   }
 
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
-    const auto blocks_of = [](operand const& o, kernels::block_index const& index, range some, int elements) {
-      const std::int64_t bytes = elements * std::int64_t(sizeof(T));
-      return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
-                           index.blocks(some.first, some.last) * bytes};
-    };
-    const touched_bytes written = blocks_of(to, result.index, l, Rows * Cols);
-    d.read(blocks_of(a, a_index, l, Rows * Inner));
+    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C));
+    d.read(blocks_of_lines(a, a_index, l, Rows * Inner * sizeof(A)));
     d.write(written);
     if (accumulates) d.read(written);
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
@@ -93,7 +102,7 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
           }
       }
     }
-    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(T);
+    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(B);
     for (std::size_t slot = 0; slot < read.size(); ++slot)
       if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
   }
@@ -118,39 +127,53 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   }
 }
 
-template <class T, class Block, class A, class B, bool Accumulates>
-TESSERA_COLD void lower(
-    plan& p,
-    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+/// Throws what is wrong with the statement `to` = `product`.
+template <class T, class Block, class A, class B>
+void require_matrix_product(block_sparse_matrix<T, Block> const& to,
+                            expr::matrix_product<A, B> const& product) {
   using a_block = typename A::block;
   using b_block = typename B::block;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
   static_assert(
-      std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+      std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
+          std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
       "the operands and the destination of a statement have different element types: bring them to one");
-  block_sparse_matrix<T, Block>& to = s.destination();
-  for (auto const& leaf : {all_of(s.value.a.of.tensor()), all_of(s.value.b.of.tensor())})
+  for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
-  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
-  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.stored, b.stored, to.pattern()))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored, b.stored, to.pattern()),
+}
+/// Throws shape_error if `to` does not store all blocks of a·b.
+TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
+  if (!to.is_dense() && !stores_product(a, b, to))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
                               " blocks of the product are not stored by c and would be lost: give c "
                               "product_pattern(a, b), or write c = sampled(a * b)"));
+}
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+  block_sparse_matrix<T, Block>& to = s.destination();
+  require_matrix_product(to, s.value);
+  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
+  if (!s.value.sampled) require_stores_product(a.stored, b.stored, to.pattern());
+  using body = matrix_product_body<typename A::value_type, typename B::value_type, T, Block::rows,
+                                   A::block::cols, Block::cols>;
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
-  matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
-      .to = made.writes(all_of(to)),
-      .a = made.reads(a.blocks),
-      .b = made.reads(b.blocks),
-      .a_index = a.index,
-      .b_index = b.index,
-      .result = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
-      .tiles = made.tiles,
-      .accumulates = Accumulates};
-  p.add(made, body);
+  const kernels::block_index c = index_of(to.pattern());
+  p.add(made, body{.to = made.writes(all_of(to)),
+                   .a = made.reads(a.blocks),
+                   .b = made.reads(b.blocks),
+                   .scratch = p.worker_memory(body::sums::scratch_bytes(c)),
+                   .a_index = a.index,
+                   .b_index = b.index,
+                   .result = {c, to.rows(), to.cols(), Block::rows, Block::cols},
+                   .tiles = made.tiles,
+                   .accumulates = Accumulates});
 }
 
 /// c = transposed(w)

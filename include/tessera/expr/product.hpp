@@ -71,7 +71,7 @@ template <leaf Leaf, bool Transposed = false> struct factor {
 /// a·b of two matrices, each of which may be transposed.
 template <class A, class B> struct matrix_product {
   using node_tag = void;
-  using value_type = typename A::value_type;
+  using value_type = accumulator_t<typename A::value_type>;
   static constexpr domain laid_over = domain::blocks;
   A a;
   B b;
@@ -109,11 +109,7 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
 }
 
 template <class A, class B> auto make_matrix_product(A a, B b) {
-  using T = typename A::value_type;
-  static_assert(std::is_same_v<T, typename B::value_type>,
-                "the two matrices have different element types: bring them to one");
-  static_assert(std::is_same_v<T, accumulator_t<T>>,
-                "products of two matrices of elements narrower than their sums come later: store a float");
+  static_assert(one_type<A, B>, "the two matrices have different element types: bring them to one");
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return matrix_product<A, B>{std::move(a), std::move(b)};

@@ -223,6 +223,11 @@ template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T 
       return std::bit_cast<reg<T, Arch>>(
           _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
 #endif
+#ifdef __AVX__
+    if constexpr (sizeof(reg<T, Arch>) == 32 && Tokens * sizeof(T) == 16)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm256_broadcast_ps(static_cast<__m128 const*>(static_cast<void const*>(from))));
+#endif
     alignas(64) T out[unsigned(n)];
     for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
     return load<Arch>(static_cast<T const*>(out));

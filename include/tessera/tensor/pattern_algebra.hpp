@@ -153,21 +153,36 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
-/// The blocks of a·b that can be non-zero. Throws shape_error if a's columns are not b's rows.
+/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
+/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
 inline pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
   if (a.is_dense() && b.is_dense() && a.block_cols() > 0)
     return pattern::dense(a.block_rows(), b.block_cols());
-  std::vector<int> seen_in(static_cast<std::size_t>(b.block_cols()), -1);
-  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(),
-                                 [&](int i, auto& columns) {
-                                   for (const int k : a.row(i))
-                                     for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
-                                   for (int j = 0; j < b.block_cols(); ++j)
-                                     if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
-                                 });
+  const int width = b.block_cols();
+  std::vector<int> seen_in(static_cast<std::size_t>(width), -1);
+  std::vector<std::int32_t> found(static_cast<std::size_t>(width) + 1);
+  return detail::pattern_by_rows("product_pattern", a.block_rows(), width, [&](int i, auto& columns) {
+    std::int64_t pairs = 0;
+    for (const int k : a.row(i)) pairs += b.row_count(k);
+    if (pairs < width / 32) {
+      const auto begin = static_cast<std::ptrdiff_t>(columns.size());
+      for (const int k : a.row(i)) columns.insert(columns.end(), b.row(k).begin(), b.row(k).end());
+      std::sort(columns.begin() + begin, columns.end());
+      columns.erase(std::unique(columns.begin() + begin, columns.end()), columns.end());
+    } else {
+      for (const int k : a.row(i))
+        for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
+      std::int32_t* to = found.data();
+      for (int j = 0; j < width; ++j) {  // no branch: which columns are found is hard to predict
+        *to = j;
+        to += seen_in[static_cast<std::size_t>(j)] == i;
+      }
+      columns.insert(columns.end(), found.data(), to);
+    }
+  });
 }
 
 }}  // namespace tessera::TESSERA_ISA
