@@ -21,6 +21,7 @@
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/scattered_product.hpp>
 #include <tessera/kernels/vector_product.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
@@ -284,6 +285,30 @@ template <class E, class X> operand operand_of_product(plan& p, std::int64_t tok
     return compute_before<E>(p, tokens, x);
 }
 
+/// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
+///   X, E   elements of x, of the result
+template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
+TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
+                                   block_sparse_matrix<W, Block> const& matrix) {
+  using line_block = line_block_of<Block, Transposed>;
+  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
+  machine on = p.on();
+  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<W, X, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<W, X, E, By>;
+    add_product<types, Block, Transposed, To, Tree>(p, s, by_panel(matrix), index_of(matrix.pattern()), to,
+                                                    {.to = to.at,
+                                                     .x = x,
+                                                     .index = index_of(matrix.pattern(), Transposed),
+                                                     .features = to.features,
+                                                     .tokens = to.tokens,
+                                                     .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                                     .sums = {},
+                                                     .tree = tree});
+  });
+}
+
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
@@ -303,27 +328,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
-  using tree_type = std::remove_const_t<decltype(tree)>;
-  auto const& matrix = product.matrix.tensor();
-  using block = typename Matrix::tensor_type::block;
-  using line_block = line_block_of<block, Transposed>;
-  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
-  machine on = p.on();
-  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  with_engine<W, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, block, Transposed, To, tree_type>(p, s, by_panel(matrix), index_of(matrix.pattern()),
-                                                         to,
-                                                         {.to = to.at,
-                                                          .x = x,
-                                                          .index = index_of(matrix.pattern(), Transposed),
-                                                          .features = to.features,
-                                                          .tokens = to.tokens,
-                                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
-                                                          .sums = {},
-                                                          .tree = tree});
-  });
+  add_product_with<x_element, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
 }
 
 template <class E, class Node>

@@ -49,7 +49,10 @@ template <class T> struct nonzeros {
   /// The nonzeros of a matrix, at `memory`; in chunks of at most `most` features if pieces stay long enough
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
-      : lines(index.lines()), stored(index.blocks()) {
+      : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
+  /// The same for `all` nonzeros in `all_lines` lines.
+  nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
+      : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
     depth = std::max<std::int64_t>(1, depth);
     chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
@@ -111,6 +114,27 @@ template <class T> struct nonzeros {
         first += length;
         to += length;
       }
+    }
+  }
+
+  /// Copies the nonzeros of a group from any other format, to number `start` and on.
+  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
+  ///                    in the features of each line; line in the group, feature in the chunk
+  template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
+    const int count = std::min(group, lines - first_line);
+    for (int c = 0; c < chunks; ++c) {
+      starts[std::int64_t(first_line / group) * chunks + c] = start;
+      std::int32_t at[group] = {};  // nonzeros of each line, then the number of the next one
+      list(c, [&](int line, int, auto) TESSERA_INLINE_LAMBDA { ++at[line]; });
+      piece* const here = pieces + std::int64_t(first_line) * chunks + c * count;
+      for (int l = 0; l < count; ++l) here[l] = {std::uint16_t(l), std::uint16_t(at[l])};
+      sort(here, count);
+      for (int i = 0; i < count; start += here[i++].count) at[here[i].line] = start;
+      list(c, [&](int line, int feature, auto value) TESSERA_INLINE_LAMBDA {
+        const std::int32_t to = at[line]++;
+        values[to] = T(value);
+        features[to] = std::uint16_t(feature);
+      });
     }
   }
 
