@@ -326,6 +326,34 @@ question rows(int threads) {
   return q;
 }
 
+/// 2:4 sparsity beside the dense product, and beside half of the weights in blocks.
+question nm(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& element : {"float", "bfloat16"})
+    for (auto const& [m, k, n] : shapes)
+      for (const bool forward : {true, false}) {
+        auto& group = groups.emplace_back();
+        const std::string in_blocks = forward ? "forward" : "transposed";
+        group.push_back({forward ? "dense" : in_blocks, m, k, n, 1, 16, threads, element});
+        group.push_back({forward ? "2:4" : "2:4 back", m, k, n, .5, 1, threads, element});
+        for (const int block : {4, 1}) group.push_back({in_blocks, m, k, n, .5, block, threads, element});
+      }
+  question q{"nm",
+             "products with 2:4 sparsity, and with half of the blocks, beside the dense ones",
+             groups,
+             small_product,
+             {},
+             [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+               for (entrant const& dense : group)
+                 if (dense.what.density == 1 && e.what.density < 1)
+                   return {{"dense", dense.time_ns().median / e.time_ns().median, 0}};
+               return {};
+             },
+             is_ours};
+  q.by_default = false;
+  return q;
+}
+
 /// Changing a pattern, beside one product with the same weights.
 question pattern_change() {
   std::vector<workload> group;
@@ -412,9 +440,10 @@ question parts(int threads) {
 
 std::vector<question> questions(int threads) {
   std::vector<question> all = {
-      forward(threads),     transposed(threads), sampled(threads),   dense(threads),  large(threads),
-      in_bfloat16(threads), in_float16(threads), attention(threads), memory(threads), few(threads),
-      rows(threads),        scaling(threads),    step(threads),      parts(threads),  pattern_change()};
+      forward(threads), transposed(threads),  sampled(threads),    dense(threads),
+      large(threads),   in_bfloat16(threads), in_float16(threads), attention(threads),
+      memory(threads),  few(threads),         rows(threads),       nm(threads),
+      scaling(threads), step(threads),        parts(threads),      pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -67,6 +67,9 @@
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define TESSERA_ISA avx2
 #define TESSERA_ISA_NAME "avx2"
+#elif defined(__aarch64__)
+#define TESSERA_ISA neon
+#define TESSERA_ISA_NAME "neon"
 #else
 #define TESSERA_ISA baseline
 #define TESSERA_ISA_NAME "baseline"
@@ -4274,7 +4277,7 @@ template <leaf Leaf, bool Transposed = false> struct factor {
 /// a·b of two matrices, each of which may be transposed.
 template <class A, class B> struct matrix_product {
   using node_tag = void;
-  using value_type = typename A::value_type;
+  using value_type = accumulator_t<typename A::value_type>;
   static constexpr domain laid_over = domain::blocks;
   A a;
   B b;
@@ -4312,11 +4315,7 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
 }
 
 template <class A, class B> auto make_matrix_product(A a, B b) {
-  using T = typename A::value_type;
-  static_assert(std::is_same_v<T, typename B::value_type>,
-                "the two matrices have different element types: bring them to one");
-  static_assert(std::is_same_v<T, accumulator_t<T>>,
-                "products of two matrices of elements narrower than their sums come later: store a float");
+  static_assert(one_type<A, B>, "the two matrices have different element types: bring them to one");
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return matrix_product<A, B>{std::move(a), std::move(b)};
@@ -4716,13 +4715,18 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
   using E = typename Destination::value_type;
   constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
                         !expr::sums_by_itself<Value>;
+  static_assert(sizeof(E) > 1, "stochastic(…) rounds to bfloat16 and float16: 8-bit floats round to nearest");
   static_assert(
       fits,
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
       "feature_vector of elements narrower than their sums: others are not rounded");
-  using value = expr::stochastic_value<Value>;
-  return expr::statement<Destination, value, false>{statement.place, statement.built,
-                                                    value{std::move(statement.value), key}};
+  if constexpr (sizeof(E) == 1) {
+    return statement;
+  } else {
+    using value = expr::stochastic_value<Value>;
+    return expr::statement<Destination, value, false>{statement.place, statement.built,
+                                                      value{std::move(statement.value), key}};
+  }
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -5007,7 +5011,8 @@ concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x
 }  // namespace detail
 
 /// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
-/// lane: anywhere for float and double, at even numbers for bfloat16 and float16.
+/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
+/// 8-bit floats.
 template <class Panels>
   requires detail::can_be_sliced<Panels>
 auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
@@ -5157,6 +5162,7 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_vector
 #define TESSERA_SINGLE_SIMD_LANE
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
@@ -5168,6 +5174,14 @@ template <class E> struct moved<pair<E>> {
   using as = std::uint32_t;
 };
 
+/// A lane of four bytes that holds four features of a token.
+template <class E> struct quad {
+  E of[4];
+};
+template <class E> struct moved<quad<E>> {
+  using as = std::uint32_t;
+};
+
 /// The numbers to round: any, or results of arithmetic, which are never subnormal floats, because our threads
 /// flush these to zero.
 enum class numbers : bool { any, normal };
@@ -5175,7 +5189,7 @@ enum class numbers : bool { any, normal };
 /// The layout of elements E in lanes, and their conversion to accumulators: all that code outside of its
 /// header knows of an element. Specialised for each element of which features share a lane, with
 ///   stored                                    a lane in memory
-///   widened(narrow<Arch>)                     values that stood one after the other: exact
+///   widened(narrow<E, Arch>)                  values that stood one after the other: exact
 ///   broadcast(E)                              one value, in all lanes
 ///   rounded(batch), rounded(batch, random)    the reverse, to nearest or by round_stochastically
 ///   feature<I>(lane_bits<Arch>)               feature I of each lane, widened
@@ -5184,35 +5198,40 @@ enum class numbers : bool { any, normal };
 ///                                             one instruction
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
+  static_assert(sizeof(E) >= 4, "8-bit floats are computed with after #include <tessera/eval/float8.hpp>");
   using stored = E;
 };
 
-/// A lane of a panel in memory: one feature of a token, or two.
+/// A lane of a panel in memory: one feature of a token, or several.
 template <class E> using stored_lane = typename lane<E>::stored;
 
 /// A register of lanes of four bytes, as bits.
 template <class Arch> using lane_bits = batch<std::uint32_t, Arch>;
 
-/// As many elements of two bytes as a register has lanes of four, as bits.
-template <class Arch>
-using narrow = typename compiler_vector<std::uint16_t, lanes<std::uint32_t, Arch>>::type;
+/// As many elements of two bytes, or of one, as a register has lanes of four, as bits.
+template <class E, class Arch>
+using narrow = typename compiler_vector<std::conditional_t<sizeof(E) == 1, std::uint8_t, std::uint16_t>,
+                                        lanes<std::uint32_t, Arch>>::type;
 
 namespace detail {
 template <class Arch>
 using wide_bits = typename compiler_vector<std::uint32_t, lanes<std::uint32_t, Arch>>::type;
 
-/// Numbers of two bytes to the lower halves of lanes, and back.
-template <class Arch> TESSERA_INLINE lane_bits<Arch> to_lanes(narrow<Arch> halves) {
-  return std::bit_cast<reg<std::uint32_t, Arch>>(__builtin_convertvector(halves, wide_bits<Arch>));
+/// Numbers of two bytes or of one to the lower ends of lanes, and back.
+template <class Arch, class Narrow> TESSERA_INLINE lane_bits<Arch> to_lanes(Narrow values) {
+  return std::bit_cast<reg<std::uint32_t, Arch>>(__builtin_convertvector(values, wide_bits<Arch>));
 }
-template <class Arch> TESSERA_INLINE narrow<Arch> lower_halves(lane_bits<Arch> bits) {
-  return __builtin_convertvector(std::bit_cast<wide_bits<Arch>>(bits.data), narrow<Arch>);
+template <class E, class Arch> TESSERA_INLINE narrow<E, Arch> lower_ends(lane_bits<Arch> bits) {
+  return __builtin_convertvector(std::bit_cast<wide_bits<Arch>>(bits.data), narrow<E, Arch>);
 }
 
 template <class Lane> struct element_in {
   using type = Lane;
 };
 template <class E> struct element_in<pair<E>> {
+  using type = E;
+};
+template <class E> struct element_in<quad<E>> {
   using type = E;
 };
 }  // namespace detail
@@ -5227,6 +5246,8 @@ template <class Lane, class Arch> inline constexpr bool multiplies = true;
 template <class E, class Arch>
 inline constexpr bool multiplies<pair<E>, Arch> =
     requires(reg<pair<E>, Arch> a, reg<float, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
+
+template <class E, class Arch> inline constexpr bool multiplies<quad<E>, Arch> = false;
 
 /// a · b + sum in each lane, over the elements in it.
 template <class Lane, class Arch, class Sum>
@@ -5254,7 +5275,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 template <> struct lane<bfloat16> {
   using stored = pair<bfloat16>;
 
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<bfloat16, Arch> values) {
     return xsimd::bitwise_cast<float>(detail::to_lanes<Arch>(values) << 16);
   }
 
@@ -5263,12 +5284,12 @@ template <> struct lane<bfloat16> {
     return feature<1, Arch>(xsimd::bitwise_cast<std::uint32_t>(halves));
   }
 
-  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
-    return detail::lower_halves(nearest(value) >> 16);
+  template <class Arch> TESSERA_INLINE static narrow<bfloat16, Arch> rounded(batch<float, Arch> value) {
+    return detail::lower_ends<bfloat16>(nearest(value) >> 16);
   }
   template <class Arch>
-  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
-    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
+  TESSERA_INLINE static narrow<bfloat16, Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_ends<bfloat16>(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
   }
 
   template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
@@ -5366,7 +5387,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 template <> struct lane<float16> {
   using stored = pair<float16>;
 
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<Arch> values) {
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<float16, Arch> values) {
 #ifdef __AVX512F__
     if constexpr (sizeof(values) == 32)
       return batch<float, Arch>(_mm512_cvtph_ps(std::bit_cast<__m256i>(values)));
@@ -5379,27 +5400,27 @@ template <> struct lane<float16> {
   }
 
   template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(float16 value) {
-    return widened<Arch>(narrow<Arch>{} + std::bit_cast<std::uint16_t>(value));
+    return widened<Arch>(narrow<float16, Arch>{} + std::bit_cast<std::uint16_t>(value));
   }
 
-  template <class Arch> TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value) {
+  template <class Arch> TESSERA_INLINE static narrow<float16, Arch> rounded(batch<float, Arch> value) {
 #ifdef __AVX512F__
-    if constexpr (sizeof(narrow<Arch>) == 32)
-      return std::bit_cast<narrow<Arch>>(_mm512_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+    if constexpr (sizeof(narrow<float16, Arch>) == 32)
+      return std::bit_cast<narrow<float16, Arch>>(_mm512_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
 #endif
 #ifdef __F16C__
-    if constexpr (sizeof(narrow<Arch>) == 16)
-      return std::bit_cast<narrow<Arch>>(_mm256_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
+    if constexpr (sizeof(narrow<float16, Arch>) == 16)
+      return std::bit_cast<narrow<float16, Arch>>(_mm256_cvtps_ph(value.data, _MM_FROUND_TO_NEAREST_INT));
 #endif
-    return detail::lower_halves(nearest(value));
+    return detail::lower_ends<float16>(nearest(value));
   }
   template <class Arch>
-  TESSERA_INLINE static narrow<Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
-    return detail::lower_halves(stochastic(value, random & lane_bits<Arch>(0xffffu)));
+  TESSERA_INLINE static narrow<float16, Arch> rounded(batch<float, Arch> value, lane_bits<Arch> random) {
+    return detail::lower_ends<float16>(stochastic(value, random & lane_bits<Arch>(0xffffu)));
   }
 
   template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return widened<Arch>(detail::lower_halves(I == 0 ? both : both >> 16));
+    return widened<Arch>(detail::lower_ends<float16>(I == 0 ? both : both >> 16));
   }
 
   template <numbers, class Arch>
@@ -5485,7 +5506,7 @@ template <class Arch, class E> TESSERA_INLINE batch<accumulator_t<E>, Arch> load
   if constexpr (element_traits<E>::features_a_lane == 1) {
     return batch<E, Arch>::load_unaligned(from);
   } else {
-    narrow<Arch> values;
+    narrow<E, Arch> values;
     std::memcpy(&values, from, sizeof values);
     return lane<E>::template widened<Arch>(values);
   }
@@ -5496,7 +5517,7 @@ TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& val
   if constexpr (element_traits<E>::features_a_lane == 1) {
     value.store_unaligned(to);
   } else {
-    const narrow<Arch> values = lane<E>::rounded(value, random...);
+    const narrow<E, Arch> values = lane<E>::rounded(value, random...);
     std::memcpy(static_cast<void*>(to), &values, sizeof values);
   }
 }
@@ -5540,9 +5561,12 @@ TESSERA_INLINE batch<accumulator_t<E>, Arch> load_feature(E const* panel, std::i
   if constexpr (element_traits<E>::features_a_lane == 1) {
     return batch<E, Arch>::load_unaligned(panel + place_in_panel<E>(feature, token));
   } else {
-    const bool odd = (feature & 1) != 0;  // known where it matters
-    const lane_bits<Arch> both = load_lanes<Arch>(panel + place_in_panel<E>(feature - odd, token));
-    return odd ? lane<E>::template feature<1>(both) : lane<E>::template feature<0>(both);
+    const int in_lane = int(feature % element_traits<E>::features_a_lane);  // known where it matters
+    const lane_bits<Arch> all = load_lanes<Arch>(panel + place_in_panel<E>(feature - in_lane, token));
+    if constexpr (element_traits<E>::features_a_lane == 2)
+      return in_lane == 1 ? lane<E>::template feature<1>(all) : lane<E>::template feature<0>(all);
+    else
+      return lane<E>::template feature<0>(all >> (8 * in_lane));
   }
 }
 
@@ -6202,6 +6226,18 @@ template <class Node> constexpr void require_elementwise() {
                 "a number of each token");
 }
 
+/// Calls add(destination) with room for panels of a value in elements E, and returns their place.
+template <class E, class Node, class Add>
+operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add const& add) {
+  const std::int64_t features = expr::extent_of(node).features;
+  if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
+  const panels_to<E> to{
+      p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
+      tokens};
+  add(to);
+  return to.at;
+}
+
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
@@ -6218,13 +6254,7 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
     lower_to(p, to, node);
     return to.at;
   } else {
-    const std::int64_t features = expr::extent_of(node).features;
-    if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
-    const panels_to<E> to{
-        p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
-        tokens};
-    lower_to(p, to, node);
-    return to.at;
+    return computed_locally<E>(p, tokens, node, [&](panels_to<E> const& to) { lower_to(p, to, node); });
   }
 }
 
@@ -6548,21 +6578,36 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
-/// The blocks of a·b that can be non-zero. Throws shape_error if a's columns are not b's rows.
+/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
+/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
 inline pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
   if (a.is_dense() && b.is_dense() && a.block_cols() > 0)
     return pattern::dense(a.block_rows(), b.block_cols());
-  std::vector<int> seen_in(static_cast<std::size_t>(b.block_cols()), -1);
-  return detail::pattern_by_rows("product_pattern", a.block_rows(), b.block_cols(),
-                                 [&](int i, auto& columns) {
-                                   for (const int k : a.row(i))
-                                     for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
-                                   for (int j = 0; j < b.block_cols(); ++j)
-                                     if (seen_in[static_cast<std::size_t>(j)] == i) columns.push_back(j);
-                                 });
+  const int width = b.block_cols();
+  std::vector<int> seen_in(static_cast<std::size_t>(width), -1);
+  std::vector<std::int32_t> found(static_cast<std::size_t>(width) + 1);
+  return detail::pattern_by_rows("product_pattern", a.block_rows(), width, [&](int i, auto& columns) {
+    std::int64_t pairs = 0;
+    for (const int k : a.row(i)) pairs += b.row_count(k);
+    if (pairs < width / 32) {
+      const auto begin = static_cast<std::ptrdiff_t>(columns.size());
+      for (const int k : a.row(i)) columns.insert(columns.end(), b.row(k).begin(), b.row(k).end());
+      std::sort(columns.begin() + begin, columns.end());
+      columns.erase(std::unique(columns.begin() + begin, columns.end()), columns.end());
+    } else {
+      for (const int k : a.row(i))
+        for (const int j : b.row(k)) seen_in[static_cast<std::size_t>(j)] = i;
+      std::int32_t* to = found.data();
+      for (int j = 0; j < width; ++j) {  // no branch: which columns are found is hard to predict
+        *to = j;
+        to += seen_in[static_cast<std::size_t>(j)] == i;
+      }
+      columns.insert(columns.end(), found.data(), to);
+    }
+  });
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -7308,7 +7353,7 @@ TESSERA_COLD inline void require_parts(std::span<expr::extent const> parts, std:
 /// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
 /// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
 /// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which for bfloat16 and float16 holds two features.
+/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
 template <expr::activation... Parts>
   requires(sizeof...(Parts) > 0)
 auto concat_features(Parts&&... parts) {
@@ -7569,6 +7614,16 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
   ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
   return all;
 }
+
+/// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
+/// widened to bfloat16, which holds them exactly, if an engine multiplies it and Other is no wider, else to
+/// the accumulator.
+template <class E, class Other>
+using multiplied_as = std::conditional_t<
+    (sizeof(E) > 1), E,
+    std::conditional_t<(sizeof(Other) == 1 || std::is_same_v<Other, bfloat16>) &&
+                           engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
+                       bfloat16, accumulator_t<E>>>;
 
 /// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
 /// those that are compiled in and that the operation has beside `fma`.
@@ -8058,7 +8113,10 @@ template <class T> struct nonzeros {
   /// The nonzeros of a matrix, at `memory`; in chunks of at most `most` features if pieces stay long enough
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
-      : lines(index.lines()), stored(index.blocks()) {
+      : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
+  /// The same for `all` nonzeros in `all_lines` lines.
+  nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
+      : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
     depth = std::max<std::int64_t>(1, depth);
     chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
@@ -8120,6 +8178,27 @@ template <class T> struct nonzeros {
         first += length;
         to += length;
       }
+    }
+  }
+
+  /// Copies the nonzeros of a group from any other format, to number `start` and on.
+  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
+  ///                    in the features of each line; line in the group, feature in the chunk
+  template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
+    const int count = std::min(group, lines - first_line);
+    for (int c = 0; c < chunks; ++c) {
+      starts[std::int64_t(first_line / group) * chunks + c] = start;
+      std::int32_t at[group] = {};  // nonzeros of each line, then the number of the next one
+      list(c, [&](int line, int, auto) TESSERA_INLINE_LAMBDA { ++at[line]; });
+      piece* const here = pieces + std::int64_t(first_line) * chunks + c * count;
+      for (int l = 0; l < count; ++l) here[l] = {std::uint16_t(l), std::uint16_t(at[l])};
+      sort(here, count);
+      for (int i = 0; i < count; start += here[i++].count) at[here[i].line] = start;
+      list(c, [&](int line, int feature, auto value) TESSERA_INLINE_LAMBDA {
+        const std::int32_t to = at[line]++;
+        values[to] = T(value);
+        features[to] = std::uint16_t(feature);
+      });
     }
   }
 
@@ -8191,7 +8270,8 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int registers = 4;
+  static constexpr int registers = std::min(8, panel_tokens / lanes);
+  static constexpr int sets = std::max(1, 8 / registers);
   static constexpr int features_a_lane = element_traits<X>::features_a_lane;
 
   /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
@@ -8253,22 +8333,22 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
         next.at += 64;
       }
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
-      reg acc[2][1][registers];  // (sets, one row, registers of tokens)
+      reg acc[sets][1][registers];  // (sets, one row, registers of tokens)
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         acc[0][0][r] = begins ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
-        acc[1][0][r] = simd::zero<Arch, T>();
+        if constexpr (sets > 1) acc[1][0][r] = simd::zero<Arch, T>();
       });
       n = add(w.values, w.features, n, piece.count, x, acc);
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         store_sums(sum + r * lanes, first_line + piece.line, int(r),
-                   batch(acc[0][0][r]) + batch(acc[1][0][r]));
+                   sets > 1 ? batch(acc[0][0][r]) + batch(acc[sets - 1][0][r]) : batch(acc[0][0][r]));
       });
     }
   }
 
-  /// Nonzeros alternate between two sets of accumulators, since one set would wait for its own latency.
+  /// Nonzeros alternate between two sets of accumulators where one set would wait for its own latency.
   TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
-                                        std::size_t count, T const* x, reg (&acc)[2][1][registers]) {
+                                        std::size_t count, T const* x, reg (&acc)[sets][1][registers]) {
     const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
       T const* const from = x + offset;
       multiply_registers<T, Arch>(
@@ -8282,7 +8362,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
       reg weight[4];
       simd::broadcast_four<Arch>(values + n, weight);
       unroll<4>([&](auto i) TESSERA_INLINE_LAMBDA {
-        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % 2);
+        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % sets);
       });
     }
     for (; n < end; ++n) one(simd::broadcast<Arch>(values[n]), std::size_t(features[n]) * panel_tokens, 0);
@@ -8507,7 +8587,8 @@ TESSERA_INLINE void transpose_square(Word const* from, std::int64_t from_stride,
 /// register for each lane), or number by number.
 template <int Rows, int Cols, class Arch, class T>
 TESSERA_INLINE void transpose(T const* __restrict from, T* __restrict to) {
-  using lane = std::conditional_t<sizeof(T) == 2, std::uint16_t, T>;
+  using lane =
+      std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 1, std::uint8_t, T>>;
   constexpr int most = int(sizeof(reg<float, Arch>) / sizeof(T)), fewest = int(16 / sizeof(T));
   constexpr int side = std::min(most, std::min(Rows & -Rows, Cols & -Cols));
   if constexpr (permutes_two<float, Arch> && Rows * Cols <= most &&
@@ -8570,6 +8651,11 @@ template <int Tokens, class Arch, class T> TESSERA_INLINE reg<T, Arch> repeat(T 
     if constexpr (permutes_two<T, Arch> && Tokens * sizeof(T) == 32)
       return std::bit_cast<reg<T, Arch>>(
           _mm512_broadcast_f32x8(_mm256_loadu_ps(reinterpret_cast<float const*>(from))));
+#endif
+#ifdef __AVX__
+    if constexpr (sizeof(reg<T, Arch>) == 32 && Tokens * sizeof(T) == 16)
+      return std::bit_cast<reg<T, Arch>>(
+          _mm256_broadcast_ps(static_cast<__m128 const*>(static_cast<void const*>(from))));
 #endif
     alignas(64) T out[unsigned(n)];
     for (int i = 0; i < n; i += Tokens) std::memcpy(out + i, from, Tokens * sizeof(T));
@@ -8664,8 +8750,8 @@ void transpose_blocks_back(block_index const& index, T const* from, T* values, i
 #include <cstdint>
 #include <memory>
 
-// Steps before a product that bring weights into the order in which it reads them: the blocks of Wᵀ, and
-// single elements.
+// Steps before a product that bring weights into the order in which it reads them, the blocks of Wᵀ and
+// single elements, or that widen weights of one byte.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -8759,6 +8845,22 @@ operand transposed_weights(plan& p, operand const& weights, kernels::block_index
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
   p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before the product that widens `count` stored values to elements To, and returns the copy.
+template <class To, class W> operand widened_weights(plan& p, operand weights, std::int64_t count) {
+  const value_tiles of{count, {}};
+  step_draft widen("widen", cut::values);
+  widen.when = timing::early;
+  widen.tiles = of.tiles();
+  weights.touches = footprint::own_range;
+  weights.stride = values_a_tile * sizeof(W);
+  operand to = widen.writes(p.run_memory(std::size_t(count) * sizeof(To), values_a_tile * sizeof(To)));
+  const source<tree::values<W>> tree(widen.reads(weights));
+  p.add(widen, values_body<To, source<tree::values<W>>>{to, of, tree});
+  to.touches = footprint::everything;
+  to.stride = 0;
   return to;
 }
 
@@ -9450,6 +9552,27 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 template <class Block, bool Transposed>
 using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
+/// Cuts the destination of a product into parts of its lines.
+template <class Shape, class To, class Types, class Tree>
+void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
+  to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, Shape::rows); });
+  of.to = to.computed_in();
+}
+
+/// Adds the step of a product of few tokens, with the blocks of W where they stand.
+///   by_rows   the index of W, also for Wᵀ
+template <class Kernel, class Shape, class To, class Types, class Tree>
+TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
+                                 kernels::block_index const& by_rows, To to,
+                                 product_operands<Types, Tree> of) {
+  of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
+  cut_destination<Shape>(p, to, of, 1);
+  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+  s.divides = division::freely;
+  s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+  p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
+}
+
 /// Adds the step of a product with W, and chooses the order of the weights.
 ///   by_rows   the index of W, also for Wᵀ
 template <class Types, class Block, bool Transposed, class To, class Tree>
@@ -9459,28 +9582,15 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  const auto cut_destination = [&](int most) {
-    to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, line_block::rows); });
-    of.to = to.computed_in();
-  };
-  const auto where_they_stand = [&]<class Kernel>(std::type_identity<Kernel>) {
-    using body = few_tokens_body<Kernel, Types, line_block, Tree>;
-    of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
-    cut_destination(1);
-    of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
-    s.divides = division::freely;
-    s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-    p.add(s, to.finished(body{of, s.reads(weights), by_rows}));
-  };
   if constexpr (Types::by != engine::amx) {
     using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
     if constexpr (vector_product::exists)
-      if (of.tokens == 1) return where_they_stand(std::type_identity<vector_product>());
+      if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
     using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
     if constexpr (Transposed && scattered_product::exists)
       if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
                               : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-        return where_they_stand(std::type_identity<scattered_product>());
+        return add_few_tokens<scattered_product, line_block>(p, s, weights, by_rows, to, of);
   }
   if constexpr (Block::elements == 1)
     if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
@@ -9488,7 +9598,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
       bool reads_result = false;
       for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
       of.group_lines = kernels::nonzeros<T>::group;
-      cut_destination(most_pieces(x_bytes, of.index.lines() / of.group_lines));
+      cut_destination<line_block>(p, to, of, most_pieces(x_bytes, of.index.lines() / of.group_lines));
       body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
       const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                                   std::is_same_v<typename Types::result, T> && !reads_result;
@@ -9505,7 +9615,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   s.reads(in_order);
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
-  cut_destination(kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
+  cut_destination<line_block>(p, to, of, kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
   s.divides = kernel::shares_lanes                                       ? division::never
@@ -9518,9 +9628,13 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
-/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E.
-template <class E, class X> operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
-  if constexpr (expr::leaf<X>)
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
+/// elements of one byte are widened to E, a panel at a time.
+template <class E, class Stored, class X>
+operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
+    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+  else if constexpr (expr::leaf<X>)
     if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
         if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
@@ -9530,6 +9644,45 @@ template <class E, class X> operand operand_of_product(plan& p, std::int64_t tok
     }
   else
     return compute_before<E>(p, tokens, x);
+}
+
+/// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
+///   X, E   elements of x, of the result
+template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
+TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
+                                   block_sparse_matrix<W, Block> const& matrix) {
+  using line_block = line_block_of<Block, Transposed>;
+  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
+  machine on = p.on();
+  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  kernels::block_index const by_rows = index_of(matrix.pattern());
+  const auto of = [&]<class Types>(std::type_identity<Types>) {
+    return product_operands<Types, Tree>{.to = to.at,
+                                         .x = x,
+                                         .index = index_of(matrix.pattern(), Transposed),
+                                         .features = to.features,
+                                         .tokens = to.tokens,
+                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .sums = {},
+                                         .tree = tree};
+  };
+  using factor = multiplied_as<W, X>;
+  operand weights = by_panel(matrix);
+  if constexpr (!std::is_same_v<factor, W>) {
+    // Not at every broadcast; but a single token reads each weight once.
+    using types = kernels::product_types<W, X, E>;
+    using vector_product = kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>;
+    if constexpr (vector_product::exists)
+      if (to.tokens == 1)
+        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
+                                                          of(std::type_identity<types>()));
+    weights = widened_weights<factor, W>(p, weights, matrix.size());
+  }
+  with_engine<factor, X, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<factor, X, E, By>;
+    add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
+  });
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
@@ -9542,77 +9695,312 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
       std::is_same_v<T, accumulator_t<W>>,
       "the operands and the destination of a statement have different element types: bring them to one");
   using bind = binder<T, over::panels>;
-  using x_element = typename bind::template element_of<X>;
+  using x_stored = typename bind::template element_of<X>;
+  using x_element = multiplied_as<x_stored, W>;
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
-  const operand x = s.reads(operand_of_product<x_element>(p, to.tokens, product.x));
+  const operand x = s.reads(operand_of_product<x_element, x_stored>(p, to.tokens, product.x));
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
-  using tree_type = std::remove_const_t<decltype(tree)>;
-  auto const& matrix = product.matrix.tensor();
-  using block = typename Matrix::tensor_type::block;
-  using line_block = line_block_of<block, Transposed>;
-  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
-  machine on = p.on();
-  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  with_engine<W, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<W, x_element, E, By>;
-    add_product<types, block, Transposed, To, tree_type>(p, s, by_panel(matrix), index_of(matrix.pattern()),
-                                                         to,
-                                                         {.to = to.at,
-                                                          .x = x,
-                                                          .index = index_of(matrix.pattern(), Transposed),
-                                                          .features = to.features,
-                                                          .tokens = to.tokens,
-                                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
-                                                          .sums = {},
-                                                          .tree = tree});
-  });
+  add_product_with<x_element, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
 }
 
 template <class E, class Node>
   requires has_product<Node>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, Node const& node) {
-  add_product_of<E>(p, to, node, first_product(node));
+  if constexpr (sizeof(E) == 1)
+    add_elementwise<E>(p, to, node);  // a panel of the product in the accumulator, then rounded
+  else
+    add_product_of<E>(p, to, node, first_product(node));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
+// ---- tessera/kernels/block_times_block.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_TIMES_BLOCK
+#define TESSERA_SINGLE_KERNELS_BLOCK_TIMES_BLOCK
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Values that stand one after the other, in the accumulator: where they stand, or else in `room`.
+template <class Arch, int Count, class E>
+TESSERA_INLINE accumulator_t<E> const* widened(E const* from,
+                                               [[maybe_unused]] accumulator_t<E>* room) noexcept {
+  using T = accumulator_t<E>;
+  if constexpr (std::is_same_v<E, T>) {
+    return from;
+  } else {
+    constexpr int lanes = simd::lanes<T, Arch>, whole = Count / lanes * lanes;
+    for (int i = 0; i < whole; i += lanes) simd::load_values<Arch>(from + i).store_unaligned(room + i);
+    for (int i = whole; i < Count; ++i) room[i] = T(from[i]);
+    return room;
+  }
+}
+
+/// The product of a block of Rows x Inner and one of Inner x Cols, all in T: summed over the inner index from
+/// zero on, in its order, and then stored, or added to what is there. A register holds columns of one row, or
+/// several whole rows if they are short.
+template <class T, class Arch, int Rows, int Inner, int Cols> struct block_times_block {
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows_a_register =
+      Cols < lanes && lanes % Cols == 0 && Rows % (lanes / Cols) == 0 ? lanes / Cols : 1;
+  static constexpr int lines = Rows / rows_a_register;  // of registers
+  static constexpr int line_size = Cols * rows_a_register;
+  static constexpr int registers = ceil_div(line_size, lanes);
+  static constexpr int tail = line_size % lanes;  // numbers in the last register of a line that is not full
+  static constexpr int at_once = power_of_two_divisor(register_block<T, Arch>::registers, registers);
+  static constexpr int lines_at_once = power_of_two_divisor(at_once > 1 ? 4 : 8, lines);
+
+  /// Numbers of the left block in the form in which it is used.
+  static constexpr int left_size = rows_a_register == 1 ? Rows * Inner : lines * Inner * lanes;
+
+  /// The left block in that form: where it stands, or else in `room`, of left_size numbers.
+  template <class E> static T const* prepared(E const* block, T* room) noexcept {
+    if constexpr (rows_a_register == 1) {
+      return widened<Arch, Rows * Inner>(block, room);
+    } else {
+      T numbers[unsigned(Rows * Inner)];
+      T const* const wide = widened<Arch, Rows * Inner>(block, numbers);
+      for (int row = 0; row < Rows; ++row)
+        for (int i = 0; i < Inner; ++i)
+          std::fill_n(room + (row / rows_a_register * Inner + i) * lanes + row % rows_a_register * Cols, Cols,
+                      wide[row * Inner + i]);
+      return room;
+    }
+  }
+
+  /// to = left · right, or to += left · right.
+  ///   left   from prepared()
+  template <bool Adds> TESSERA_INLINE static void multiply(T const* left, T const* right, T* to) noexcept {
+    using reg = simd::reg<T, Arch>;
+    for (int line = 0; line < lines; line += lines_at_once)
+      unroll<registers / at_once>([&](auto chunk) TESSERA_INLINE_LAMBDA {
+        constexpr int first = chunk * at_once;
+        reg sums[unsigned(lines_at_once)][unsigned(at_once)];
+        for (auto& row : sums)
+          for (reg& sum : row) sum = simd::zero<Arch, T>();
+        for (int i = 0; i < Inner; ++i)
+          multiply_registers<T, Arch>(
+              sums,
+              [&](auto l) TESSERA_INLINE_LAMBDA {
+                if constexpr (rows_a_register == 1)
+                  return simd::broadcast<Arch>(left[(line + l) * Inner + i]);
+                else
+                  return simd::load<Arch>(left + ((line + l) * Inner + i) * lanes);
+              },
+              [&](auto j) TESSERA_INLINE_LAMBDA {
+                if constexpr (rows_a_register == 1)
+                  return load_register<first + j>(right + i * Cols);
+                else
+                  return simd::repeat<Cols, Arch>(right + i * Cols);
+              });
+        unroll<lines_at_once>([&](auto l) TESSERA_INLINE_LAMBDA {
+          unroll<at_once>([&](auto j) TESSERA_INLINE_LAMBDA {
+            T* const row = to + (line + l) * line_size;
+            batch sum(sums[l][j]);
+            if constexpr (Adds) sum = batch(load_register<first + j>(row)) + sum;
+            store_register<first + j>(row, sum.data);
+          });
+        });
+      });
+  }
+
+ private:
+  using batch = simd::batch<T, Arch>;
+
+  template <int Register> static constexpr bool is_full = tail == 0 || Register + 1 < registers;
+
+  template <int Register> TESSERA_INLINE static simd::reg<T, Arch> load_register(T const* line) {
+    if constexpr (is_full<Register>) {
+      return simd::load<Arch>(line + Register * lanes);
+    } else {
+      T numbers[unsigned(lanes)] = {};
+      std::memcpy(numbers, line + Register * lanes, tail * sizeof(T));
+      return simd::load<Arch>(static_cast<T const*>(numbers));
+    }
+  }
+  template <int Register> TESSERA_INLINE static void store_register(T* line, simd::reg<T, Arch> value) {
+    if constexpr (is_full<Register>) {
+      simd::store<Arch>(line + Register * lanes, value);
+    } else {
+      T numbers[unsigned(lanes)];
+      simd::store<Arch>(numbers, value);
+      std::memcpy(line + Register * lanes, numbers, tail * sizeof(T));
+    }
+  }
+};
+
+/// to[i] = left · right[i], i < count, with the bits of block_times_block for blocks of one element.
+template <class Arch, class T, class B>
+TESSERA_INLINE void multiply_number(T left, B const* right, int count, T* to) noexcept {
+  constexpr int lanes = simd::lanes<T, Arch>;
+  const auto factor = simd::broadcast<Arch>(left);
+  int i = 0;
+  for (; i + lanes <= count; i += lanes)
+    simd::store<Arch>(
+        to + i, simd::fma<Arch, T>(factor, simd::load_values<Arch>(right + i).data, simd::zero<Arch, T>()));
+  for (; i < count; ++i) to[i] = left * T(right[i]) + T(0);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/row_sums.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ROW_SUMS
+#define TESSERA_SINGLE_KERNELS_ROW_SUMS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sums of one block row of a matrix at a time, in the accumulator, found by block column (Gustavson
+/// 1978). Blocks of a matrix of accumulators are summed where they stand. Single elements are summed by
+/// column: what is added to a column that is not stored is never read.
+///   Elements   of a block
+///   C          the matrix's
+template <class Arch, class C, int Elements> class row_sums {
+ public:
+  using T = accumulator_t<C>;
+  static constexpr bool by_column = Elements == 1;
+  static constexpr bool in_place = !by_column && std::is_same_v<C, T>;
+
+  /// Bytes of scratch for the rows of an index.
+  static std::size_t scratch_bytes(block_index const& c) {
+    if constexpr (by_column) return std::size_t(c.width()) * sizeof(T);
+    std::int64_t widest = 0;
+    if constexpr (!in_place)
+      for (int i = 0; i < c.lines(); ++i) widest = std::max<std::int64_t>(widest, c.line(i).count);
+    return place_bytes(c.width()) + std::size_t(widest) * Elements * sizeof(T);
+  }
+
+  row_sums(block_index const& c, C* values, std::byte* scratch) noexcept : c_(c), values_(values) {
+    if constexpr (by_column) {
+      sums_ = reinterpret_cast<T*>(scratch);
+    } else {
+      place_ = reinterpret_cast<std::int32_t*>(scratch);
+      std::fill_n(place_, c.width(), -1);
+      if constexpr (!in_place) sums_ = reinterpret_cast<T*>(scratch + place_bytes(c.width()));
+    }
+  }
+
+  /// Begins a row with zeros, or with the values of the matrix.
+  void begin(int line, bool accumulates) noexcept {
+    line_ = c_.line(line);
+    C* const values = first_value();
+    if constexpr (by_column) {
+      for (int b = 0; b < line_.count; ++b) sums_[line_.columns[b]] = accumulates ? T(values[b]) : T(0);
+    } else {
+      for (int b = 0; b < line_.count; ++b) place_[line_.columns[b]] = b;
+      if constexpr (in_place) sums_ = values;
+      if (!accumulates)
+        std::fill_n(sums_, size(), T(0));
+      else if constexpr (!in_place)
+        for (std::int64_t v = 0; v < size(); ++v) sums_[v] = T(values[v]);
+    }
+  }
+  /// The sums of a block column; null if the row does not store it.
+  T* at(std::int32_t column) noexcept {
+    if constexpr (by_column) return sums_ + column;
+    const std::int32_t b = place_[column];
+    return b < 0 ? nullptr : sums_ + std::int64_t(b) * Elements;
+  }
+  /// Ends the row: each sum is rounded once.
+  void end() noexcept {
+    C* const values = first_value();
+    if constexpr (by_column) {
+      for (int b = 0; b < line_.count; ++b) values[b] = C(sums_[line_.columns[b]]);
+    } else {
+      for (int b = 0; b < line_.count; ++b) place_[line_.columns[b]] = -1;
+      if constexpr (!in_place) {
+        constexpr int lanes = simd::lanes<T, Arch>;
+        std::int64_t v = 0;
+        for (; v + lanes <= size(); v += lanes)
+          simd::store_values<Arch>(values + v, simd::batch<T, Arch>::load_unaligned(sums_ + v));
+        for (; v < size(); ++v) values[v] = C(sums_[v]);
+      }
+    }
+  }
+
+ private:
+  static std::size_t place_bytes(int width) {
+    return round_up<std::size_t>(std::size_t(width) * sizeof(std::int32_t), 64);
+  }
+  C* first_value() const { return values_ + line_.first * Elements; }
+  std::int64_t size() const { return std::int64_t(line_.count) * Elements; }
+
+  block_index c_;
+  C* values_;
+  block_line line_{};
+  std::int32_t* place_ = nullptr;  // of a block in the row, by its column; -1 elsewhere
+  T* sums_ = nullptr;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/matrix_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_MATRIX_PRODUCT
 #define TESSERA_SINGLE_KERNELS_MATRIX_PRODUCT
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// One block row of c = a·b, or of c += a·b, for matrices in blocks of Rows x Inner and Inner x Cols. Blocks
-/// that c does not store are left out. Row by row (Gustavson 1978); correct rather than tuned.
-template <class T, int Rows, int Inner, int Cols>
-void matrix_product_row(block_index const& a, T const* a_values, block_index const& b, T const* b_values,
-                        block_index const& c, T* c_values, int line) noexcept {
-  const block_line left_line = a.line(line), to_line = c.line(line);
-  std::int32_t const* const end = to_line.columns + to_line.count;
-  for (int p = 0; p < left_line.count; ++p) {
-    const block_line right_line = b.line(left_line.columns[p]);
-    T const* const left = a_values + (left_line.first + p) * (Rows * Inner);
-    std::int32_t const* at = to_line.columns;
-    for (int q = 0; q < right_line.count; ++q) {
-      at = std::lower_bound(at, end, right_line.columns[q]);
-      if (at == end) break;
-      if (*at != right_line.columns[q]) continue;
-      T const* const right = b_values + (right_line.first + q) * (Inner * Cols);
-      T* const to = c_values + (to_line.first + (at - to_line.columns)) * (Rows * Cols);
-      for (int r = 0; r < Rows; ++r)
-        for (int i = 0; i < Inner; ++i)
-          for (int col = 0; col < Cols; ++col)
-            to[r * Cols + col] += left[r * Inner + i] * right[i * Cols + col];
+/// A matrix as a kernel reads it: its blocks, and where they are.
+template <class E> struct stored_blocks {
+  block_index index;
+  E const* values;
+};
+
+/// Some block rows of c = a·b, or of c += a·b, for matrices in blocks of Rows x Inner and Inner x Cols.
+/// Blocks that c does not store are left out. Row by row (Gustavson 1978); the products of blocks are added
+/// in the order of the columns of a, each summed from zero, in the accumulator.
+///   scratch   row_sums<Arch, C, Rows * Cols>::scratch_bytes(c)
+template <class Arch, int Rows, int Inner, int Cols, class A, class B, class C>
+void matrix_product(stored_blocks<A> const& a, stored_blocks<B> const& b, block_index const& c, C* values,
+                    range lines, bool accumulates, std::byte* scratch) noexcept {
+  using T = accumulator_t<C>;
+  using blocks = block_times_block<T, Arch, Rows, Inner, Cols>;
+  constexpr bool single = Rows * Inner * Cols == 1;
+  row_sums<Arch, C, Rows * Cols> sums(c, values, scratch);
+  alignas(64) T left_room[unsigned(blocks::left_size)], right_room[unsigned(Inner * Cols)];
+  for (int line = lines.first; line < lines.last; ++line) {
+    sums.begin(line, accumulates);
+    const block_line left_line = a.index.line(line);
+    for (int p = 0; p < left_line.count; ++p) {
+      const block_line right_line = b.index.line(left_line.columns[p]);
+      A const* const left_block = a.values + (left_line.first + p) * (Rows * Inner);
+      B const* const right_blocks = b.values + right_line.first * (Inner * Cols);
+      if constexpr (single) {
+        if (p + 2 < left_line.count) {  // rows of b are short, and stand anywhere
+          const block_line soon = b.index.line(left_line.columns[p + 2]);
+          simd::prefetch<1>(soon.columns);
+          simd::prefetch<1>(b.values + soon.first);
+        }
+        const T left = T(*left_block);  // times a number, plus 0: the bits of block_times_block
+        for (int q = 0; q < right_line.count; ++q)
+          *sums.at(right_line.columns[q]) += left * T(right_blocks[q]) + T(0);
+      } else {
+        if (right_line.count == 0) continue;
+        T const* const left = blocks::prepared(left_block, left_room);
+        for (int q = 0; q < right_line.count; ++q)
+          if (T* const to = sums.at(right_line.columns[q]))
+            blocks::template multiply<true>(
+                left, widened<Arch, Inner * Cols>(right_blocks + q * std::int64_t(Inner * Cols), right_room),
+                to);
+      }
     }
+    sums.end();
   }
 }
 
@@ -9633,14 +10021,24 @@ void matrix_product_row(block_index const& a, T const* a_values, block_index con
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Whether the pattern `c` stores all blocks of a·b.
+/// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
 inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
-  for (int i = 0; i < a.block_rows(); ++i)
-    for (const int k : a.row(i))
-      if (const auto all = c.row(i), some = b.row(k);
-          !std::includes(all.begin(), all.end(), some.begin(), some.end()))
-        return false;
-  return true;
+  constexpr int some = 1 << 14;  // columns at a time
+  bool stored[some] = {};        // by the present block row
+  bool all = true;
+  for (int first = 0; first < c.block_cols() && all; first += some) {
+    const int last = std::min(some, c.block_cols() - first) + first;
+    const auto columns = [=](pattern const& of, int row) {
+      return kernels::columns_between(index_of(of).line(row), first, last);
+    };
+    for (int i = 0; i < a.block_rows() && all; ++i) {
+      for (const int j : columns(c, i)) stored[j - first] = true;
+      for (const int k : a.row(i))
+        for (const int j : columns(b, k)) all &= stored[j - first];
+      for (const int j : columns(c, i)) stored[j - first] = false;
+    }
+  }
+  return all;
 }
 
 /// The number of blocks of a·b that `c` does not store.
@@ -9655,9 +10053,17 @@ TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b,
   return lost;
 }
 
-/// c = a·b, or c += a·b. A tile is a range of block rows.
-template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
-  operand to, a, b;
+/// The blocks of some lines of a matrix in blocks of `block_bytes`.
+TESSERA_COLD inline touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
+                                                  range lines, std::int64_t block_bytes) {
+  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+          index.blocks(lines.first, lines.last) * block_bytes};
+}
+
+/// c = a·b, or c += a·b, row by row. A tile is a range of block rows.
+template <class A, class B, class C, int Rows, int Inner, int Cols> struct matrix_product_body {
+  using sums = kernels::row_sums<simd::native, C, Rows * Cols>;
+  operand to, a, b, scratch;
   kernels::block_index a_index, b_index;
   kernels::block_grid result;  // the blocks of c
   int tiles;
@@ -9666,27 +10072,18 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
   range lines(tile const& t) const { return a_index.lines_of_part(int(t.index), tiles); }
 
   void compute(tile const& t) const noexcept {
-    const range l = lines(t);
-    T* const values = t.address<T>(to);
-    for (int line = l.first; line < l.last; ++line) {
-      const kernels::block_line blocks = result.index.line(line);
-      if (!accumulates)
-        std::fill_n(values + blocks.first * (Rows * Cols), blocks.count * (Rows * Cols), T(0));
-      kernels::matrix_product_row<T, Rows, Inner, Cols>(a_index, t.address<T const>(a), b_index,
-                                                        t.address<T const>(b), result.index, values, line);
-    }
-    result.clear_overhang(values, l, {0, result.index.width()});
+    C* const values = t.address<C>(to, 0);
+    kernels::matrix_product<simd::native, Rows, Inner, Cols>(
+        kernels::stored_blocks<A>{a_index, t.address<A const>(a)},
+        kernels::stored_blocks<B>{b_index, t.address<B const>(b)}, result.index, values, lines(t),
+        accumulates, t.address<std::byte>(scratch, 0));
+    result.clear_overhang(values, lines(t), {0, result.index.width()});
   }
 
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
-    const auto blocks_of = [](operand const& o, kernels::block_index const& index, range some, int elements) {
-      const std::int64_t bytes = elements * std::int64_t(sizeof(T));
-      return touched_bytes{o.owner, o.at + std::uintptr_t(index.blocks_before(some.first) * bytes),
-                           index.blocks(some.first, some.last) * bytes};
-    };
-    const touched_bytes written = blocks_of(to, result.index, l, Rows * Cols);
-    d.read(blocks_of(a, a_index, l, Rows * Inner));
+    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C));
+    d.read(blocks_of_lines(a, a_index, l, Rows * Inner * sizeof(A)));
     d.write(written);
     if (accumulates) d.read(written);
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
@@ -9701,7 +10098,7 @@ template <class T, int Rows, int Inner, int Cols> struct matrix_product_body {
           }
       }
     }
-    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(T);
+    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(B);
     for (std::size_t slot = 0; slot < read.size(); ++slot)
       if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
   }
@@ -9726,39 +10123,53 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   }
 }
 
-template <class T, class Block, class A, class B, bool Accumulates>
-TESSERA_COLD void lower(
-    plan& p,
-    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+/// Throws what is wrong with the statement `to` = `product`.
+template <class T, class Block, class A, class B>
+void require_matrix_product(block_sparse_matrix<T, Block> const& to,
+                            expr::matrix_product<A, B> const& product) {
   using a_block = typename A::block;
   using b_block = typename B::block;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
   static_assert(
-      std::is_same_v<T, typename A::value_type> && std::is_same_v<T, typename B::value_type>,
+      std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
+          std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
       "the operands and the destination of a statement have different element types: bring them to one");
-  block_sparse_matrix<T, Block>& to = s.destination();
-  for (auto const& leaf : {all_of(s.value.a.of.tensor()), all_of(s.value.b.of.tensor())})
+  for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
-  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
-  if (!s.value.sampled && !to.pattern().is_dense() && !stores_product(a.stored, b.stored, to.pattern()))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a.stored, b.stored, to.pattern()),
+}
+/// Throws shape_error if `to` does not store all blocks of a·b.
+TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
+  if (!to.is_dense() && !stores_product(a, b, to))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
                               " blocks of the product are not stored by c and would be lost: give c "
                               "product_pattern(a, b), or write c = sampled(a * b)"));
+}
+
+template <class T, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::matrix_product<A, B>, Accumulates> const& s) {
+  block_sparse_matrix<T, Block>& to = s.destination();
+  require_matrix_product(to, s.value);
+  const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
+  if (!s.value.sampled) require_stores_product(a.stored, b.stored, to.pattern());
+  using body = matrix_product_body<typename A::value_type, typename B::value_type, T, Block::rows,
+                                   A::block::cols, Block::cols>;
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
-  matrix_product_body<T, Block::rows, a_block::cols, Block::cols> body{
-      .to = made.writes(all_of(to)),
-      .a = made.reads(a.blocks),
-      .b = made.reads(b.blocks),
-      .a_index = a.index,
-      .b_index = b.index,
-      .result = {index_of(to.pattern()), to.rows(), to.cols(), Block::rows, Block::cols},
-      .tiles = made.tiles,
-      .accumulates = Accumulates};
-  p.add(made, body);
+  const kernels::block_index c = index_of(to.pattern());
+  p.add(made, body{.to = made.writes(all_of(to)),
+                   .a = made.reads(a.blocks),
+                   .b = made.reads(b.blocks),
+                   .scratch = p.worker_memory(body::sums::scratch_bytes(c)),
+                   .a_index = a.index,
+                   .b_index = b.index,
+                   .result = {c, to.rows(), to.cols(), Block::rows, Block::cols},
+                   .tiles = made.tiles,
+                   .accumulates = Accumulates});
 }
 
 /// c = transposed(w)
@@ -11119,56 +11530,65 @@ struct sampled_operand {
   std::int64_t features, stride;  // stride: elements from panel to panel
 };
 
-/// A copy of a slice with zeros behind its last feature and token, where the slice has neighbours.
-template <class E> struct padding_body {
+/// A copy of an activation in elements E, with zeros behind its last feature and token, where a slice has
+/// neighbours.
+template <class E, class From> struct padding_body {
   operand to, from;
   std::int64_t features, tokens;
 
   void compute(tile const& t) const noexcept {
     constexpr std::int64_t lane = element_traits<E>::features_a_lane, row = lane * panel_tokens;
-    E const* source = t.address<E const>(from);
+    From const* source = t.address<From const>(from);
     E* const copy = t.address<E>(to);
-    const std::int64_t live = lane * tokens_of(t.index, tokens);
     std::fill(copy, copy + round_up<std::int64_t>(features, granule) * panel_tokens, E(0));
-    for (std::int64_t f = 0; f < features; f += lane, source += row)
-      std::copy(source, source + live, copy + f * panel_tokens);
+    const int live = tokens_of(t.index, tokens);
+    if constexpr (std::is_same_v<E, From>)
+      for (std::int64_t f = 0; f < features; f += lane, source += row)
+        std::copy(source, source + lane * live, copy + f * panel_tokens);
+    else
+      kernels::map<simd::native, E, tree::panel<From>>::run_panel(tree::panel<From>(source), copy, 0,
+                                                                  features, live, 0);
   }
   void describe(tile const& t, task_description& d) const {
-    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
+    d.read(part_of_panel<From>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
     d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
                              panel_tokens));
   }
 };
 
-/// An activation where it lies, or the padded copy of a slice that has neighbours.
-template <class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+/// An activation of elements E where it lies; or a copy: of rows, of a slice that has neighbours, of other
+/// elements.
+template <class E, class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
+  using From = typename Leaf::value_type;
+  constexpr bool converts = !std::is_same_v<E, From>, is_view = tensor_view<typename Leaf::tensor_type>;
   auto const& x = leaf.tensor();
-  if constexpr (!in_panels<typename Leaf::tensor_type>) {
-    using E = typename Leaf::value_type;
-    const std::size_t panel =
-        std::size_t(round_up<std::int64_t>(x.features(), granule)) * panel_tokens * sizeof(E);
-    const auto panels = std::size_t(ceil_div<std::int64_t>(x.tokens(), panel_tokens));
-    operand copy = p.run_memory(panel * panels, panel);
-    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+  const std::int64_t panel = round_up<std::int64_t>(x.features(), granule) * panel_tokens,
+                     panels = ceil_div<std::int64_t>(x.tokens(), panel_tokens);
+  const std::size_t bytes = std::size_t(panel) * sizeof(E);
+  const auto copied = [&](operand copy) {
     copy.touches = footprint::everything;
     copy.stride = 0;
-    return {copy, x.features(), std::int64_t(panel / sizeof(E))};
-  } else if constexpr (tensor_view<typename Leaf::tensor_type>) {
-    if (!x.has_padded_features() || !x.has_padded_tokens()) {
-      using E = typename Leaf::value_type;
-      const std::size_t panel = std::size_t(x.padded_features()) * panel_tokens * sizeof(E);
-      step_draft s("padding", cut::panels);
-      s.divides = division::never;
-      s.tiles = int(x.panels());
-      operand copy = s.writes(p.run_memory(panel * std::size_t(x.panels()), panel));
-      const operand from = s.reads(by_panel(x));
-      p.add(s, padding_body<E>{copy, from, x.features(), x.tokens()});
-      copy.touches = footprint::everything;
-      copy.stride = 0;
-      return {copy, x.features(), x.padded_features() * panel_tokens};
-    }
-    return {all_of(x), x.features(), x.panel_stride()};
+    return sampled_operand{copy, x.features(), panel};
+  };
+  if constexpr (!in_panels<typename Leaf::tensor_type>) {
+    static_assert(!converts, "[a * transposed(b)] rows of 8-bit floats: copy them into a panel_matrix first");
+    const operand copy = p.run_memory(bytes * std::size_t(panels), bytes);
+    lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
+    return copied(copy);
   } else {
+    if constexpr (converts || is_view) {
+      bool copies = converts;
+      if constexpr (is_view) copies = copies || !x.has_padded_features() || !x.has_padded_tokens();
+      if (copies) {
+        step_draft s("padding", cut::panels);
+        s.divides = division::never;
+        s.tiles = int(panels);
+        const operand copy = s.writes(p.run_memory(bytes * std::size_t(panels), bytes));
+        const operand from = s.reads(by_panel(x));
+        p.add(s, padding_body<E, From>{copy, from, x.features(), x.tokens()});
+        return copied(copy);
+      }
+    }
     return {all_of(x), x.features(), x.panel_stride()};
   }
 }
@@ -11228,8 +11648,8 @@ template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
     plan& p,
     expr::statement<block_sparse_matrix<T, Block>, expr::outer_product<A, B>, Accumulates> const& s) {
-  using left = typename A::value_type;
-  using right = typename B::value_type;
+  using left = multiplied_as<typename A::value_type, typename B::value_type>;
+  using right = multiplied_as<typename B::value_type, typename A::value_type>;
   using exchanged_block = block_shape<Block::cols, Block::rows>;
   static_assert(
       std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
@@ -11241,7 +11661,8 @@ TESSERA_COLD void lower(
     throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
                               std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
-  const sampled_operand a = sampled_operand_of(p, s.value.a), b = sampled_operand_of(p, s.value.b);
+  const sampled_operand a = sampled_operand_of<left>(p, s.value.a),
+                        b = sampled_operand_of<right>(p, s.value.b);
   const std::int64_t tokens = s.value.a.tensor().tokens();
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
@@ -11276,8 +11697,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 enum class lines_go { to_caches, to_memory };
 
 /// Brings rows of tokens into a panel, and back. A word is a lane of the panel: one feature of a token, or
-/// two, which stand together in a row, too. Squares of words are transposed in registers, whole cache lines
-/// of rows and panel at a time; words at the edges one by one.
+/// several, which stand together in a row, too. Squares of words are transposed in registers, whole cache
+/// lines of rows and panel at a time; words at the edges one by one.
 template <class Arch, element E> struct row_transposition {
   static constexpr int features_a_word = element_traits<E>::features_a_lane;
   using word = std::conditional_t<sizeof(E) * features_a_word == 8, double, float>;
@@ -11600,7 +12021,7 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
       return p.add(copy, to_rows_body<T>{to, from, y.features(), y.tokens(), y.stride()});
     }
   const rows_to<T> to{rows_by_panel(y), y.features(), y.tokens(), y.stride()};
-  if constexpr (has_product<Value>)
+  if constexpr (has_product<Value> && sizeof(T) > 1)
     add_product_of<T>(p, to, s.value, first_product(s.value));
   else
     add_elementwise<T>(p, to, s.value);
@@ -13715,6 +14136,17 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/tensor/mask.hpp
+#ifndef TESSERA_SINGLE_TENSOR_MASK
+#define TESSERA_SINGLE_TENSOR_MASK
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
+enum class mask { bidirectional, causal };
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/eval/attention_shape.hpp
 #ifndef TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
 #define TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
@@ -13730,9 +14162,6 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
 // The keys that queries see, and the place of a head's rows.
 
 namespace tessera { inline namespace TESSERA_ISA {
-
-/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
-enum class mask { bidirectional, causal };
 
 /// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
 /// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy

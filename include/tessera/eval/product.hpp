@@ -21,6 +21,7 @@
 #include <tessera/kernels/product_1x1.hpp>
 #include <tessera/kernels/scattered_product.hpp>
 #include <tessera/kernels/vector_product.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
@@ -296,6 +297,45 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
+/// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
+///   X, E   elements of x, of the result
+template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
+TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
+                                   block_sparse_matrix<W, Block> const& matrix) {
+  using line_block = line_block_of<Block, Transposed>;
+  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
+  machine on = p.on();
+  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  kernels::block_index const by_rows = index_of(matrix.pattern());
+  const auto of = [&]<class Types>(std::type_identity<Types>) {
+    return product_operands<Types, Tree>{.to = to.at,
+                                         .x = x,
+                                         .index = index_of(matrix.pattern(), Transposed),
+                                         .features = to.features,
+                                         .tokens = to.tokens,
+                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .sums = {},
+                                         .tree = tree};
+  };
+  using factor = multiplied_as<W, X>;
+  operand weights = by_panel(matrix);
+  if constexpr (!std::is_same_v<factor, W>) {
+    // Not at every broadcast; but a single token reads each weight once.
+    using types = kernels::product_types<W, X, E>;
+    using vector_product = kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>;
+    if constexpr (vector_product::exists)
+      if (to.tokens == 1)
+        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
+                                                          of(std::type_identity<types>()));
+    weights = widened_weights<factor, W>(p, weights, matrix.size());
+  }
+  with_engine<factor, X, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
+    using types = kernels::product_types<factor, X, E, By>;
+    add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
+  });
+}
+
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
@@ -316,42 +356,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
-  using tree_type = std::remove_const_t<decltype(tree)>;
-  auto const& matrix = product.matrix.tensor();
-  using block = typename Matrix::tensor_type::block;
-  using line_block = line_block_of<block, Transposed>;
-  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
-  machine on = p.on();
-  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  kernels::block_index const by_rows = index_of(matrix.pattern());
-  const auto of = [&]<class Types>(std::type_identity<Types>) {
-    return product_operands<Types, tree_type>{.to = to.at,
-                                              .x = x,
-                                              .index = index_of(matrix.pattern(), Transposed),
-                                              .features = to.features,
-                                              .tokens = to.tokens,
-                                              .inner = Transposed ? matrix.rows() : matrix.cols(),
-                                              .sums = {},
-                                              .tree = tree};
-  };
-  using factor = multiplied_as<W, x_stored>;
-  operand weights = by_panel(matrix);
-  if constexpr (!std::is_same_v<factor, W>) {
-    // Not at every broadcast; but a single token reads each weight once.
-    using types = kernels::product_types<W, x_element, E>;
-    using vector_product =
-        kernels::vector_product<simd::native, types, block, Transposed, on_tile<tree_type>>;
-    if constexpr (vector_product::exists)
-      if (to.tokens == 1)
-        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
-                                                          of(std::type_identity<types>()));
-    weights = widened_weights<factor, W>(p, weights, matrix.size());
-  }
-  with_engine<factor, x_element, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<factor, x_element, E, By>;
-    add_product<types, block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
-  });
+  add_product_with<x_element, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
 }
 
 template <class E, class Node>

@@ -49,7 +49,10 @@ template <class T> struct nonzeros {
   /// The nonzeros of a matrix, at `memory`; in chunks of at most `most` features if pieces stay long enough
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
-      : lines(index.lines()), stored(index.blocks()) {
+      : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
+  /// The same for `all` nonzeros in `all_lines` lines.
+  nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
+      : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
     depth = std::max<std::int64_t>(1, depth);
     chunks = int(ceil_div<std::int64_t>(depth, sparse ? most_features : most));
@@ -111,6 +114,27 @@ template <class T> struct nonzeros {
         first += length;
         to += length;
       }
+    }
+  }
+
+  /// Copies the nonzeros of a group from any other format, to number `start` and on.
+  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
+  ///                    in the features of each line; line in the group, feature in the chunk
+  template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
+    const int count = std::min(group, lines - first_line);
+    for (int c = 0; c < chunks; ++c) {
+      starts[std::int64_t(first_line / group) * chunks + c] = start;
+      std::int32_t at[group] = {};  // nonzeros of each line, then the number of the next one
+      list(c, [&](int line, int, auto) TESSERA_INLINE_LAMBDA { ++at[line]; });
+      piece* const here = pieces + std::int64_t(first_line) * chunks + c * count;
+      for (int l = 0; l < count; ++l) here[l] = {std::uint16_t(l), std::uint16_t(at[l])};
+      sort(here, count);
+      for (int i = 0; i < count; start += here[i++].count) at[here[i].line] = start;
+      list(c, [&](int line, int feature, auto value) TESSERA_INLINE_LAMBDA {
+        const std::int32_t to = at[line]++;
+        values[to] = T(value);
+        features[to] = std::uint16_t(feature);
+      });
     }
   }
 
@@ -182,7 +206,8 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
   using reg = simd::reg<T, Arch>;
   using batch = simd::batch<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int registers = 4;
+  static constexpr int registers = std::min(8, panel_tokens / lanes);
+  static constexpr int sets = std::max(1, 8 / registers);
   static constexpr int features_a_lane = element_traits<X>::features_a_lane;
 
   /// Adds the chunk's products to the sums of all lines and calls store_sums(sums, line, register, total) for
@@ -244,22 +269,22 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
         next.at += 64;
       }
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
-      reg acc[2][1][registers];  // (sets, one row, registers of tokens)
+      reg acc[sets][1][registers];  // (sets, one row, registers of tokens)
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         acc[0][0][r] = begins ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
-        acc[1][0][r] = simd::zero<Arch, T>();
+        if constexpr (sets > 1) acc[1][0][r] = simd::zero<Arch, T>();
       });
       n = add(w.values, w.features, n, piece.count, x, acc);
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         store_sums(sum + r * lanes, first_line + piece.line, int(r),
-                   batch(acc[0][0][r]) + batch(acc[1][0][r]));
+                   sets > 1 ? batch(acc[0][0][r]) + batch(acc[sets - 1][0][r]) : batch(acc[0][0][r]));
       });
     }
   }
 
-  /// Nonzeros alternate between two sets of accumulators, since one set would wait for its own latency.
+  /// Nonzeros alternate between two sets of accumulators where one set would wait for its own latency.
   TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
-                                        std::size_t count, T const* x, reg (&acc)[2][1][registers]) {
+                                        std::size_t count, T const* x, reg (&acc)[sets][1][registers]) {
     const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
       T const* const from = x + offset;
       multiply_registers<T, Arch>(
@@ -273,7 +298,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
       reg weight[4];
       simd::broadcast_four<Arch>(values + n, weight);
       unroll<4>([&](auto i) TESSERA_INLINE_LAMBDA {
-        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % 2);
+        one(weight[i], (four >> (16 * i) & 0xffff) * panel_tokens, i % sets);
       });
     }
     for (; n < end; ++n) one(simd::broadcast<Arch>(values[n]), std::size_t(features[n]) * panel_tokens, 0);

@@ -304,12 +304,16 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   }
 }
 
-/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty.
+/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
+/// that computes more in refresh, which is no part, has drop_refreshed().
 template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
   typename Layer::gradients zeros = widened(layer);
   set_zero(zeros);
   for_each_frozen(
       zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
+  for_each_layer(zeros, [](auto& each) {
+    if constexpr (requires { each.drop_refreshed(); }) each.drop_refreshed();
+  });
   return zeros;
 }
 

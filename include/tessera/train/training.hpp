@@ -244,6 +244,7 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
   t.candidates = std::move(candidates);
   t.scaling = scaling;
   t.progress = p;
+  nn::refresh(t.model, p.step);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

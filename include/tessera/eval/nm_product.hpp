@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/eval/plan.hpp>
+#include <tessera/eval/product.hpp>
+#include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/nm_product.hpp>
+#include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/register_block.hpp>
+#include <tessera/tensor/nm_sparse_matrix.hpp>
+
+// activation = an expression that contains W·x or Wᵀ·x with W in N:M sparsity. W·x decodes positions as it
+// uses them; for Wᵀ·x an earlier step brings the elements into the order of single ones. That step takes as
+// long as the dense product with 70 tokens, so Wᵀ·x is faster than with a dense W from about 256 tokens on.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The stored elements as operands of steps.
+template <class W, class Shape> struct nm_operands {
+  operand values, positions;
+  std::int64_t rows, groups;
+
+  explicit nm_operands(nm_sparse_matrix<W, Shape> const& matrix)
+      : values(everything(matrix.data(), std::size_t(matrix.size()) * sizeof(W))),
+        positions(everything(matrix.positions().begin(), matrix.positions().size())),
+        rows(matrix.rows()),
+        groups(matrix.groups()) {}
+
+  kernels::nm_elements<W> elements(tile const& t) const {
+    return {t.address<W const>(values), t.address<std::uint8_t const>(positions), groups};
+  }
+  /// The values and positions of some columns of some rows.
+  TESSERA_COLD void describe(range some_rows, range some_groups, task_description& d) const {
+    const std::int64_t first = some_groups.first, count = some_groups.size();
+    const auto part = [&](operand const& o, std::int64_t before, std::int64_t bytes, std::int64_t row) {
+      read_once(
+          d, {o.owner, o.at + std::uintptr_t(some_rows.first * row + before), bytes, some_rows.size(), row});
+    };
+    const auto value_bytes = [](std::int64_t n) { return n * Shape::kept * std::int64_t(sizeof(W)); };
+    part(values, value_bytes(first), value_bytes(count), value_bytes(groups));
+    const std::int64_t begin = first * Shape::kept / Shape::positions_a_byte;
+    part(positions, begin, Shape::position_bytes(first + count) - begin, Shape::position_bytes(groups));
+  }
+
+ private:
+  static operand everything(void const* at, std::size_t bytes) {
+    return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
+  }
+};
+
+/// What a tile of a product with N:M sparsity reads of x, writes and multiplies, but for W.
+///   line_values   stored elements of a line, on average
+template <class Types, class Tree>
+TESSERA_COLD void describe_nm_product(product_operands<Types, Tree> const& of, tile const& t,
+                                      double line_values, task_description& d) {
+  const range features = of.features_of(t.part, t.parts, 1);
+  const int live = tokens_of(t.index, of.tokens);
+  d.read(part_of_panel<typename Types::activation>(of.x.owner, place_of(of.x, t), 0, of.inner, live));
+  describe_reads(of.tree, t, features.first, features.last, live, d);
+  d.write(part_of_panel<typename Types::result>(of.to.owner, place_of(of.to, t), features.first,
+                                                features.last, live));
+  d.multiply({features.size(), std::int64_t(line_values * features.size()), live, 1, 1,
+              int(sizeof(typename Types::weight))});
+}
+
+/// y = tree(W·x)
+template <class Types, class Shape, class Tree> struct nm_product_body {
+  using kernel = kernels::nm_product<simd::native, Types, Shape, on_tile<Tree>>;
+  using W = typename Types::weight;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  nm_operands<W, Shape> weights;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y, t);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    kernel::run(of.arguments(t, y), weights.elements(t));
+  }
+  void describe(tile const& t, task_description& d) const {
+    weights.describe(features_of(t), {0, int(weights.groups)}, d);
+    describe_nm_product(of, t, double(weights.groups) * Shape::kept, d);
+  }
+};
+
+/// The elements of W, column by column, in the order of kernels::ordered_product. A tile is a group of
+/// columns.
+template <class T, class W, class Shape> struct nm_columns_body {
+  static constexpr int group = kernels::nonzeros<T>::group;
+  operand to;
+  nm_operands<W, Shape> weights;
+
+  /// Groups of the matrix that reach into some columns.
+  static range groups_of(range columns) {
+    return {columns.first / Shape::group, ceil_div(columns.last, Shape::group)};
+  }
+  /// Room for the elements before a column that begins a tile: all that there can be.
+  std::int64_t room_before(std::int64_t column) const {
+    const std::int64_t shared = group % Shape::group == 0 ? 0 : ceil_div<std::int64_t>(column, group);
+    return weights.rows * Shape::kept * (column / Shape::group + shared);
+  }
+  std::int64_t columns() const { return weights.groups * Shape::group; }
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {int(columns()), room_before(columns()), weights.rows,
+            kernels::register_block<T, simd::native>::chunk_features, t.address<std::byte>(to)};
+  }
+  range columns_of(tile const& t) const {
+    return {int(t.index) * group, int(std::min<std::int64_t>((t.index + 1) * group, columns()))};
+  }
+  void compute(tile const& t) const noexcept {
+    const auto ordered = nonzeros(t);
+    const auto from = weights.elements(t);
+    const range here = columns_of(t), groups = groups_of(here);
+    ordered.order(here.first, std::int32_t(room_before(here.first)),
+                  [&](int c, auto const& visit) TESSERA_INLINE_LAMBDA {
+                    const std::int64_t first = std::int64_t(c) * ordered.chunk,
+                                       last = std::min<std::int64_t>(first + ordered.chunk, weights.rows);
+                    for (std::int64_t row = first; row < last; ++row)
+                      kernels::for_each_kept<Shape>(
+                          from, row, groups, [&](int column, W value) TESSERA_INLINE_LAMBDA {
+                            if (group % Shape::group == 0 || (column >= here.first && column < here.last))
+                              visit(column - here.first, int(row - first), value);
+                          });
+                  });
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range here = columns_of(t);
+    weights.describe({0, int(weights.rows)}, groups_of(here), d);
+    const std::int64_t first = room_before(here.first), last = room_before(here.last);
+    d.write({to.owner, to.at + std::uintptr_t(first) * sizeof(T), (last - first) * std::int64_t(sizeof(T))});
+  }
+};
+
+/// y = tree(Wᵀ·x) with elements that another step has ordered.
+template <class Types, class Shape, class Tree> struct nm_transposed_body {
+  using T = typename Types::accumulator;
+  using W = typename Types::weight;
+  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  nm_columns_body<T, W, Shape> columns;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y, t);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    kernel::run(of.arguments(t, y), columns.nonzeros(t));
+  }
+  void describe(tile const& t, task_description& d) const {
+    const auto first = columns.room_before(features_of(t).first),
+               last = columns.room_before(features_of(t).last);
+    d.read({columns.to.owner, columns.to.at + std::uintptr_t(first) * sizeof(T),
+            (last - first) * std::int64_t(sizeof(T))});
+    describe_nm_product(of, t, double(of.inner) * Shape::kept / Shape::group, d);
+  }
+};
+
+template <class X, class E, bool Transposed, class To, class Tree, class W, class Shape>
+TESSERA_COLD void add_product_with(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
+                                   nm_sparse_matrix<W, Shape> const& matrix) {
+  using types = kernels::product_types<W, X, E>;
+  using T = typename types::accumulator;
+  const std::int64_t lines = Transposed ? matrix.cols() : matrix.rows(),
+                     inner = Transposed ? matrix.rows() : matrix.cols();
+  product_operands<types, Tree> of{.to = to.at,
+                                   .x = x,
+                                   .index = kernels::block_index::dense(int(lines), 1, nullptr),
+                                   .features = to.features,
+                                   .tokens = to.tokens,
+                                   .inner = inner,
+                                   .sums = {},
+                                   .group_lines = Transposed ? kernels::nonzeros<T>::group : granule,
+                                   .tree = tree};
+  s.most_parts = ceil_div(int(lines), of.group_lines);
+  to.cut(p, 1, [&](int part, int parts) { return of.features_of(part, parts, 1); });
+  of.to = to.computed_in();
+  const nm_operands<W, Shape> weights(matrix);
+  if constexpr (Transposed) {
+    using body = nm_transposed_body<types, Shape, Tree>;
+    step_draft order("order", cut::lines);
+    order.when = timing::early;
+    order.tiles = s.most_parts;
+    nm_columns_body<T, W, Shape> columns{{}, weights};
+    columns.to = order.writes(p.run_memory(columns.nonzeros({}).bytes()));
+    order.reads(weights.values);
+    order.reads(weights.positions);
+    p.add(order, columns);
+    s.reads(columns.to);
+    of.sums = p.worker_memory(body::kernel::sums_bytes(columns.nonzeros({})));
+    p.add(s, to.finished(body{of, columns}));
+  } else {
+    using body = nm_product_body<types, Shape, Tree>;
+    s.divides = division::freely;
+    s.reads(weights.values);
+    s.reads(weights.positions);
+    of.sums = p.worker_memory(body::kernel::sums_bytes());
+    p.add(s, to.finished(body{of, weights}));
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval

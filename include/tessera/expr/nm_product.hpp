@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
+#include <tessera/expr/node.hpp>
+#include <tessera/expr/product.hpp>
+#include <tessera/tensor/nm_sparse_matrix.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// A matrix in N:M sparsity as the factor of a product, which refers to it.
+template <element T, class Shape> struct nm_factor {
+  using node_tag = void;
+  using tensor_type = nm_sparse_matrix<T, Shape>;
+  using value_type = T;
+  static constexpr domain laid_over = domain::blocks;
+  tensor_type const* address;
+  tensor_size built;
+
+  explicit nm_factor(tensor_type const& matrix) : address(&matrix), built{matrix.rows(), matrix.cols(), 0} {}
+  tensor_type const& tensor() const {
+    require_unchanged(built, {address->rows(), address->cols(), 0});
+    return *address;
+  }
+};
+
+}  // namespace expr
+
+/// W·x of a matrix in N:M sparsity, which must outlive the run. Throws shape_error if W's columns are not x's
+/// features.
+template <element T, class Shape, expr::activation X>
+auto operator*(nm_sparse_matrix<T, Shape> const& matrix, X&& x) {
+  return expr::make_product<false>(expr::nm_factor<T, Shape>(matrix), expr::hold(std::forward<X>(x)));
+}
+template <element T, class Shape, expr::activation X>
+auto operator*(nm_sparse_matrix<T, Shape>&&, X&& x) = delete;  // the matrix must have a name
+
+/// Rows and columns exchanged, for use in a product: `transposed(w) * x`.
+template <element T, class Shape> auto transposed(nm_sparse_matrix<T, Shape> const& matrix) {
+  return expr::transpose<expr::nm_factor<T, Shape>>{expr::nm_factor<T, Shape>(matrix)};
+}
+template <element T, class Shape> auto transposed(nm_sparse_matrix<T, Shape>&&) = delete;
+
+}}  // namespace tessera::TESSERA_ISA

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Matrices in N:M structured sparsity, and their products.
+
+#include <tessera/eval/nm_product.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/expr/nm_product.hpp>
+#include <tessera/tensor/nm_sparse_matrix.hpp>
