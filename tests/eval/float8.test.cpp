@@ -74,10 +74,14 @@ template <class W, class X, class Y, class Block> void check_products() {
 
 TEST_CASE_TEMPLATE_DEFINE("float8: products of weights of one byte equal the triple loop", Block, products) {
   check_products<float8_e4m3, float, float, Block>();
+#ifdef TESSERA_ALL_TYPES
   check_products<float8_e5m2, float, float, Block>();
+#endif
 }
-TEST_CASE_TEMPLATE_INVOKE(products, block_shape<1>, block_shape<4>, block_shape<8>, block_shape<16>,
-                          block_shape<10, 6>, block_shape<4, 16>);
+TEST_CASE_TEMPLATE_INVOKE(products, block_shape<1>, block_shape<4>, block_shape<8>, block_shape<16>);
+#ifdef TESSERA_ALL_TYPES
+TEST_CASE_TEMPLATE_INVOKE(products, block_shape<10, 6>, block_shape<4, 16>);
+#endif
 
 TEST_CASE("float8: weights of one byte multiply activations of two") {
   check_products<float8_e4m3, bfloat16, float, block_shape<16>>();

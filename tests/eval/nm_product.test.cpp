@@ -82,9 +82,12 @@ TEST_CASE_TEMPLATE_DEFINE("nm product: W * x and transposed(W) * y equal the tri
 }
 TEST_CASE_TEMPLATE_INVOKE(products, kind<float, float, 2, 4>, kind<double, double, 2, 4>,
                           kind<bfloat16, bfloat16, 2, 4>, kind<float16, float16, 2, 4>,
-                          kind<bfloat16, float, 2, 4>, kind<float, bfloat16, 4, 8>, kind<float, float, 1, 2>,
-                          kind<float, float, 1, 3>, kind<bfloat16, bfloat16, 3, 5>, kind<float, float, 7, 16>,
-                          kind<float, float, 16, 16>);
+                          kind<float, bfloat16, 4, 8>, kind<float, float, 1, 2>,
+                          kind<bfloat16, bfloat16, 3, 5>);
+#ifdef TESSERA_ALL_TYPES
+TEST_CASE_TEMPLATE_INVOKE(products, kind<bfloat16, float, 2, 4>, kind<float, float, 1, 3>,
+                          kind<float, float, 7, 16>, kind<float, float, 16, 16>);
+#endif
 
 TEST_CASE("nm product: the expression around it is applied, and statements are carried together") {
   context ctx(2, oversubscribe::allowed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/core/block_shape.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 
@@ -11,8 +12,13 @@ namespace pretrain {
 
 std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
   return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
-    return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-      return new_model<Element, Block>(what, ctx);
+    return with_block(what.block, [&]<class Block>(std::type_identity<Block>) -> std::unique_ptr<model> {
+#ifdef TESSERA_REDUCED_TYPES  // a build for tests alone, see CMakeLists.txt
+      if constexpr (sizeof(Element) < sizeof(float) && Block::rows != 16)
+        throw tessera::option_error("[model] this build has only blocks of 16 with a narrow --precision");
+      else
+#endif
+        return new_model<Element, Block>(what, ctx);
     });
   });
 }
