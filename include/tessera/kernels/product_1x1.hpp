@@ -269,7 +269,7 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
         next.at += 64;
       }
       T* const sum = sums + std::size_t(piece.line) * panel_tokens;
-      reg acc[sets][1][registers];  // (sets, one row, registers of tokens)
+      reg acc[unsigned(sets)][1][unsigned(registers)];  // (sets, one row, registers of tokens)
       unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
         acc[0][0][r] = begins ? simd::zero<Arch, T>() : simd::load<Arch>(sum + r * lanes);
         if constexpr (sets > 1) acc[1][0][r] = simd::zero<Arch, T>();
@@ -284,7 +284,8 @@ template <class Arch, class Types> struct chunk_of_nonzeros {
 
   /// Nonzeros alternate between two sets of accumulators where one set would wait for its own latency.
   TESSERA_INLINE static std::size_t add(T const* values, std::uint16_t const* features, std::size_t n,
-                                        std::size_t count, T const* x, reg (&acc)[sets][1][registers]) {
+                                        std::size_t count, T const* x,
+                                        reg (&acc)[unsigned(sets)][1][unsigned(registers)]) {
     const auto one = [&](reg weight, std::size_t offset, int set) TESSERA_INLINE_LAMBDA {
       T const* const from = x + offset;
       multiply_registers<T, Arch>(
