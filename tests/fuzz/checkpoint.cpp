@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fuzz/memory_file.hpp>
-#include <io/scratch_folder.hpp>
 #include <train/toy_model.hpp>
 
 #include <tessera/train/checkpoint.hpp>
