@@ -95,10 +95,6 @@ inline pretrain::option_table<settings> const& table() {
   return rows;
 }
 
-inline bool is_said(std::vector<pretrain::given_option> const& given, std::string const& name) {
-  return std::any_of(given.begin(), given.end(), [&](auto const& one) { return one.name == name; });
-}
-
 /// Throws option_error for what is said and would change nothing.
 inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given) {
   using names = std::initializer_list<const char*>;

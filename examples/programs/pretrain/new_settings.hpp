@@ -44,14 +44,10 @@ inline void require_same_model(settings const& earlier, settings const& s) {
 /// say.
 inline settings new_settings(string_list const& arguments) {
   const std::vector<given_option> given = read_arguments(settings_table(), arguments);
-  const auto says = [&](const char* name) {
-    return std::any_of(given.begin(), given.end(), [&](given_option const& g) { return g.name == name; });
-  };
+  const auto says = [&](const char* name) { return is_said(given, name); };
   settings s;
   std::vector<given_option> stated = given;  // by the arguments, or the file
-  const auto is_stated = [&](const char* name) {
-    return std::any_of(stated.begin(), stated.end(), [&](given_option const& g) { return g.name == name; });
-  };
+  const auto is_stated = [&](const char* name) { return is_said(stated, name); };
   assign(settings_table(), s, given);
   for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
     if (says(name) && value.empty())

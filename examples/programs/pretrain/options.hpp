@@ -56,6 +56,10 @@ struct given_option {
   std::string where;
 };
 
+inline bool is_said(std::vector<given_option> const& given, std::string_view name) {
+  return std::any_of(given.begin(), given.end(), [&](given_option const& one) { return one.name == name; });
+}
+
 [[noreturn]] inline void refuse(std::string const& where, std::string const& why) {
   throw tessera::option_error("[" + where + "] " + why);
 }

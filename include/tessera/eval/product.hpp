@@ -297,16 +297,21 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
+/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
+template <class W, class X, class LineBlock, class Use>
+void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
+  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
+  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
+}
+
 /// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
 ///   X, E   elements of x, of the result
 template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
 TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
                                    block_sparse_matrix<W, Block> const& matrix) {
   using line_block = line_block_of<Block, Transposed>;
-  constexpr engine pairs = line_block::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<line_block> ? engine::amx : engine::fma;
-  machine on = p.on();
-  if (to.tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
   kernels::block_index const by_rows = index_of(matrix.pattern());
   const auto of = [&]<class Types>(std::type_identity<Types>) {
     return product_operands<Types, Tree>{.to = to.at,
@@ -330,7 +335,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_engine<factor, X, pairs, amx>(on, [&]<engine By>(engine_constant<By>) {
+  with_product_engine<W, X, line_block>(p.on(), to.tokens, [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<factor, X, E, By>;
     add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
   });
