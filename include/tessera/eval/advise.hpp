@@ -48,8 +48,10 @@ struct advice {
 
 namespace detail {
 
-inline constexpr double infinite = std::numeric_limits<double>::infinity();
-inline constexpr product_seconds never{infinite, infinite, infinite};
+constexpr product_seconds never() {
+  const double infinite = std::numeric_limits<double>::infinity();
+  return {infinite, infinite, infinite};
+}
 
 /// The three products of a weight, timed with some of the tokens: the next ones each time, so that as much
 /// is in the caches as if the products were of all tokens.
@@ -109,7 +111,7 @@ product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t c
                                  std::int64_t tokens) {
   detail::require_tokens_to_time(tokens);
   detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds all = detail::never;
+  product_seconds all = detail::never();
   detail::repeat([&] { products.time(tokens, all); });
   return all;
 }
@@ -122,7 +124,7 @@ product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t c
   const std::int64_t few = 4 * panel_tokens * ctx.concurrency(), more = 4 * few;
   if (tokens <= more) return measured_seconds<T, Block>(ctx, rows, cols, stored, tokens);
   detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds a = detail::never, b = detail::never;
+  product_seconds a = detail::never(), b = a;
   detail::repeat([&] { products.time(few, a), products.time(more, b); });  // in turns: clocks change
   const double times = double(tokens - more) / double(more - few);
   const auto all = [&](double of_few, double of_more) {
@@ -156,7 +158,7 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
   };
   advice all{{of(std::type_identity<Blocks>(), density)...},
              of(std::type_identity<block_shape<granule>>(), 1)};
-  std::ranges::stable_sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
+  std::ranges::sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
   return all;
 }
 
