@@ -138,7 +138,8 @@ template <element T, class Block = block_shape<16>> struct float8_linear : linea
     const float scale = float8_scale<float8_e4m3>(amax(weight));
     if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
     weight8.scale = scale;
-    context here(1);
+    exec::serial alone;
+    context here(alone);
     run(here, weight8.values = (1 / scale) * weight);
   }
   /// The same after a step, whose largest values the next scales know.
