@@ -7,17 +7,20 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/eval/float8.hpp>
 
 namespace pretrain {
 
-/// What weights and activations may be, as --precision says it.
-inline constexpr const char* precisions = "float|bfloat16|float16";
+/// What weights and activations may be, as --precision says it; float8: floats, which the weights of the
+/// blocks multiply in 8 bits.
+inline constexpr const char* precisions = "float|bfloat16|float16|float8";
 
 /// Calls visit(std::type_identity<Element>()) for the element of this name.
 template <class Visit> auto with_element(std::string const& name, Visit&& visit) {
   if (name == "float") return visit(std::type_identity<float>());
   if (name == "bfloat16") return visit(std::type_identity<tessera::bfloat16>());
   if (name == "float16") return visit(std::type_identity<tessera::float16>());
+  if (name == "float8") return visit(std::type_identity<tessera::float8_e4m3>());
   throw tessera::option_error(tessera::message("[model] precision ", name, "; there are ", precisions));
 }
 

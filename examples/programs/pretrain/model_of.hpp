@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/nn/encoder.hpp>
-#include <tessera/nn/gpt.hpp>
 #include <tessera/nn/recurrent_model.hpp>
 #include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/sparsity/prune.hpp>
@@ -21,6 +19,7 @@
 #include <tessera/train/training.hpp>
 
 #include "model.hpp"
+#include "networks.hpp"
 
 namespace pretrain {
 
@@ -77,8 +76,14 @@ template <class Network> class model_of final : public model {
     layers_of(network_).segments = what.segments;
   }
 
-  void load(train::checkpoint const& from) override { from.load(network_); }
-  void densify() override { train::densify(network_); }
+  void load(train::checkpoint const& from) override {
+    from.load(network_);
+    nn::refresh(network_, 0);
+  }
+  void densify() override {
+    train::densify(network_);
+    nn::refresh(network_, 0);
+  }
   void save_weights(std::string const& folder, tessera::io::json state) const override {
     train::save_weights(folder, std::move(state), network_, ctx_.runs_on());
   }
@@ -204,8 +209,9 @@ std::unique_ptr<model> new_model(model_description const& what, tessera::context
   if constexpr (std::is_same_v<Element, float>)  // check() refuses others: they would take the compiler long
     if (what.family == "rnn")
       return std::make_unique<model_of<nn::recurrent_model<Element, Block>>>(what, ctx);
-  if (what.family == "bert") return std::make_unique<model_of<nn::encoder<Element, Block>>>(what, ctx);
-  return std::make_unique<model_of<nn::gpt<Element, Block>>>(what, ctx);
+  using networks = transformers<Element, Block>;
+  if (what.family == "bert") return std::make_unique<model_of<typename networks::bert>>(what, ctx);
+  return std::make_unique<model_of<typename networks::gpt>>(what, ctx);
 }
 
 }  // namespace pretrain

@@ -112,7 +112,8 @@ inline settings new_settings(string_list const& arguments) {
                               : begins_from                       ? "--from, which has a pattern"
                               : begins_dense(s)                   ? "--policy gradual, which begins dense"
                               : s.densities != "uniform"          ? "--densities, which is of random patterns"
-                              // Differences of gradients drown in 16 bits; float16 has no loss scale yet.
+                              // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
+                              : by == "grasp" && s.precision == "float8" ? "8-bit products; say snip"
                               : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
                               : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
                                                                          : nullptr;

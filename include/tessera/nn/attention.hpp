@@ -25,11 +25,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   numbers
 ///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
 ///           gradients.
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
 /// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. They
 /// are no part of a checkpoint. Rotary positions, if any, rotate Q and K.
-template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
-  linear<T, Block> qkv, out;
+template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
+struct multi_head_attention {
+  Linear qkv, out;
   attention_heads heads = 1;
   mask seen = mask::causal;
   Score score = {};
@@ -40,7 +42,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
   };
-  using gradients = multi_head_attention<accumulator_t<T>, Block, Score>;
+  using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   static void parts(auto& each, auto& first, auto&... others) {
     static_assert(
@@ -65,15 +67,14 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size =
-        model_size::of<T>()
-            .part(linear<T, Block>::size(qkv, features, of.density_of(qkv, features), of.bias))
-            .part(linear<T, Block>::size(features, features, of.density_of(features, features), of.bias))
-            .keeps(qkv)
-            .keeps(features)                                        // mixed
-            .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
-            .lends(features)                                        // the gradients of mixed and qkv
-            .lends(qkv);
+    model_size size = model_size::of<T>()
+                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
+                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
+                          .keeps(qkv)
+                          .keeps(features)                                        // mixed
+                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+                          .lends(features)  // the gradients of mixed and qkv
+                          .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
     return size;
   }
@@ -81,10 +82,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      std::uint64_t number) {
     multi_head_attention made{
-        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
-                                 of.bias, seed, 4 * number),
-        linear<T, Block>::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
-                                 4 * number + 1),
+        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
+                       seed, 4 * number),
+        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+                       4 * number + 1),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};

@@ -61,11 +61,13 @@ template <element T, class Block> struct linear {
     run(p.ctx, y = value(x));
   }
 
+  /// The expression Wᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("linear", x, dy);
-    run(p.ctx, bias_gradient(dy, g), dx = transposed(weight) * dy);
+    run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
     add_weight_gradient(dy, x, g, p);
   }
   /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.

@@ -18,15 +18,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// and three to four times as fast, which saves 7 % of a step of a sparse layer.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
 /// Only z is saved; f(z) stays in the cache, and backward computes it again.
-template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct mlp {
   using activation = Op;
 
-  linear<T, Block> up, down;
+  Linear up, down;
 
   struct saved {
     panel_matrix<T> z;
   };
-  using gradients = mlp<accumulator_t<T>, Block, Op>;
+  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   static void parts(auto& each, auto&... of) {
     each("up", of.up...);
@@ -35,17 +37,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner())      // z
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
-                                     seed, 4 * number + 2),
-            linear<T, Block>::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias,
-                                     seed, 4 * number + 3)};
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           4 * number + 2),
+            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
+                           4 * number + 3)};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
@@ -66,8 +68,8 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-        dz = (transposed(down.weight) * dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-        dx = transposed(up.weight) * dz);
+        dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+        dx = up.input_gradient(dz));
     down.add_weight_gradient(dy, h, g.down, p);
     up.add_weight_gradient(dz, x, g.up, p);
   }
@@ -78,13 +80,13 @@ inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
-template <element T, class Block, class Op = ops::silu> struct gated_mlp {
-  linear<T, Block> gate, up, down;
+template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  Linear gate, up, down;
 
   struct saved {
     panel_matrix<T> z, u;
   };
-  using gradients = gated_mlp<accumulator_t<T>, Block, Op>;
+  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   static void parts(auto& each, auto&... of) {
     each("gate", of.gate...);
@@ -94,16 +96,16 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner(), 2)   // z, u
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    const mlp<T, Block> two = mlp<T, Block>::random(of, seed, number);
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
-                                     seed, gate_patterns + number),
+    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, number);
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           gate_patterns + number),
             two.up, two.down};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
@@ -130,10 +132,10 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-    const auto dh = local(transposed(down.weight) * dy);
+    const auto dh = local(down.input_gradient(dy));
     run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
         gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-    if (dx) run(p.ctx, dx = transposed(gate.weight) * dz + transposed(up.weight) * du);
+    if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
     down.add_weight_gradient(dy, h, g.down, p);
     gate.add_weight_gradient(dz, x, g.gate, p);
     up.add_weight_gradient(du, x, g.up, p);

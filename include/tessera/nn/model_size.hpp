@@ -39,6 +39,7 @@ struct model_size {
   std::int64_t parameters = 0;               // of the dense layer
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
+  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
@@ -79,6 +80,11 @@ struct model_size {
     increase(stored_elements, round_up<std::int64_t>(features, granule));
     return *this;
   }
+  /// Adds a copy of a weight beside it, in another element.
+  model_size& copies(std::int64_t bytes) {
+    increase(copied_bytes, bytes);
+    return *this;
+  }
   /// Adds activations that are saved from forward to backward.
   model_size& keeps(std::int64_t features, std::int64_t count = 1) {
     increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
@@ -99,9 +105,9 @@ struct model_size {
     const auto add = [&](std::int64_t model_size::* number) {
       increase(this->*number, detail::product(one.*number, count));
     };
-    for (auto number :
-         {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-          &model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+    for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
+                        &model_size::copied_bytes, &model_size::multiply_adds,
+                        &model_size::attention_multiply_adds, &model_size::saved_values})
       add(number);
     lend_in_turn(one);
     return *this;
@@ -135,7 +141,9 @@ struct model_size {
   }
 
   /// Bytes of values; the index arrays of patterns are not counted.
-  std::int64_t weight_bytes() const { return detail::product(stored_elements, element_bytes); }
+  std::int64_t weight_bytes() const {
+    return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
+  }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
   /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
   std::int64_t moment_bytes() const {

@@ -282,11 +282,28 @@ template <class Layer> void refresh(Layer& model, std::int64_t step) {
   });
 }
 
+/// The same after a step whose gradients a layer may also follow: calls its refresh(step, gradients) if it
+/// has that.
+template <class Layer>
+void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
+  for_each_layer(
+      model,
+      [step](auto& each, auto const& its) {
+        if constexpr (requires { each.refresh(step, its); })
+          each.refresh(step, its);
+        else if constexpr (requires { each.refresh(step); })
+          each.refresh(step);
+      },
+      of_step);
+}
+
+/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
 template <class Layer> void set_zero(Layer& layer) {
-  for_each_parameter(layer, [](parameter_name const&, auto& parameter) {
-    std::fill(parameter.begin(), parameter.end(),
-              typename std::remove_cvref_t<decltype(parameter)>::value_type{});
-  });
+  const auto fill = [](parameter_name const&, auto& tensor) {
+    std::fill(tensor.begin(), tensor.end(), typename std::remove_cvref_t<decltype(tensor)>::value_type{});
+  };
+  for_each_parameter(layer, fill);
+  for_each_frozen(layer, fill);
 }
 
 /// Whether the values of a layer are narrower than its gradients.

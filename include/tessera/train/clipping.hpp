@@ -17,11 +17,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 struct gradient_size {
   double norm = 0;         // Euclidean, over the stored entries of all parameters
-  std::string not_finite;  // name of the first parameter whose gradient norm is not finite, or ""
+  std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters do not count.
+/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
 template <class Gradients>
 gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups const& groups = {}) {
   gradient_size all;
@@ -32,6 +32,10 @@ gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups
     const double here = total(ctx, square(stored_values(gradient)));
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
+  });
+  nn::for_each_frozen(gradients, [&](nn::parameter_name const& name, auto const& measured) {
+    for (const auto value : measured)
+      if (all.not_finite.empty() && !std::isfinite(double(value))) all.not_finite = name.text();
   });
   all.norm = std::sqrt(squares);
   return all;

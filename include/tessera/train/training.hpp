@@ -187,7 +187,10 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed =
         evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
-  nn::refresh(t.model, t.progress.step);
+  if (report.skipped)
+    nn::refresh(t.model, t.progress.step);
+  else
+    nn::refresh(t.model, t.progress.step, t.gradients);
   return report;
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/nn/encoder.hpp>
-#include <tessera/nn/gpt.hpp>
 
 #include "../element_and_block.hpp"
 #include "../fine_tuning.hpp"
 #include "../model.hpp"
+#include "../networks.hpp"
 
 namespace pretrain {
 
@@ -37,9 +36,11 @@ tessera::nn::model_size size_of(model_description const& what) {
       const auto size = [&]<class Network>(std::type_identity<Network>) {
         return Network::size(shape_for<Network>(what), what.segments);
       };
-      return what.family == "bert"  ? size(std::type_identity<nn::encoder<Element, Block>>())
-             : what.family == "rnn" ? size(std::type_identity<nn::recurrent_model<Element, Block>>())
-                                    : size(std::type_identity<nn::gpt<Element, Block>>());
+      using networks = transformers<Element, Block>;
+      using value = typename networks::gpt::value_type;
+      return what.family == "bert"  ? size(std::type_identity<typename networks::bert>())
+             : what.family == "rnn" ? size(std::type_identity<nn::recurrent_model<value, Block>>())
+                                    : size(std::type_identity<typename networks::gpt>());
     });
   });
 }

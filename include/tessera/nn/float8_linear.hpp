@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/float8.hpp>
+#include <tessera/eval/float8.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/nn/attention.hpp>
+#include <tessera/nn/destination.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/mlp.hpp>
+#include <tessera/nn/model_size.hpp>
+#include <tessera/nn/norm.hpp>
+#include <tessera/nn/pass.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The scale of a tensor in 8 bits, from its largest absolute values in the last 16 steps: the greatest of
+/// them becomes the largest number of E. NVIDIA TransformerEngine's recipe DelayedScaling with
+/// amax_history_len = 16, the algorithm "max" and margin 0: the scale of a step is known before the tensor is
+/// computed. Before the first step, and while all values were zero, it is 1.
+template <element E> struct delayed_scale {
+  static constexpr std::int64_t steps = 16;
+
+  /// Of a model: a number for each of the last steps, the newest first. Of gradients: that of their own step,
+  /// the greatest of all micro-batches.
+  feature_vector<float> amaxes = feature_vector<float>(steps);
+
+  /// Throws error if a value was infinite or not-a-number.
+  float scale() const { return float8_scale<E>(amax(amaxes)); }
+
+  /// Makes this that of gradients.
+  void only_one_step() { amaxes = feature_vector<float>(1); }
+  /// Adds to the number of the step; not-a-number stays one.
+  ///   largest   the largest absolute value of each token
+  void observe(token_vector<float> const& largest) { amaxes[0] = ops::maximum()(amaxes[0], amax(largest)); }
+  void follow(delayed_scale const& of_step) {
+    std::shift_right(amaxes.begin(), amaxes.end(), 1);
+    amaxes[0] = of_step.amaxes[0];
+  }
+};
+
+/// y = W x + b, whose products take W, x and dy in 8 bits, each with one scale (Micikevicius et al. 2022,
+/// "FP8 formats for deep learning", §3): W and x in E4M3, dy in E5M2. W itself, a float or bfloat16, is
+/// trained, as if nothing were rounded (straight through).
+///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
+///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
+/// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
+/// otherwise, nn::refresh(model, 0) does. sx and sdy are delayed_scales: values that are larger than in the
+/// last steps become the largest number of their element. Backward observes |x| and |dy| in the pass that
+/// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
+/// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
+/// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
+/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
+/// refresh.
+template <element T, class Block = block_shape<16>> struct float8_linear : linear<T, Block> {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
+                "float8_linear trains weights of float or bfloat16");
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
+  using gradients = float8_linear<accumulator_t<T>, Block>;
+
+  quantised_matrix<float8_e4m3, Block> weight8;  // w8 and sw
+  delayed_scale<float8_e4m3> x_scale;
+  delayed_scale<float8_e5m2> dy_scale;
+
+  using base::base;
+  float8_linear() = default;
+  explicit float8_linear(base layer) : base(std::move(layer)) {}
+
+  static void parts(auto& each, auto&... of) {
+    base::parts(each, of...);
+    each.setting("products_in", float8_e4m3());
+    each.frozen("amax_x", of.x_scale.amaxes...);
+    each.frozen("amax_dy", of.dy_scale.amaxes...);
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    const auto copy = model_size::of<float8_e4m3>().matrix(out, in, density, block_size_of<Block>());
+    return base::size(out, in, density, with_bias).copies(copy.weight_bytes()).lends(in).lends(out);
+  }
+  /// As linear::random.
+  static float8_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                              std::uint64_t seed, std::uint64_t number) {
+    return float8_linear(base::random(out, in, density, with_bias, seed, number));
+  }
+
+  /// The expression (sx sw) (w8 x8) + b; x may be an expression.
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return (x_scale.scale() * weight8.scale) * (weight8.values * in_8_bits(x_scale, converted<T>(x))) + bias;
+  }
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+  }
+
+  /// The expression (sdy sw) (w8ᵀ dy8).
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+  }
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("float8_linear", x, dy);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    add_weight_gradient(dy, x, g, p);
+  }
+  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They lie
+  /// in T, to which no CPU multiplies 8 bits faster; (sx sdy) dy8 is rounded to it.
+  void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                           pass<T> const& p) const {
+    const auto x_room = p.borrow(x.features(), x.tokens()), dy_room = p.borrow(dy.features(), dy.tokens());
+    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
+    panel_matrix<T>&x8 = *x_room, &dy8 = *dy_room;
+    auto& [of_x, of_dy] = *largest_room;
+    fit(of_x, x.tokens());
+    fit(of_dy, dy.tokens());
+    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+        dy8 = (x_scale.scale() * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+    g.x_scale.observe(of_x);
+    g.dy_scale.observe(of_dy);
+    base::add_weight_gradient(dy8, x8, g, p);
+  }
+
+  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
+  void refresh(std::int64_t) {
+    const float scale = float8_scale<float8_e4m3>(amax(weight));
+    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
+    weight8.scale = scale;
+    exec::serial alone;
+    context here(alone);
+    run(here, weight8.values = (1 / scale) * weight);
+  }
+  /// The same after a step, whose largest values the next scales know.
+  void refresh(std::int64_t step, gradients const& of_step) {
+    x_scale.follow(of_step.x_scale);
+    dy_scale.follow(of_step.dy_scale);
+    refresh(step);
+  }
+  /// Drops w8 and histories: gradients and moments have none.
+  void drop_refreshed() {
+    weight8 = {};
+    x_scale.only_one_step();
+    dy_scale.only_one_step();
+  }
+
+ private:
+  struct largest_of_tokens {
+    token_vector<float> x, dy;
+  };
+
+  template <element E, class X> static auto in_8_bits(delayed_scale<E> const& by, X const& x) {
+    return converted<E>((1 / by.scale()) * x);
+  }
+  bool is_refreshed() const {
+    return weight8.values.rows() == weight.rows() && weight8.values.cols() == weight.cols() &&
+           weight8.values.pattern() == weight.pattern();
+  }
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(message("[float8_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
+                          weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                          "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
+                          "changed outside of training"));
+  }
+};
+
+/// A transformer_block whose four weights are multiplied in 8 bits, for gpt and encoder. Norms and the
+/// products of attention with itself stay T.
+template <element T, class Block, norm_order Order = norm_order::pre>
+using float8_transformer_block =
+    transformer_block<T, Block, Order, layer_norm<T>,
+                      mlp<T, Block, ops::gelu_polynomial, float8_linear<T, Block>>,
+                      multi_head_attention<T, Block, plain_scores, float8_linear<T, Block>>>;
+
+}}}  // namespace tessera::TESSERA_ISA::nn
