@@ -25514,6 +25514,7 @@ struct model_size {
   std::int64_t parameters = 0;               // of the dense layer
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
+  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
@@ -25554,6 +25555,11 @@ struct model_size {
     increase(stored_elements, round_up<std::int64_t>(features, granule));
     return *this;
   }
+  /// Adds a copy of a weight beside it, in another element.
+  model_size& copies(std::int64_t bytes) {
+    increase(copied_bytes, bytes);
+    return *this;
+  }
   /// Adds activations that are saved from forward to backward.
   model_size& keeps(std::int64_t features, std::int64_t count = 1) {
     increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
@@ -25574,9 +25580,9 @@ struct model_size {
     const auto add = [&](std::int64_t model_size::* number) {
       increase(this->*number, detail::product(one.*number, count));
     };
-    for (auto number :
-         {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-          &model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+    for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
+                        &model_size::copied_bytes, &model_size::multiply_adds,
+                        &model_size::attention_multiply_adds, &model_size::saved_values})
       add(number);
     lend_in_turn(one);
     return *this;
@@ -25610,7 +25616,9 @@ struct model_size {
   }
 
   /// Bytes of values; the index arrays of patterns are not counted.
-  std::int64_t weight_bytes() const { return detail::product(stored_elements, element_bytes); }
+  std::int64_t weight_bytes() const {
+    return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
+  }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
   /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
   std::int64_t moment_bytes() const {
@@ -25933,11 +25941,28 @@ template <class Layer> void refresh(Layer& model, std::int64_t step) {
   });
 }
 
+/// The same after a step whose gradients a layer may also follow: calls its refresh(step, gradients) if it
+/// has that.
+template <class Layer>
+void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
+  for_each_layer(
+      model,
+      [step](auto& each, auto const& its) {
+        if constexpr (requires { each.refresh(step, its); })
+          each.refresh(step, its);
+        else if constexpr (requires { each.refresh(step); })
+          each.refresh(step);
+      },
+      of_step);
+}
+
+/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
 template <class Layer> void set_zero(Layer& layer) {
-  for_each_parameter(layer, [](parameter_name const&, auto& parameter) {
-    std::fill(parameter.begin(), parameter.end(),
-              typename std::remove_cvref_t<decltype(parameter)>::value_type{});
-  });
+  const auto fill = [](parameter_name const&, auto& tensor) {
+    std::fill(tensor.begin(), tensor.end(), typename std::remove_cvref_t<decltype(tensor)>::value_type{});
+  };
+  for_each_parameter(layer, fill);
+  for_each_frozen(layer, fill);
 }
 
 /// Whether the values of a layer are narrower than its gradients.
@@ -26024,11 +26049,13 @@ template <element T, class Block> struct linear {
     run(p.ctx, y = value(x));
   }
 
+  /// The expression Wᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("linear", x, dy);
-    run(p.ctx, bias_gradient(dy, g), dx = transposed(weight) * dy);
+    run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
     add_weight_gradient(dy, x, g, p);
   }
   /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
@@ -26195,11 +26222,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   numbers
 ///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
 ///           gradients.
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
 /// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. They
 /// are no part of a checkpoint. Rotary positions, if any, rotate Q and K.
-template <element T, class Block, score_functor Score = plain_scores> struct multi_head_attention {
-  linear<T, Block> qkv, out;
+template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
+struct multi_head_attention {
+  Linear qkv, out;
   attention_heads heads = 1;
   mask seen = mask::causal;
   Score score = {};
@@ -26210,7 +26239,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
   };
-  using gradients = multi_head_attention<accumulator_t<T>, Block, Score>;
+  using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   static void parts(auto& each, auto& first, auto&... others) {
     static_assert(
@@ -26235,15 +26264,14 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size =
-        model_size::of<T>()
-            .part(linear<T, Block>::size(qkv, features, of.density_of(qkv, features), of.bias))
-            .part(linear<T, Block>::size(features, features, of.density_of(features, features), of.bias))
-            .keeps(qkv)
-            .keeps(features)                                        // mixed
-            .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
-            .lends(features)                                        // the gradients of mixed and qkv
-            .lends(qkv);
+    model_size size = model_size::of<T>()
+                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
+                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
+                          .keeps(qkv)
+                          .keeps(features)                                        // mixed
+                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+                          .lends(features)  // the gradients of mixed and qkv
+                          .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
     return size;
   }
@@ -26251,10 +26279,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct mul
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      std::uint64_t number) {
     multi_head_attention made{
-        linear<T, Block>::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
-                                 of.bias, seed, 4 * number),
-        linear<T, Block>::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
-                                 4 * number + 1),
+        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
+                       seed, 4 * number),
+        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+                       4 * number + 1),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};
@@ -27195,15 +27223,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// and three to four times as fast, which saves 7 % of a step of a sparse layer.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
 /// Only z is saved; f(z) stays in the cache, and backward computes it again.
-template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct mlp {
   using activation = Op;
 
-  linear<T, Block> up, down;
+  Linear up, down;
 
   struct saved {
     panel_matrix<T> z;
   };
-  using gradients = mlp<accumulator_t<T>, Block, Op>;
+  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   static void parts(auto& each, auto&... of) {
     each("up", of.up...);
@@ -27212,17 +27242,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner())      // z
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
-                                     seed, 4 * number + 2),
-            linear<T, Block>::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias,
-                                     seed, 4 * number + 3)};
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           4 * number + 2),
+            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
+                           4 * number + 3)};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
@@ -27243,8 +27273,8 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct mlp {
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-        dz = (transposed(down.weight) * dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-        dx = transposed(up.weight) * dz);
+        dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+        dx = up.input_gradient(dz));
     down.add_weight_gradient(dy, h, g.down, p);
     up.add_weight_gradient(dz, x, g.up, p);
   }
@@ -27255,13 +27285,13 @@ inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
-template <element T, class Block, class Op = ops::silu> struct gated_mlp {
-  linear<T, Block> gate, up, down;
+template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  Linear gate, up, down;
 
   struct saved {
     panel_matrix<T> z, u;
   };
-  using gradients = gated_mlp<accumulator_t<T>, Block, Op>;
+  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   static void parts(auto& each, auto&... of) {
     each("gate", of.gate...);
@@ -27271,16 +27301,16 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
   }
   static model_size size(transformer_config const& of) {
     return model_size::of<T>()
-        .part(linear<T, Block>::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
-        .part(linear<T, Block>::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
         .keeps(of.inner(), 2)   // z, u
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, for layer `number` of a transformer.
   static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    const mlp<T, Block> two = mlp<T, Block>::random(of, seed, number);
-    return {linear<T, Block>::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias,
-                                     seed, gate_patterns + number),
+    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, number);
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           gate_patterns + number),
             two.up, two.down};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
@@ -27307,10 +27337,10 @@ template <element T, class Block, class Op = ops::silu> struct gated_mlp {
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-    const auto dh = local(transposed(down.weight) * dy);
+    const auto dh = local(down.input_gradient(dy));
     run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
         gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-    if (dx) run(p.ctx, dx = transposed(gate.weight) * dz + transposed(up.weight) * du);
+    if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
     down.add_weight_gradient(dy, h, g.down, p);
     gate.add_weight_gradient(dz, x, g.gate, p);
     up.add_weight_gradient(du, x, g.up, p);
@@ -27873,6 +27903,178 @@ struct encoder : encoder_body<T, Block, Layer> {
     return of;
   }
 };
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/float8_linear.hpp
+#ifndef TESSERA_SINGLE_NN_FLOAT8_LINEAR
+#define TESSERA_SINGLE_NN_FLOAT8_LINEAR
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The scale of a tensor in 8 bits, from its largest absolute values in the last 16 steps: the greatest of
+/// them becomes the largest number of E. NVIDIA TransformerEngine's recipe DelayedScaling with
+/// amax_history_len = 16, the algorithm "max" and margin 0: the scale of a step is known before the tensor is
+/// computed. Before the first step, and while all values were zero, it is 1.
+template <element E> struct delayed_scale {
+  static constexpr std::int64_t steps = 16;
+
+  /// Of a model: a number for each of the last steps, the newest first. Of gradients: that of their own step,
+  /// the greatest of all micro-batches.
+  feature_vector<float> amaxes = feature_vector<float>(steps);
+
+  /// Throws error if a value was infinite or not-a-number.
+  float scale() const { return float8_scale<E>(amax(amaxes)); }
+
+  /// Makes this that of gradients.
+  void only_one_step() { amaxes = feature_vector<float>(1); }
+  /// Adds to the number of the step; not-a-number stays one.
+  ///   largest   the largest absolute value of each token
+  void observe(token_vector<float> const& largest) { amaxes[0] = ops::maximum()(amaxes[0], amax(largest)); }
+  void follow(delayed_scale const& of_step) {
+    std::shift_right(amaxes.begin(), amaxes.end(), 1);
+    amaxes[0] = of_step.amaxes[0];
+  }
+};
+
+/// y = W x + b, whose products take W, x and dy in 8 bits, each with one scale (Micikevicius et al. 2022,
+/// "FP8 formats for deep learning", §3): W and x in E4M3, dy in E5M2. W itself, a float or bfloat16, is
+/// trained, as if nothing were rounded (straight through).
+///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
+///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
+/// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
+/// otherwise, nn::refresh(model, 0) does. sx and sdy are delayed_scales: values that are larger than in the
+/// last steps become the largest number of their element. Backward observes |x| and |dy| in the pass that
+/// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
+/// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
+/// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
+/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
+/// refresh.
+template <element T, class Block = block_shape<16>> struct float8_linear : linear<T, Block> {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
+                "float8_linear trains weights of float or bfloat16");
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
+  using gradients = float8_linear<accumulator_t<T>, Block>;
+
+  quantised_matrix<float8_e4m3, Block> weight8;  // w8 and sw
+  delayed_scale<float8_e4m3> x_scale;
+  delayed_scale<float8_e5m2> dy_scale;
+
+  using base::base;
+  float8_linear() = default;
+  explicit float8_linear(base layer) : base(std::move(layer)) {}
+
+  static void parts(auto& each, auto&... of) {
+    base::parts(each, of...);
+    each.setting("products_in", float8_e4m3());
+    each.frozen("amax_x", of.x_scale.amaxes...);
+    each.frozen("amax_dy", of.dy_scale.amaxes...);
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    const auto copy = model_size::of<float8_e4m3>().matrix(out, in, density, block_size_of<Block>());
+    return base::size(out, in, density, with_bias).copies(copy.weight_bytes()).lends(in).lends(out);
+  }
+  /// As linear::random.
+  static float8_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                              std::uint64_t seed, std::uint64_t number) {
+    return float8_linear(base::random(out, in, density, with_bias, seed, number));
+  }
+
+  /// The expression (sx sw) (w8 x8) + b; x may be an expression.
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return (x_scale.scale() * weight8.scale) * (weight8.values * in_8_bits(x_scale, converted<T>(x))) + bias;
+  }
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+  }
+
+  /// The expression (sdy sw) (w8ᵀ dy8).
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+  }
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("float8_linear", x, dy);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    add_weight_gradient(dy, x, g, p);
+  }
+  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They lie
+  /// in T, to which no CPU multiplies 8 bits faster; (sx sdy) dy8 is rounded to it.
+  void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                           pass<T> const& p) const {
+    const auto x_room = p.borrow(x.features(), x.tokens()), dy_room = p.borrow(dy.features(), dy.tokens());
+    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
+    panel_matrix<T>&x8 = *x_room, &dy8 = *dy_room;
+    auto& [of_x, of_dy] = *largest_room;
+    fit(of_x, x.tokens());
+    fit(of_dy, dy.tokens());
+    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+        dy8 = (x_scale.scale() * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+    g.x_scale.observe(of_x);
+    g.dy_scale.observe(of_dy);
+    base::add_weight_gradient(dy8, x8, g, p);
+  }
+
+  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
+  void refresh(std::int64_t) {
+    const float scale = float8_scale<float8_e4m3>(amax(weight));
+    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
+    weight8.scale = scale;
+    exec::serial alone;
+    context here(alone);
+    run(here, weight8.values = (1 / scale) * weight);
+  }
+  /// The same after a step, whose largest values the next scales know.
+  void refresh(std::int64_t step, gradients const& of_step) {
+    x_scale.follow(of_step.x_scale);
+    dy_scale.follow(of_step.dy_scale);
+    refresh(step);
+  }
+  /// Drops w8 and histories: gradients and moments have none.
+  void drop_refreshed() {
+    weight8 = {};
+    x_scale.only_one_step();
+    dy_scale.only_one_step();
+  }
+
+ private:
+  struct largest_of_tokens {
+    token_vector<float> x, dy;
+  };
+
+  template <element E, class X> static auto in_8_bits(delayed_scale<E> const& by, X const& x) {
+    return converted<E>((1 / by.scale()) * x);
+  }
+  bool is_refreshed() const {
+    return weight8.values.rows() == weight.rows() && weight8.values.cols() == weight.cols() &&
+           weight8.values.pattern() == weight.pattern();
+  }
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(message("[float8_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
+                          weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                          "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
+                          "changed outside of training"));
+  }
+};
+
+/// A transformer_block whose four weights are multiplied in 8 bits, for gpt and encoder. Norms and the
+/// products of attention with itself stay T.
+template <element T, class Block, norm_order Order = norm_order::pre>
+using float8_transformer_block =
+    transformer_block<T, Block, Order, layer_norm<T>,
+                      mlp<T, Block, ops::gelu_polynomial, float8_linear<T, Block>>,
+                      multi_head_attention<T, Block, plain_scores, float8_linear<T, Block>>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -31226,11 +31428,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 struct gradient_size {
   double norm = 0;         // Euclidean, over the stored entries of all parameters
-  std::string not_finite;  // name of the first parameter whose gradient norm is not finite, or ""
+  std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters do not count.
+/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
 template <class Gradients>
 gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups const& groups = {}) {
   gradient_size all;
@@ -31241,6 +31443,10 @@ gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups
     const double here = total(ctx, square(stored_values(gradient)));
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
+  });
+  nn::for_each_frozen(gradients, [&](nn::parameter_name const& name, auto const& measured) {
+    for (const auto value : measured)
+      if (all.not_finite.empty() && !std::isfinite(double(value))) all.not_finite = name.text();
   });
   all.norm = std::sqrt(squares);
   return all;
@@ -32446,7 +32652,10 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed =
         evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
-  nn::refresh(t.model, t.progress.step);
+  if (report.skipped)
+    nn::refresh(t.model, t.progress.step);
+  else
+    nn::refresh(t.model, t.progress.step, t.gradients);
   return report;
 }
 

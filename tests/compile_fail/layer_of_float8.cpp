@@ -1,0 +1,8 @@
+// expect one error: a number of one byte is for storage: nn::float8_linear
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/eval/float8.hpp>
+#include <tessera/nn/linear.hpp>
+
+using namespace tessera;
+
+nn::linear<float8_e4m3, block_shape<16>> layer(64, 32);
