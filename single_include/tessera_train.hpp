@@ -26007,6 +26007,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
 /// An absent bias is a vector of zeros, which does not count as a parameter.
 template <element T, class Block> struct linear {
+  static_assert(
+      sizeof(T) > 1,
+      "[linear] a number of one byte is for storage: nn::float8_linear<float, Block> trains weights "
+      "whose products are of 8 bits");
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;
