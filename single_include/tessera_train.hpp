@@ -28012,8 +28012,9 @@ template <element T, class Block = block_shape<16>> struct float8_linear : linea
     run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
     add_weight_gradient(dy, x, g, p);
   }
-  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They lie
-  /// in T, to which no CPU multiplies 8 bits faster; (sx sdy) dy8 is rounded to it.
+  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They are
+  /// kept in T, which holds 8 bits exactly, since they would be widened for the product; (sx sdy) dy8 is
+  /// rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
                            pass<T> const& p) const {
     const auto x_room = p.borrow(x.features(), x.tokens()), dy_room = p.borrow(dy.features(), dy.tokens());

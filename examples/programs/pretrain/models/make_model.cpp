@@ -16,7 +16,7 @@ constexpr bool is_compiled = Block::rows == 16 || (Block::rows == 4 && sizeof(El
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
 #endif
-static tessera::option_error not_compiled() {
+inline tessera::option_error not_compiled() {
   return tessera::option_error("[model] this build has only blocks of 16, and in float of 4");
 }
 
