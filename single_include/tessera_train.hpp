@@ -18288,7 +18288,7 @@ json::json(Number number) {
     value_ = static_cast<std::uint64_t>(number);
 }
 inline json::json(std::string text) : value_(std::move(text)) {}
-inline json::json(char const* text) : value_(std::string(text)) {}
+TESSERA_COLD inline json::json(char const* text) : value_(std::in_place_type<std::string>, text) {}
 inline json::json(array elements) : value_(std::move(elements)) {}
 inline json::json(object members) : value_(std::move(members)) {}
 inline bool operator==(json const& a, json const& b) { return a.value_ == b.value_; }
