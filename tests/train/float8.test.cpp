@@ -15,6 +15,7 @@
 
 #include <tessera/nn/float8_linear.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/top_kast.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/rigl.hpp>
@@ -235,6 +236,23 @@ TEST_CASE("float8 training: a step that a loss scale skips leaves histories as t
   CHECK(follows(m));
   steps(ctx, t, 4);
   CHECK(!same_bits(m, before));
+}
+
+TEST_CASE("float8 training: top_kast, whose visible layer has no refresh, is refused") {
+  context ctx(1);
+  auto refreshed = some_network<float>();
+  nn::refresh(refreshed, 0);
+  for (auto const& m : {some_network<float>(), refreshed}) {
+    nn::top_kast<float, network<float>> chosen(m, 0.25);
+    train::training t(chosen, train::sgd{});
+    std::string message;
+    try {
+      train::train_step(ctx, t, {.rate = 0.01}, [&](int i) { return accumulate(ctx, t, i); });
+    } catch (error const& e) {
+      message = e.what();
+    }
+    CHECK(message.starts_with("[float8_linear] the weights of 8 bits ("));
+  }
 }
 
 // ---- a GPT ----
