@@ -12,21 +12,17 @@ namespace pretrain {
 // A build for tests alone has fewer, see CMakeLists.txt.
 #ifdef TESSERA_REDUCED_TYPES
 template <class Element, class Block>
-constexpr bool is_compiled = Block::rows == 16 || (Block::rows == 4 && sizeof(Element) == sizeof(float));
+constexpr bool is_compiled = Block::rows == 16 || sizeof(Element) == sizeof(float);
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
 #endif
-inline tessera::option_error not_compiled() {
-  return tessera::option_error("[model] this build has only blocks of 16, and in float of 4");
-}
-
 std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
   return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
     return with_block(what.block, [&]<class Block>(std::type_identity<Block>) -> std::unique_ptr<model> {
       if constexpr (is_compiled<Element, Block>)
         return new_model<Element, Block>(what, ctx);
       else
-        throw not_compiled();
+        throw tessera::option_error("[model] this build has only blocks of 16 with a narrow --precision");
     });
   });
 }
@@ -34,11 +30,8 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
 std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
                                               int classes, train::adamw const& optimizer,
                                               tessera::context& ctx) {
-  return with_block(what.block, [&]<class Block>(std::type_identity<Block>) -> std::unique_ptr<fine_tuning> {
-    if constexpr (is_compiled<float, Block>)
-      return new_fine_tuning<Block>(what, from, classes, optimizer, ctx);
-    else
-      throw not_compiled();
+  return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
+    return new_fine_tuning<Block>(what, from, classes, optimizer, ctx);
   });
 }
 
