@@ -36,7 +36,8 @@ def runs(quick):
         for density, rates in densities.items():
             for rate in rates:
                 which = ["--only", "dense", "--lr", str(rate)] if density == 1 else [
-                    "--only", "sparse", "--density", str(density), "--block", str(BLOCKS[model]), "--sparse-lr", str(rate)]
+                    "--only", "sparse", "--density", str(density), "--block", str(BLOCKS[model]),
+                    "--sparse-lr", str(rate)]
                 steps = 20 if quick else STEPS[model]
                 table[named(model, density, rate)] = [*MODELS[model](quick), *which, "--threads", "2", "--seed", "1",
                                                       "--steps", str(steps), "--eval-every", str(steps)]

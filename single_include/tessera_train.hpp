@@ -13718,6 +13718,7 @@ template <class... Statement> workload account(context& ctx, Statement const&...
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 // Which block size, before anything is built: the three products of a linear layer are timed on this machine,

@@ -49,15 +49,17 @@ pretrain::option_table<settings> const& options() {
   return all;
 }
 
-/// visit.operator()<Block>() for all block sizes.
-template <class Visit> void for_each_block(Visit&& visit) {
-  visit.template operator()<block_shape<16>>();
-#ifndef TESSERA_REDUCED_TYPES
-  visit.template operator()<block_shape<8>>();
-  visit.template operator()<block_shape<4>>();
+template <class... Blocks> struct block_list {
+  template <class Visit> static void for_each(Visit&& visit) { (visit.template operator()<Blocks>(), ...); }
+  template <element T> static advice advise(context& ctx, settings const& s) {
+    return tessera::advise<T, Blocks...>(ctx, s.rows, s.cols, s.density, s.tokens);
+  }
+};
+#ifdef TESSERA_REDUCED_TYPES  // a build for tests alone
+using blocks = block_list<block_shape<16>, block_shape<1>>;
+#else
+using blocks = block_list<block_shape<16>, block_shape<8>, block_shape<4>, block_shape<1>>;
 #endif
-  visit.template operator()<block_shape<1>>();
-}
 
 std::string name_of_block(int block) { return message(block, "x", block); }
 std::string milliseconds(double seconds) { return number(1e3 * seconds, 3); }
@@ -68,12 +70,7 @@ template <class Block> pattern pattern_of(settings const& s, double density) {
 }
 
 template <element T> void print_advice(context& ctx, settings const& s) {
-#ifdef TESSERA_REDUCED_TYPES
-  advice a = tessera::advise<T, block_shape<16>, block_shape<1>>(ctx, s.rows, s.cols, s.density, s.tokens);
-#else
-  advice a = tessera::advise<T, block_shape<16>, block_shape<8>, block_shape<4>, block_shape<1>>(
-      ctx, s.rows, s.cols, s.density, s.tokens);
-#endif
+  const advice a = blocks::advise<T>(ctx, s);
   table t{{"blocks", "engine", "W·x, ms", "Wᵀ·dy", "dy·xᵀ", "training", "of dense"}, {}};
   const auto add = [&](std::string name, block_advice const& b) {
     t.rows.push_back({std::move(name), name_of(b.by), milliseconds(b.seconds.forward),
@@ -89,7 +86,7 @@ template <element T> void print_advice(context& ctx, settings const& s) {
       row.push_back(milliseconds(whole.training()));
       row.push_back(fixed(100 * (b.seconds.training() / whole.training() - 1), 0));
     };
-    for_each_block([&]<class Block>() {
+    blocks::for_each([&]<class Block>() {
       const auto at = std::ranges::find(a.blocks, Block::rows, &block_advice::block);
       check(t.rows[std::size_t(at - a.blocks.begin())], *at,
             measured_seconds<T, Block>(ctx, s.rows, s.cols, pattern_of<Block>(s, s.density), s.tokens));
@@ -111,7 +108,7 @@ template <element T> void print_break_even(context& ctx, settings const& s) {
   table t{{"blocks"}, {}};
   for (const double density : densities) t.header.push_back(number(100 * density) + " %");
   t.header.push_back("as dense at");
-  for_each_block([&]<class Block>() {
+  blocks::for_each([&]<class Block>() {
     table_row row{name_of_block(Block::rows)};
     std::string even = message("more than ", number(100 * std::end(densities)[-1]));
     double before = 0, share_before = 0;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/core/block_shape.hpp>
@@ -13,6 +14,8 @@
 #include <tessera/core/engine.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/eval/product.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
