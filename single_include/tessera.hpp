@@ -4715,7 +4715,8 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
   using E = typename Destination::value_type;
   constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
                         !expr::sums_by_itself<Value>;
-  static_assert(sizeof(E) > 1, "stochastic(…) rounds to bfloat16 and float16: 8-bit floats round to nearest");
+  static_assert(sizeof(E) > 1,
+                "stochastic(…) rounds to bfloat16 and float16: numbers of 8 bits round to nearest");
   static_assert(
       fits,
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
@@ -5198,7 +5199,8 @@ enum class numbers : bool { any, normal };
 ///                                             one instruction
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
-  static_assert(sizeof(E) >= 4, "8-bit floats are computed with after #include <tessera/eval/float8.hpp>");
+  static_assert(sizeof(E) >= 4,
+                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
   using stored = E;
 };
 

@@ -4715,7 +4715,8 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
   using E = typename Destination::value_type;
   constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
                         !expr::sums_by_itself<Value>;
-  static_assert(sizeof(E) > 1, "stochastic(…) rounds to bfloat16 and float16: 8-bit floats round to nearest");
+  static_assert(sizeof(E) > 1,
+                "stochastic(…) rounds to bfloat16 and float16: numbers of 8 bits round to nearest");
   static_assert(
       fits,
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "
@@ -5198,7 +5199,8 @@ enum class numbers : bool { any, normal };
 ///                                             one instruction
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
-  static_assert(sizeof(E) >= 4, "8-bit floats are computed with after #include <tessera/eval/float8.hpp>");
+  static_assert(sizeof(E) >= 4,
+                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
   using stored = E;
 };
 
@@ -13597,6 +13599,76 @@ class std::numeric_limits<tessera::float8<ExponentBits>> : public std::numeric_l
 };
 #endif
 
+// ---- tessera/core/int8.hpp
+#ifndef TESSERA_SINGLE_CORE_INT8
+#define TESSERA_SINGLE_CORE_INT8
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// An integer of one byte, from -128 to 127, that is a tensor's value once it is multiplied by a scale (Jacob
+/// et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only
+/// inference", eq. 1 with a zero point of 0). Arithmetic and comparisons are a float's, into which it
+/// converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Numbers beyond the range become its ends, and
+///   so
+/// do infinities. Not-a-number, for which there is no code, becomes 0: amax and scales, which are floats,
+/// show it. SIMD registers give equal codes. The code itself: std::bit_cast to and from std::int8_t.
+class int8 {
+ public:
+  int8() = default;
+  explicit constexpr int8(float value) : code_(nearest(value)) {}
+  explicit constexpr int8(double value) : int8(detail::float_to_odd(value)) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr int8(std::integral auto value) : int8(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = int8(number)
+
+  constexpr operator float() const { return code_; }
+
+ private:
+  static constexpr std::int8_t nearest(float value) {
+    if (value != value) return 0;
+    // A float whose last bit is worth one.
+    const float in_range = std::clamp(value, -128.0f, 127.0f) + 0x1.8p23f;
+    return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(in_range));
+  }
+
+  std::int8_t code_;
+};
+
+template <> struct element_traits<int8> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 4;
+  static constexpr const char* name = "I8";
+};
+static_assert(element<int8>);
+
+}}  // namespace tessera::TESSERA_ISA
+
+template <> class std::numeric_limits<tessera::int8> : public std::numeric_limits<std::int8_t> {
+  using number = tessera::int8;
+
+ public:
+  static constexpr number min() noexcept { return number(-128); }
+  static constexpr number max() noexcept { return number(127); }
+  static constexpr number lowest() noexcept { return number(-128); }
+  static constexpr number epsilon() noexcept { return number(1); }  // of numbers that are not integers
+  static constexpr number round_error() noexcept { return number(0.5f); }
+  static constexpr number infinity() noexcept { return number(0); }
+  static constexpr number quiet_NaN() noexcept { return number(0); }
+  static constexpr number signaling_NaN() noexcept { return number(0); }
+  static constexpr number denorm_min() noexcept { return number(1); }
+};
+#endif
+
 // ---- tessera/core/nm_shape.hpp
 #ifndef TESSERA_SINGLE_CORE_NM_SHAPE
 #define TESSERA_SINGLE_CORE_NM_SHAPE
@@ -16193,188 +16265,6 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/simd/float8.hpp
-#ifndef TESSERA_SINGLE_SIMD_FLOAT8
-#define TESSERA_SINGLE_SIMD_FLOAT8
-#include <bit>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace simd {
-
-/// Widened and rounded by integer arithmetic, but for E5M2, which is the upper half of a float16. Never
-/// multiplied as they are. Rounded to nearest only: a lane of random bits has too few for four features.
-template <int ExponentBits> struct lane<float8<ExponentBits>> {
-  using E = float8<ExponentBits>;
-  using stored = quad<E>;
-
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<E, Arch> values) {
-    if constexpr (E::has_infinity)
-      return lane<float16>::template widened<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)
-                                                   << 8);
-    else
-      return feature<0>(to_lanes<Arch>(values));
-  }
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(E value) {
-    return feature<0>(lane_bits<Arch>(std::bit_cast<std::uint8_t>(value)));
-  }
-
-  template <class Arch> TESSERA_INLINE static narrow<E, Arch> rounded(batch<float, Arch> value) {
-    // In two steps, each of which the compiler knows an instruction for.
-    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
-  }
-
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
-    if constexpr (E::has_infinity) {
-      const lane_bits<Arch> half = I > 0 ? all >> (8 * I - 8) : all << 8;
-      return lane<float16>::template widened<Arch>(
-          detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
-    } else {
-      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(I < 3 ? all << (24 - 8 * I) : all));
-    }
-  }
-
-  template <numbers, class Arch>
-  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
-    return (nearest(features[0]) | nearest(features[1]) << 8) |
-           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
-  }
-
- private:
-  /// By the instruction for it, which GCC 12 does not find.
-  template <class Arch> TESSERA_INLINE static lane_bits<Arch> to_lanes(narrow<E, Arch> values) {
-#ifdef __AVX512F__
-    if constexpr (sizeof(values) == 16) return _mm512_cvtepu8_epi32(std::bit_cast<__m128i>(values));
-#endif
-#ifdef __AVX2__
-    if constexpr (sizeof(values) == 8)
-      return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)));
-#endif
-    return detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>));
-  }
-
-  /// Codes of E4M3 in the highest bytes of lanes.
-  template <class Arch>
-  TESSERA_INLINE static batch<float, Arch> widened_from_top(batch<std::int32_t, Arch> codes) {
-    using integers = batch<std::int32_t, Arch>;
-    using floats = batch<float, Arch>;
-    // Three bits of fraction stand at their place in a float.
-    const integers moved = codes >> 4, size = (moved & integers(0x07f00000)) + integers(0x3c000000);
-    // With the bias of a float, a subnormal number is 2^-7 (1 + f / 8) in place of 2^-6 f / 8. For normal
-    // ones the second operand is the larger.
-    const floats normal = xsimd::bitwise_cast<float>(size),
-                 value = xsimd::min(normal, xsimd::fma(normal, floats(2), floats(-0x1p-6f)));
-    const integers nan = xsimd::select(size == integers(0x43f00000), integers(0x7fc00000), integers(0));
-    return xsimd::bitwise_cast<float>(xsimd::bitwise_cast<std::int32_t>(value) | nan |
-                                      (moved & integers(std::int32_t(0x80000000u))));
-  }
-
-  /// The codes, in the lowest bytes of lanes.
-  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
-    using integers = batch<std::int32_t, Arch>;
-    constexpr int dropped = 23 - E::fraction_bits, offset = (127 - E::bias) << 23;
-    constexpr float unit = std::bit_cast<float>((128 - E::bias + dropped) << 23);
-    const integers bits = xsimd::bitwise_cast<std::int32_t>(value), size = bits & integers(0x7fffffff);
-    const integers normal =
-        (size + ((size >> dropped) & integers(1)) - integers(offset + 1 - (1 << (dropped - 1)))) >> dropped;
-    const auto with_unit = xsimd::bitwise_cast<float>(size) + batch<float, Arch>(unit);
-    const integers subnormal =
-        xsimd::bitwise_cast<std::int32_t>(with_unit) - integers(std::bit_cast<std::int32_t>(unit));
-    const integers finite = xsimd::min(xsimd::select(size < integers(offset + (1 << 23)), subnormal, normal),
-                                       integers(int(E::largest)));
-    const integers infinite(0x7f800000);
-    integers special = integers(int(E::quiet));
-    if constexpr (E::has_infinity)
-      special =
-          xsimd::select(size > infinite, special | ((size >> 21) & integers(1)), integers(int(E::infinite)));
-    return xsimd::bitwise_cast<std::uint32_t>(xsimd::select(size < infinite, finite, special) |
-                                              ((bits >> 24) & integers(0x80)));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::simd
-#endif
-
-// ---- tessera/eval/float8.hpp
-#ifndef TESSERA_SINGLE_EVAL_FLOAT8
-#define TESSERA_SINGLE_EVAL_FLOAT8
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-
-// Tensors of 8-bit floats, each with one scale for all its values: w ≈ scale * values. The scale is a number
-// in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx, dense = w.scale *
-// w.values)` brings W back.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The largest absolute value of a tensor: infinite or not-a-number if one is.
-template <tensor Tensor> float amax(Tensor const& of) {
-  static_assert(std::is_same_v<accumulator_t<typename Tensor::value_type>, float>,
-                "amax is that of tensors whose sums are float: 8-bit floats are made of these");
-  std::uint32_t most = 0;  // as bits, not-a-number is the largest
-  const auto add = [&](auto const* first, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i)
-      most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
-  };
-  if constexpr (requires { of.panel(0); })
-    for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
-  else
-    add(of.data(), of.size());
-  return std::bit_cast<float>(most);
-}
-
-/// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
-/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal). 1 if
-/// all values are zero. Throws error if a value is infinite or not-a-number, or amax negative.
-template <element E>
-  requires(sizeof(E) == 1)
-float float8_scale(float amax) {
-  if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
-    throw error(message("[float8_scale] bad scale: the largest absolute value of the tensor is ",
-                        double(amax), ", and should be finite"));
-  if (amax == 0) return 1;
-  // Not so small that the reciprocal is infinite.
-  return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
-}
-
-namespace detail {
-TESSERA_COLD inline void require_scale(const char* operation, float scale) {
-  if (!(std::isnormal(scale) && std::isnormal(1 / scale) && scale > 0))
-    throw error(message("[", operation, "] bad scale: ", double(scale),
-                        " is no positive number with a reciprocal; float8_scale<E>(amax(x)) is that of x"));
-}
-}  // namespace detail
-
-/// A matrix in 8 bits, with the factor that its values lack.
-template <element E, class Block> struct quantised_matrix {
-  block_sparse_matrix<E, Block> values;
-  float scale = 1;
-};
-
-/// W in 8 bits: values are W / scale, rounded to nearest; larger ones than E has become its largest. Throws
-/// error if the scale is zero, negative, infinite or not-a-number.
-template <element E, element T, class Block>
-  requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w, float scale) {
-  detail::require_scale("quantised", scale);
-  quantised_matrix<E, Block> q{block_sparse_matrix<E, Block>(w.rows(), w.cols(), w.pattern()), scale};
-  run(ctx, q.values = (1 / scale) * w);
-  return q;
-}
-
-/// W in 8 bits, scaled so that its largest value becomes the largest of E. Throws error if a value is
-/// infinite or not-a-number.
-template <element E, element T, class Block>
-  requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w) {
-  return quantised<E>(ctx, w, float8_scale<E>(amax(w)));
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/kernels/nm_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_NM_PRODUCT
 #define TESSERA_SINGLE_KERNELS_NM_PRODUCT
@@ -17204,6 +17094,250 @@ TESSERA_COLD void lower(
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/simd/float8.hpp
+#ifndef TESSERA_SINGLE_SIMD_FLOAT8
+#define TESSERA_SINGLE_SIMD_FLOAT8
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Widened and rounded by integer arithmetic, but for E5M2, which is the upper half of a float16. Never
+/// multiplied as they are. Rounded to nearest only: a lane of random bits has too few for four features.
+template <int ExponentBits> struct lane<float8<ExponentBits>> {
+  using E = float8<ExponentBits>;
+  using stored = quad<E>;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<E, Arch> values) {
+    if constexpr (E::has_infinity)
+      return lane<float16>::template widened<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)
+                                                   << 8);
+    else
+      return feature<0>(to_lanes<Arch>(values));
+  }
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(E value) {
+    return feature<0>(lane_bits<Arch>(std::bit_cast<std::uint8_t>(value)));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<E, Arch> rounded(batch<float, Arch> value) {
+    // In two steps, each of which the compiler knows an instruction for.
+    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
+  }
+
+  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    if constexpr (E::has_infinity) {
+      const lane_bits<Arch> half = I > 0 ? all >> (8 * I - 8) : all << 8;
+      return lane<float16>::template widened<Arch>(
+          detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
+    } else {
+      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(I < 3 ? all << (24 - 8 * I) : all));
+    }
+  }
+
+  template <numbers, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
+    return (nearest(features[0]) | nearest(features[1]) << 8) |
+           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
+  }
+
+ private:
+  /// By the instruction for it, which GCC 12 does not find.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> to_lanes(narrow<E, Arch> values) {
+#ifdef __AVX512F__
+    if constexpr (sizeof(values) == 16) return _mm512_cvtepu8_epi32(std::bit_cast<__m128i>(values));
+#endif
+#ifdef __AVX2__
+    if constexpr (sizeof(values) == 8)
+      return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)));
+#endif
+    return detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>));
+  }
+
+  /// Codes of E4M3 in the highest bytes of lanes.
+  template <class Arch>
+  TESSERA_INLINE static batch<float, Arch> widened_from_top(batch<std::int32_t, Arch> codes) {
+    using integers = batch<std::int32_t, Arch>;
+    using floats = batch<float, Arch>;
+    // Three bits of fraction stand at their place in a float.
+    const integers moved = codes >> 4, size = (moved & integers(0x07f00000)) + integers(0x3c000000);
+    // With the bias of a float, a subnormal number is 2^-7 (1 + f / 8) in place of 2^-6 f / 8. For normal
+    // ones the second operand is the larger.
+    const floats normal = xsimd::bitwise_cast<float>(size),
+                 value = xsimd::min(normal, xsimd::fma(normal, floats(2), floats(-0x1p-6f)));
+    const integers nan = xsimd::select(size == integers(0x43f00000), integers(0x7fc00000), integers(0));
+    return xsimd::bitwise_cast<float>(xsimd::bitwise_cast<std::int32_t>(value) | nan |
+                                      (moved & integers(std::int32_t(0x80000000u))));
+  }
+
+  /// The codes, in the lowest bytes of lanes.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    using integers = batch<std::int32_t, Arch>;
+    constexpr int dropped = 23 - E::fraction_bits, offset = (127 - E::bias) << 23;
+    constexpr float unit = std::bit_cast<float>((128 - E::bias + dropped) << 23);
+    const integers bits = xsimd::bitwise_cast<std::int32_t>(value), size = bits & integers(0x7fffffff);
+    const integers normal =
+        (size + ((size >> dropped) & integers(1)) - integers(offset + 1 - (1 << (dropped - 1)))) >> dropped;
+    const auto with_unit = xsimd::bitwise_cast<float>(size) + batch<float, Arch>(unit);
+    const integers subnormal =
+        xsimd::bitwise_cast<std::int32_t>(with_unit) - integers(std::bit_cast<std::int32_t>(unit));
+    const integers finite = xsimd::min(xsimd::select(size < integers(offset + (1 << 23)), subnormal, normal),
+                                       integers(int(E::largest)));
+    const integers infinite(0x7f800000);
+    integers special = integers(int(E::quiet));
+    if constexpr (E::has_infinity)
+      special =
+          xsimd::select(size > infinite, special | ((size >> 21) & integers(1)), integers(int(E::infinite)));
+    return xsimd::bitwise_cast<std::uint32_t>(xsimd::select(size < infinite, finite, special) |
+                                              ((bits >> 24) & integers(0x80)));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/simd/int8.hpp
+#ifndef TESSERA_SINGLE_SIMD_INT8
+#define TESSERA_SINGLE_SIMD_INT8
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Widened as integers are. Rounded to nearest only: a lane of random bits has too
+/// few for four features.
+template <> struct lane<int8> {
+  using stored = quad<int8>;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<int8, Arch> values) {
+    // By the instruction for it, which GCC 12 does not find.
+#ifdef __AVX512F__
+    if constexpr (sizeof(values) == 16)
+      return batch<float, Arch>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(std::bit_cast<__m128i>(values))));
+#endif
+#ifdef __AVX2__
+    if constexpr (sizeof(values) == 8)
+      return batch<float, Arch>(
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)))));
+#endif
+    return feature<0>(detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)));
+  }
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(int8 value) {
+    return batch<float, Arch>(float(value));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<int8, Arch> rounded(batch<float, Arch> value) {
+    // In two steps, each of which the compiler knows an instruction for.
+    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<int8, Arch>);
+  }
+
+  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    const lane_bits<Arch> at_top = I < 3 ? all << (24 - 8 * I) : all;
+    return xsimd::to_float(xsimd::bitwise_cast<std::int32_t>(at_top) >> 24);
+  }
+
+  template <numbers, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
+    return (nearest(features[0]) | nearest(features[1]) << 8) |
+           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
+  }
+
+ private:
+  /// The codes, in the lowest bytes of lanes.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    using floats = batch<float, Arch>;
+    const floats number = xsimd::select(value == value, value, floats(0)),
+                 in_range = xsimd::min(xsimd::max(number, floats(-128)), floats(127)) + floats(0x1.8p23f);
+    return xsimd::bitwise_cast<std::uint32_t>(in_range) & lane_bits<Arch>(0xffu);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/eval/quantised.hpp
+#ifndef TESSERA_SINGLE_EVAL_QUANTISED
+#define TESSERA_SINGLE_EVAL_QUANTISED
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
+// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
+// dense = w.scale * w.values)` brings W back.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The largest absolute value of a tensor: infinite or not-a-number if one is.
+template <tensor Tensor> float amax(Tensor const& of) {
+  static_assert(std::is_same_v<accumulator_t<typename Tensor::value_type>, float>,
+                "amax is that of tensors whose sums are float: those of 8 bits are made of these");
+  std::uint32_t most = 0;  // as bits, not-a-number is the largest
+  const auto add = [&](auto const* first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+      most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
+  };
+  if constexpr (requires { of.panel(0); })
+    for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
+  else
+    add(of.data(), of.size());
+  return std::bit_cast<float>(most);
+}
+
+/// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
+/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
+/// amax / 127 for int8, whose -128 stays unused (Wu et al. 2020, "Integer quantization for deep learning
+/// inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or not-a-number, or
+/// amax negative.
+template <element E>
+  requires(sizeof(E) == 1)
+float quantisation_scale(float amax) {
+  if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
+    throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
+                        double(amax), ", and should be finite"));
+  if (amax == 0) return 1;
+  // Not so small that the reciprocal is infinite.
+  return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
+}
+
+namespace detail {
+TESSERA_COLD inline void require_scale(const char* operation, float scale) {
+  if (!(std::isnormal(scale) && std::isnormal(1 / scale) && scale > 0))
+    throw error(
+        message("[", operation, "] bad scale: ", double(scale),
+                " is no positive number with a reciprocal; quantisation_scale<E>(amax(x)) is that of x"));
+}
+}  // namespace detail
+
+/// A matrix in 8 bits, with the factor that its values lack.
+template <element E, class Block> struct quantised_matrix {
+  block_sparse_matrix<E, Block> values;
+  float scale = 1;
+};
+
+/// W in 8 bits: values are W / scale, rounded to nearest; larger ones than E has become its largest. Throws
+/// error if the scale is zero, negative, infinite or not-a-number.
+template <element E, element T, class Block>
+  requires(sizeof(E) == 1)
+quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w, float scale) {
+  detail::require_scale("quantised", scale);
+  quantised_matrix<E, Block> q{block_sparse_matrix<E, Block>(w.rows(), w.cols(), w.pattern()), scale};
+  run(ctx, q.values = (1 / scale) * w);
+  return q;
+}
+
+/// W in 8 bits, scaled so that its largest value becomes the largest of E. Throws error if a value is
+/// infinite or not-a-number.
+template <element E, element T, class Block>
+  requires(sizeof(E) == 1)
+quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w) {
+  return quantised<E>(ctx, w, quantisation_scale<E>(amax(w)));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/kernels/rotary.hpp
 #ifndef TESSERA_SINGLE_KERNELS_ROTARY
 #define TESSERA_SINGLE_KERNELS_ROTARY
@@ -17375,7 +17509,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     static_assert(
         sizeof(T) > 1,
         "[rotary] pairs of features are rotated in place, of float, double, bfloat16 or float16: an "
-        "activation of 8-bit floats is stored after that");
+        "activation of 8 bits is stored after that");
     if constexpr (sizeof(T) > 1) {
       step_draft s("rotary", cut::panels);
       s.tiles = int(qkv->panels());
@@ -26010,7 +26144,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 template <element T, class Block> struct linear {
   static_assert(
       sizeof(T) > 1,
-      "[linear] a number of one byte is for storage: nn::float8_linear<float, Block> trains weights "
+      "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
       "whose products are of 8 bits");
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
@@ -27912,179 +28046,6 @@ struct encoder : encoder_body<T, Block, Layer> {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/float8_linear.hpp
-#ifndef TESSERA_SINGLE_NN_FLOAT8_LINEAR
-#define TESSERA_SINGLE_NN_FLOAT8_LINEAR
-#include <algorithm>
-#include <cstdint>
-#include <type_traits>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// The scale of a tensor in 8 bits, from its largest absolute values in the last 16 steps: the greatest of
-/// them becomes the largest number of E. NVIDIA TransformerEngine's recipe DelayedScaling with
-/// amax_history_len = 16, the algorithm "max" and margin 0: the scale of a step is known before the tensor is
-/// computed. Before the first step, and while all values were zero, it is 1.
-template <element E> struct delayed_scale {
-  static constexpr std::int64_t steps = 16;
-
-  /// Of a model: a number for each of the last steps, the newest first. Of gradients: that of their own step,
-  /// the greatest of all micro-batches.
-  feature_vector<float> amaxes = feature_vector<float>(steps);
-
-  /// Throws error if a value was infinite or not-a-number.
-  float scale() const { return float8_scale<E>(amax(amaxes)); }
-
-  /// Makes this that of gradients.
-  void only_one_step() { amaxes = feature_vector<float>(1); }
-  /// Adds to the number of the step; not-a-number stays one.
-  ///   largest   the largest absolute value of each token
-  void observe(token_vector<float> const& largest) { amaxes[0] = ops::maximum()(amaxes[0], amax(largest)); }
-  void follow(delayed_scale const& of_step) {
-    std::shift_right(amaxes.begin(), amaxes.end(), 1);
-    amaxes[0] = of_step.amaxes[0];
-  }
-};
-
-/// y = W x + b, whose products take W, x and dy in 8 bits, each with one scale (Micikevicius et al. 2022,
-/// "FP8 formats for deep learning", §3): W and x in E4M3, dy in E5M2. W itself, a float or bfloat16, is
-/// trained, as if nothing were rounded (straight through).
-///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
-///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
-///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
-/// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
-/// otherwise, nn::refresh(model, 0) does. sx and sdy are delayed_scales: values that are larger than in the
-/// last steps become the largest number of their element. Backward observes |x| and |dy| in the pass that
-/// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
-/// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
-/// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
-/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
-/// refresh.
-template <element T, class Block = block_shape<16>> struct float8_linear : linear<T, Block> {
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
-                "float8_linear trains weights of float or bfloat16");
-  using base = linear<T, Block>;
-  using base::weight, base::bias;
-  using saved = typename base::saved;
-  using gradients = float8_linear<accumulator_t<T>, Block>;
-
-  quantised_matrix<float8_e4m3, Block> weight8;  // w8 and sw
-  delayed_scale<float8_e4m3> x_scale;
-  delayed_scale<float8_e5m2> dy_scale;
-
-  using base::base;
-  float8_linear() = default;
-  explicit float8_linear(base layer) : base(std::move(layer)) {}
-
-  static void parts(auto& each, auto&... of) {
-    base::parts(each, of...);
-    each.setting("products_in", float8_e4m3());
-    each.frozen("amax_x", of.x_scale.amaxes...);
-    each.frozen("amax_dy", of.dy_scale.amaxes...);
-  }
-  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
-    const auto copy = model_size::of<float8_e4m3>().matrix(out, in, density, block_size_of<Block>());
-    return base::size(out, in, density, with_bias).copies(copy.weight_bytes()).lends(in).lends(out);
-  }
-  /// As linear::random.
-  static float8_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                              std::uint64_t seed, std::uint64_t number) {
-    return float8_linear(base::random(out, in, density, with_bias, seed, number));
-  }
-
-  /// The expression (sx sw) (w8 x8) + b; x may be an expression.
-  template <class X> auto value(X const& x) const {
-    require_refreshed();
-    return (x_scale.scale() * weight8.scale) * (weight8.values * in_8_bits(x_scale, converted<T>(x))) + bias;
-  }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
-    run(p.ctx, y = value(x));
-  }
-
-  /// The expression (sdy sw) (w8ᵀ dy8).
-  auto input_gradient(panel_matrix<T> const& dy) const {
-    require_refreshed();
-    return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
-  }
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("float8_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    add_weight_gradient(dy, x, g, p);
-  }
-  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They are
-  /// kept in T, which holds 8 bits exactly, since they would be widened for the product; (sx sdy) dy8 is
-  /// rounded to T.
-  void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                           pass<T> const& p) const {
-    const auto x_room = p.borrow(x.features(), x.tokens()), dy_room = p.borrow(dy.features(), dy.tokens());
-    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
-    panel_matrix<T>&x8 = *x_room, &dy8 = *dy_room;
-    auto& [of_x, of_dy] = *largest_room;
-    fit(of_x, x.tokens());
-    fit(of_dy, dy.tokens());
-    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
-        dy8 = (x_scale.scale() * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
-    g.x_scale.observe(of_x);
-    g.dy_scale.observe(of_dy);
-    base::add_weight_gradient(dy8, x8, g, p);
-  }
-
-  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
-  void refresh(std::int64_t) {
-    const float scale = float8_scale<float8_e4m3>(amax(weight));
-    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
-    weight8.scale = scale;
-    exec::serial alone;
-    context here(alone);
-    run(here, weight8.values = (1 / scale) * weight);
-  }
-  /// The same after a step, whose largest values the next scales know.
-  void refresh(std::int64_t step, gradients const& of_step) {
-    x_scale.follow(of_step.x_scale);
-    dy_scale.follow(of_step.dy_scale);
-    refresh(step);
-  }
-  /// Drops w8 and histories: gradients and moments have none.
-  void drop_refreshed() {
-    weight8 = {};
-    x_scale.only_one_step();
-    dy_scale.only_one_step();
-  }
-
- private:
-  struct largest_of_tokens {
-    token_vector<float> x, dy;
-  };
-
-  template <element E, class X> static auto in_8_bits(delayed_scale<E> const& by, X const& x) {
-    return converted<E>((1 / by.scale()) * x);
-  }
-  bool is_refreshed() const {
-    return weight8.values.rows() == weight.rows() && weight8.values.cols() == weight.cols() &&
-           weight8.values.pattern() == weight.pattern();
-  }
-  void require_refreshed() const {
-    if (!is_refreshed())
-      throw error(message("[float8_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
-                          weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                          "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
-                          "changed outside of training"));
-  }
-};
-
-/// A transformer_block whose four weights are multiplied in 8 bits, for gpt and encoder. Norms and the
-/// products of attention with itself stay T.
-template <element T, class Block, norm_order Order = norm_order::pre>
-using float8_transformer_block =
-    transformer_block<T, Block, Order, layer_norm<T>,
-                      mlp<T, Block, ops::gelu_polynomial, float8_linear<T, Block>>,
-                      multi_head_attention<T, Block, plain_scores, float8_linear<T, Block>>>;
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/nn/gpt.hpp
 #ifndef TESSERA_SINGLE_NN_GPT
 #define TESSERA_SINGLE_NN_GPT
@@ -29464,6 +29425,204 @@ template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, La
 #ifndef TESSERA_SINGLE_NN_NN
 #define TESSERA_SINGLE_NN_NN
 // Layers and models: forward and backward.
+#endif
+
+// ---- tessera/nn/quantised_linear.hpp
+#ifndef TESSERA_SINGLE_NN_QUANTISED_LINEAR
+#define TESSERA_SINGLE_NN_QUANTISED_LINEAR
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The scale of a tensor in 8 bits, from its largest absolute values in the last 16 steps: the greatest of
+/// them becomes the largest number of E. NVIDIA TransformerEngine's recipe DelayedScaling with
+/// amax_history_len = 16, the algorithm "max" and margin 0: the scale of a step is known before the tensor is
+/// computed. Before the first step, and while all values were zero, it is 1.
+template <element E> struct delayed_scale {
+  static constexpr std::int64_t steps = 16;
+
+  /// Of a model: a number for each of the last steps, the newest first. Of gradients: that of their own step,
+  /// the greatest of all micro-batches.
+  feature_vector<float> amaxes = feature_vector<float>(steps);
+
+  /// Throws error if a value was infinite or not-a-number.
+  float scale() const { return quantisation_scale<E>(amax(amaxes)); }
+
+  /// Makes this that of gradients.
+  void only_one_step() { amaxes = feature_vector<float>(1); }
+  /// Adds to the number of the step; not-a-number stays one.
+  ///   largest   the largest absolute value of each token
+  void observe(token_vector<float> const& largest) { amaxes[0] = ops::maximum()(amaxes[0], amax(largest)); }
+  void follow(delayed_scale const& of_step) {
+    std::shift_right(amaxes.begin(), amaxes.end(), 1);
+    amaxes[0] = of_step.amaxes[0];
+  }
+};
+
+/// y = W x + b, whose products take W and x in 8 bits, as elements E with one scale each. W itself, a float
+/// or bfloat16, is trained, as if nothing were rounded (straight through). Two are named:
+///   float8_linear   W and x in E4M3, dy in E5M2 (Micikevicius et al. 2022, "FP8 formats for deep learning",
+///                   §3): what hardware for 8-bit floats would compute
+///   int8_linear     W and x in int8, dy as it is: quantisation-aware training (Jacob et al. 2018,
+///                   "Quantization and training of neural networks for efficient integer-arithmetic-only
+///                   inference", §3), for weights that shall be used in int8
+///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+///   Gradient   the element of dy in products, or void: dy is not rounded, and dy8 = dy, sdy = 1
+///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
+///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
+/// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
+/// otherwise, nn::refresh(model, 0) does. sx and sdy are delayed_scales: values that are larger than in the
+/// last steps become the largest number of their element. Backward observes |x| and |dy| in the pass that
+/// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
+/// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
+/// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
+/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
+/// refresh.
+template <element T, class Block, element E, class Gradient> struct quantised_linear : linear<T, Block> {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
+                "quantised_linear trains weights of float or bfloat16");
+  static constexpr bool rounds_gradients = !std::is_void_v<Gradient>;
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
+  using gradients = quantised_linear<accumulator_t<T>, Block, E, Gradient>;
+
+  quantised_matrix<E, Block> weight8;  // w8 and sw
+  delayed_scale<E> x_scale;
+  delayed_scale<std::conditional_t<rounds_gradients, Gradient, E>> dy_scale;  // if dy is rounded
+
+  using base::base;
+  quantised_linear() = default;
+  explicit quantised_linear(base layer) : base(std::move(layer)) {}
+
+  static void parts(auto& each, auto&... of) {
+    base::parts(each, of...);
+    each.setting("products_in", E());
+    each.frozen("amax_x", of.x_scale.amaxes...);
+    if constexpr (rounds_gradients) each.frozen("amax_dy", of.dy_scale.amaxes...);
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    const auto copy = model_size::of<E>().matrix(out, in, density, block_size_of<Block>());
+    return base::size(out, in, density, with_bias).copies(copy.weight_bytes()).lends(in).lends(out);
+  }
+  /// As linear::random.
+  static quantised_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                                 std::uint64_t seed, std::uint64_t number) {
+    return quantised_linear(base::random(out, in, density, with_bias, seed, number));
+  }
+
+  /// The expression (sx sw) (w8 x8) + b; x may be an expression.
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return (x_scale.scale() * weight8.scale) * (weight8.values * in_8_bits(x_scale, converted<T>(x))) + bias;
+  }
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+  }
+
+  /// The expression (sdy sw) (w8ᵀ dy8).
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    if constexpr (rounds_gradients)
+      return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+    else
+      return weight8.scale * (transposed(weight8.values) * dy);
+  }
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("quantised_linear", x, dy);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    add_weight_gradient(dy, x, g, p);
+  }
+  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the factors. The rounded ones
+  /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
+  /// the scales, is rounded to T.
+  void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                           pass<T> const& p) const {
+    const auto x_room = p.borrow(x.features(), x.tokens());
+    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
+    panel_matrix<T>& x8 = *x_room;
+    auto& [of_x, of_dy] = *largest_room;
+    fit(of_x, x.tokens());
+    const float sx = x_scale.scale();
+    if constexpr (rounds_gradients) {
+      const auto dy_room = p.borrow(dy.features(), dy.tokens());
+      panel_matrix<T>& dy8 = *dy_room;
+      fit(of_dy, dy.tokens());
+      run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+          dy8 = (sx * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+      g.dy_scale.observe(of_dy);
+      base::add_weight_gradient(dy8, x8, g, p);
+    } else {
+      run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
+      base::add_weight_gradient(dy, x8, g, p);
+    }
+    g.x_scale.observe(of_x);
+  }
+
+  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
+  void refresh(std::int64_t) {
+    const float scale = quantisation_scale<E>(amax(weight));
+    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
+    weight8.scale = scale;
+    exec::serial alone;
+    context here(alone);
+    run(here, weight8.values = (1 / scale) * weight);
+  }
+  /// The same after a step, whose largest values the next scales know.
+  void refresh(std::int64_t step, gradients const& of_step) {
+    x_scale.follow(of_step.x_scale);
+    dy_scale.follow(of_step.dy_scale);
+    refresh(step);
+  }
+  /// Drops w8 and histories: gradients and moments have none.
+  void drop_refreshed() {
+    weight8 = {};
+    x_scale.only_one_step();
+    dy_scale.only_one_step();
+  }
+
+ private:
+  struct largest_of_tokens {
+    token_vector<float> x, dy;
+  };
+
+  template <element To, class X> static auto in_8_bits(delayed_scale<To> const& by, X const& x) {
+    return converted<To>((1 / by.scale()) * x);
+  }
+  bool is_refreshed() const {
+    return weight8.values.rows() == weight.rows() && weight8.values.cols() == weight.cols() &&
+           weight8.values.pattern() == weight.pattern();
+  }
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
+                          weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                          "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
+                          "changed outside of training"));
+  }
+};
+
+template <element T, class Block = block_shape<16>>
+using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
+template <element T, class Block = block_shape<16>>
+using int8_linear = quantised_linear<T, Block, int8, void>;
+
+/// A transformer_block whose four weights are such layers, for gpt and encoder. Norms and the products of
+/// attention with itself stay T.
+template <element T, class Block, norm_order Order, class Linear>
+using quantised_transformer_block =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, plain_scores, Linear>>;
+template <element T, class Block, norm_order Order = norm_order::pre>
+using float8_transformer_block = quantised_transformer_block<T, Block, Order, float8_linear<T, Block>>;
+template <element T, class Block, norm_order Order = norm_order::pre>
+using int8_transformer_block = quantised_transformer_block<T, Block, Order, int8_linear<T, Block>>;
+
+}}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
 // ---- tessera/simd/build_info.hpp

@@ -1,6 +1,6 @@
-// expect one error: a number of one byte is for storage: nn::float8_linear
+// expect one error: a number of one byte is for storage: nn::float8_linear and nn::int8_linear
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 #include <tessera/nn/linear.hpp>
 
 using namespace tessera;

@@ -1,6 +1,6 @@
 // expect one error: pairs of features are rotated in place, of float, double, bfloat16 or float16
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 #include <tessera/eval/rotary.hpp>
 
 using namespace tessera;

@@ -1,6 +1,6 @@
-// expect one error: 8-bit floats round to nearest
+// expect one error: numbers of 8 bits round to nearest
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 
 using namespace tessera;
 

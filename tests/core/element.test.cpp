@@ -8,13 +8,14 @@
 
 #include <tessera/core/element.hpp>
 #include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 
 namespace element_test {
 
 using namespace tessera;
 
 TEST_CASE_TEMPLATE("element: a lane holds four bytes or one double", Element, float, double, bfloat16,
-                   float16, float8_e4m3, float8_e5m2) {
+                   float16, float8_e4m3, float8_e5m2, int8) {
   CHECK(sizeof(Element) * element_traits<Element>::features_a_lane == (sizeof(Element) == 8 ? 8 : 4));
 }
 
@@ -25,6 +26,7 @@ TEST_CASE("element: float and double add up in their own type, narrower ones in 
   CHECK(std::is_same_v<accumulator_t<float16>, float>);
   CHECK(std::is_same_v<accumulator_t<float8_e4m3>, float>);
   CHECK(std::is_same_v<accumulator_t<float8_e5m2>, float>);
+  CHECK(std::is_same_v<accumulator_t<int8>, float>);
 }
 
 TEST_CASE("element: the unit roundoff is half a unit of the last digit of one") {
@@ -60,6 +62,7 @@ TEST_CASE("element: names are those of safetensors") {
   CHECK(std::string_view(element_traits<float16>::name) == "F16");
   CHECK(std::string_view(element_traits<float8_e4m3>::name) == "F8_E4M3");
   CHECK(std::string_view(element_traits<float8_e5m2>::name) == "F8_E5M2");
+  CHECK(std::string_view(element_traits<int8>::name) == "I8");
 }
 
 TEST_CASE("element: a type without traits is not one") {

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <support/types.hpp>
 
+#include <tessera/core/int8.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
@@ -35,7 +36,7 @@ template <class T> void write_sample(std::string const& path) {
 
 TEST_CASE_TEMPLATE("read tensors: every dtype of numbers becomes a matrix, a vector, an activation", From,
                    float, double, bfloat16, float16, float8_e4m3, float8_e5m2, std::int64_t, std::int32_t,
-                   std::int16_t, std::int8_t, std::uint8_t) {
+                   std::int16_t, std::int8_t, std::uint8_t, int8) {
   const auto stored = [](int i) { return float(From(i)); };  // rounded to 8 bits
   const scratch_folder folder;
   write_sample<From>(folder / "a");

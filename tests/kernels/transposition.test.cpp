@@ -10,6 +10,7 @@
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/core/range.hpp>
 #include <tessera/kernels/transposition.hpp>
 
@@ -80,5 +81,6 @@ TEST_CASE_TEMPLATE_DEFINE("transposition: blocks go to the order of the transpos
   check_transposition<Arch, float8_e4m3, block_shape<4>>();
   check_transposition<Arch, float8_e5m2, block_shape<8>>();
   check_transposition<Arch, float8_e5m2, block_shape<10, 6>>();
+  check_transposition<Arch, int8, block_shape<16>>();
 }
 TEST_CASE_TEMPLATE_APPLY(there_and_back, support::archs);

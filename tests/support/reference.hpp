@@ -70,20 +70,22 @@ template <class T> double bound(std::int64_t terms, double magnitude, int furthe
   return n * u / (1 - n * u) * magnitude + std::numeric_limits<T>::min();
 }
 
-/// Fills a tensor with numbers in [-1, 1); padding stays zero.
+/// Fills a tensor with numbers in [-1, 1), or with integers in [-127, 127]; padding stays zero.
 template <class Tensor> void fill(Tensor& t, std::uint64_t seed) {
   const random_stream random(seed, random_purpose::test);
   using T = typename Tensor::value_type;
+  constexpr double most = std::numeric_limits<T>::is_integer ? 127 : 1;
   std::uint64_t n = 0;
+  const auto next = [&] { return T(most * (2 * random.uniform(n++) - 1)); };
   if constexpr (requires { t.panels(); }) {
     for (std::int64_t i = 0; i < t.features(); ++i)
-      for (std::int64_t j = 0; j < t.tokens(); ++j) t(i, j) = T(2 * random.uniform(n++) - 1);
+      for (std::int64_t j = 0; j < t.tokens(); ++j) t(i, j) = next();
   } else if constexpr (requires { t.pattern(); }) {
     for (std::int64_t i = 0; i < t.rows(); ++i)
       for (std::int64_t j = 0; j < t.cols(); ++j)
-        if (const std::int64_t at = t.find(i, j); at >= 0) t.data()[at] = T(2 * random.uniform(n++) - 1);
+        if (const std::int64_t at = t.find(i, j); at >= 0) t.data()[at] = next();
   } else {
-    for (auto& v : t) v = T(2 * random.uniform(n++) - 1);
+    for (auto& v : t) v = next();
   }
 }
 

@@ -149,7 +149,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     static_assert(
         sizeof(T) > 1,
         "[rotary] pairs of features are rotated in place, of float, double, bfloat16 or float16: an "
-        "activation of 8-bit floats is stored after that");
+        "activation of 8 bits is stored after that");
     if constexpr (sizeof(T) > 1) {
       step_draft s("rotary", cut::panels);
       s.tiles = int(qkv->panels());

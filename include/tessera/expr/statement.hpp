@@ -146,7 +146,8 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
   using E = typename Destination::value_type;
   constexpr bool fits = !std::is_same_v<E, accumulator_t<E>> && Destination::laid_over != domain::tokens &&
                         !expr::sums_by_itself<Value>;
-  static_assert(sizeof(E) > 1, "stochastic(…) rounds to bfloat16 and float16: 8-bit floats round to nearest");
+  static_assert(sizeof(E) > 1,
+                "stochastic(…) rounds to bfloat16 and float16: numbers of 8 bits round to nearest");
   static_assert(
       fits,
       "stochastic(…) takes an elementwise statement whose destination is an activation, a matrix or a "

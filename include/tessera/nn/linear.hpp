@@ -21,7 +21,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 template <element T, class Block> struct linear {
   static_assert(
       sizeof(T) > 1,
-      "[linear] a number of one byte is for storage: nn::float8_linear<float, Block> trains weights "
+      "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
       "whose products are of 8 bits");
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;

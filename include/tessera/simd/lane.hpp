@@ -42,7 +42,8 @@ enum class numbers : bool { any, normal };
 ///                                             one instruction
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
-  static_assert(sizeof(E) >= 4, "8-bit floats are computed with after #include <tessera/eval/float8.hpp>");
+  static_assert(sizeof(E) >= 4,
+                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
   using stored = E;
 };
 

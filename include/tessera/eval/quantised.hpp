@@ -12,21 +12,23 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/simd/float8.hpp>
+#include <tessera/simd/int8.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 
-// Tensors of 8-bit floats, each with one scale for all its values: w ≈ scale * values. The scale is a number
-// in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx, dense = w.scale *
-// w.values)` brings W back.
+// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
+// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
+// dense = w.scale * w.values)` brings W back.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// The largest absolute value of a tensor: infinite or not-a-number if one is.
 template <tensor Tensor> float amax(Tensor const& of) {
   static_assert(std::is_same_v<accumulator_t<typename Tensor::value_type>, float>,
-                "amax is that of tensors whose sums are float: 8-bit floats are made of these");
+                "amax is that of tensors whose sums are float: those of 8 bits are made of these");
   std::uint32_t most = 0;  // as bits, not-a-number is the largest
   const auto add = [&](auto const* first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i)
@@ -40,13 +42,15 @@ template <tensor Tensor> float amax(Tensor const& of) {
 }
 
 /// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
-/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal). 1 if
-/// all values are zero. Throws error if a value is infinite or not-a-number, or amax negative.
+/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
+/// amax / 127 for int8, whose -128 stays unused (Wu et al. 2020, "Integer quantization for deep learning
+/// inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or not-a-number, or
+/// amax negative.
 template <element E>
   requires(sizeof(E) == 1)
-float float8_scale(float amax) {
+float quantisation_scale(float amax) {
   if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
-    throw error(message("[float8_scale] bad scale: the largest absolute value of the tensor is ",
+    throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
                         double(amax), ", and should be finite"));
   if (amax == 0) return 1;
   // Not so small that the reciprocal is infinite.
@@ -56,8 +60,9 @@ float float8_scale(float amax) {
 namespace detail {
 TESSERA_COLD inline void require_scale(const char* operation, float scale) {
   if (!(std::isnormal(scale) && std::isnormal(1 / scale) && scale > 0))
-    throw error(message("[", operation, "] bad scale: ", double(scale),
-                        " is no positive number with a reciprocal; float8_scale<E>(amax(x)) is that of x"));
+    throw error(
+        message("[", operation, "] bad scale: ", double(scale),
+                " is no positive number with a reciprocal; quantisation_scale<E>(amax(x)) is that of x"));
 }
 }  // namespace detail
 
@@ -83,7 +88,7 @@ quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block>
 template <element E, element T, class Block>
   requires(sizeof(E) == 1)
 quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w) {
-  return quantised<E>(ctx, w, float8_scale<E>(amax(w)));
+  return quantised<E>(ctx, w, quantisation_scale<E>(amax(w)));
 }
 
 }}  // namespace tessera::TESSERA_ISA

@@ -12,11 +12,11 @@
 #include <support/larger.hpp>
 #include <support/reference.hpp>
 
-#include <tessera/nn/float8_linear.hpp>
+#include <tessera/nn/quantised_linear.hpp>
 
-// The linear layer whose products are of 8 bits: one forward, one backward.
+// Linear layers whose products are of 8 bits: one forward, one backward.
 
-namespace float8_linear_test { namespace {
+namespace quantised_linear_test { namespace {
 
 using namespace tessera;
 using support::larger;
@@ -25,12 +25,13 @@ using support::reference;
 using support::same_bits;
 
 template <class T, class Block> using layer = nn::float8_linear<T, Block>;
+template <class T, class Block> using integer_layer = nn::int8_linear<T, Block>;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// A layer whose scales have a history, so that none of them is 1.
-template <class T, class Block>
-layer<T, Block> some_layer(std::int64_t out, std::int64_t in, double density, std::uint64_t seed = 1) {
-  layer<T, Block> l(nn::linear<T, Block>(out, in));
+template <class T, class Block, template <class, class> class Layer = layer>
+Layer<T, Block> some_layer(std::int64_t out, std::int64_t in, double density, std::uint64_t seed = 1) {
+  Layer<T, Block> l(nn::linear<T, Block>(out, in));
   l.weight = support::random_matrix<T, Block>(out, in, density, seed);
   support::fill(l.bias, seed + 1);
   l.x_scale.amaxes[3] = 0.83f;  // the largest x is 1: some of it saturates
@@ -70,7 +71,9 @@ template <element E, class Tensor> reference in_8_bits(Tensor const& of, float s
   return r;
 }
 
-template <class T, class Block> void check_products() {
+template <class T, class Block, template <class, class> class Layer = layer> void check_products() {
+  constexpr bool rounds_dy = Layer<T, Block>::rounds_gradients;
+  using narrow = std::conditional_t<rounds_dy, float8_e4m3, int8>;
   struct size {
     std::int64_t out, in, tokens;
     double density;
@@ -79,20 +82,20 @@ template <class T, class Block> void check_products() {
   for (const size s : std::vector<size>{
            {40, 33, 83, 0.3}, {17, 100, 1, 0.5}, {64, 48, 130, 1}, {9, 70, 20, 0}, {1, 1, 1, 1}}) {
     INFO(s.out, " x ", s.in, ", ", s.tokens, " tokens, density ", s.density);
-    const auto l = some_layer<T, Block>(s.out, s.in, s.density);
-    const both_passes<layer<T, Block>, T> got(l, s.tokens);
-    const float sx = l.x_scale.scale(), sdy = l.dy_scale.scale(), sw = l.weight8.scale;
-    CHECK(sx == 0.83f / 448);
-    CHECK(sdy == 1.4f / 57344);
-    CHECK(sw == float8_scale<float8_e4m3>(amax(l.weight)));
+    const auto l = some_layer<T, Block, Layer>(s.out, s.in, s.density);
+    const both_passes<Layer<T, Block>, T> got(l, s.tokens);
+    const float sx = l.x_scale.scale(), sdy = rounds_dy ? l.dy_scale.scale() : 1, sw = l.weight8.scale;
+    CHECK(sx == 0.83f / (rounds_dy ? 448 : 127));
+    if (rounds_dy) CHECK(sdy == 1.4f / 57344);
+    CHECK(sw == quantisation_scale<narrow>(amax(l.weight)));
     bool rounded = true;
     for (std::int64_t i = 0; i < l.weight.size(); ++i)
-      rounded = rounded &&
-                float(l.weight8.values.data()[i]) == float(float8_e4m3(float(l.weight.data()[i]) * (1 / sw)));
+      rounded =
+          rounded && float(l.weight8.values.data()[i]) == float(narrow(float(l.weight.data()[i]) * (1 / sw)));
     CHECK(rounded);
 
-    const reference w8 = support::to_reference(l.weight8.values), x8 = in_8_bits<float8_e4m3>(got.x, sx),
-                    dy8 = in_8_bits<float8_e5m2>(got.dy, sdy);
+    const reference w8 = support::to_reference(l.weight8.values), x8 = in_8_bits<narrow>(got.x, sx),
+                    dy8 = rounds_dy ? in_8_bits<float8_e5m2>(got.dy, sdy) : support::to_reference(got.dy);
     const double stored = std::is_same_v<T, float> ? 0 : unit_roundoff<T>;  // of a result, or of a factor
     double worst = 0;
     const auto compare = [&](double value, double exact, double most, std::int64_t terms) {
@@ -137,7 +140,7 @@ template <class T, class Block> void check_products() {
     CHECK(worst <= 1);
     CHECK(got.g.x_scale.amaxes.size() == 1);
     CHECK(got.g.x_scale.amaxes[0] == amax(got.x));
-    CHECK(got.g.dy_scale.amaxes[0] == amax(got.dy));
+    CHECK(got.g.dy_scale.amaxes[0] == (rounds_dy ? amax(got.dy) : 0));
   }
 }
 
@@ -148,21 +151,28 @@ TEST_CASE_TEMPLATE("float8_linear: y, dx, dW and db equal the loops over rounded
 TEST_CASE("float8_linear: the same with weights and activations of bfloat16") {
   check_products<bfloat16, block_shape<8>>();
 }
+TEST_CASE("int8_linear: y, dx, dW and db equal the loops over rounded values") {
+  check_products<float, block_shape<16>, integer_layer>();
+  check_products<float, block_shape<4>, integer_layer>();
+  check_products<bfloat16, block_shape<1>, integer_layer>();
+}
 
-TEST_CASE("float8_linear: gradients are those of the linear layer of rounded tensors, by differences") {
+template <template <class, class> class Layer> void check_gradients() {
   using block = block_shape<4>;
   constexpr std::int64_t out = 18, in = 24, tokens = 33;
-  const auto l = some_layer<float, block>(out, in, 0.5);
-  const both_passes<layer<float, block>, float> got(l, tokens);
+  constexpr bool rounds_dy = Layer<float, block>::rounds_gradients;
+  const auto l = some_layer<float, block, Layer>(out, in, 0.5);
+  const both_passes<Layer<float, block>, float> got(l, tokens);
   nn::linear<double, block> plain(out, in, l.weight.pattern());
   for (std::int64_t i = 0; i < plain.weight.size(); ++i)
     plain.weight.data()[i] = double(l.weight8.scale) * double(float(l.weight8.values.data()[i]));
   panel_matrix<double> x(in, tokens), c(out, tokens), y(out, tokens);
-  const reference x8 = in_8_bits<float8_e4m3>(got.x, l.x_scale.scale()),
-                  dy8 = in_8_bits<float8_e5m2>(got.dy, l.dy_scale.scale());
+  const float sdy = rounds_dy ? l.dy_scale.scale() : 1;
+  const reference x8 = in_8_bits<std::conditional_t<rounds_dy, float8_e4m3, int8>>(got.x, l.x_scale.scale()),
+                  dy8 = rounds_dy ? in_8_bits<float8_e5m2>(got.dy, sdy) : support::to_reference(got.dy);
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t f = 0; f < in; ++f) x(f, t) = double(l.x_scale.scale()) * x8(f, t);
-    for (std::int64_t f = 0; f < out; ++f) c(f, t) = double(l.dy_scale.scale()) * dy8(f, t);
+    for (std::int64_t f = 0; f < out; ++f) c(f, t) = double(sdy) * dy8(f, t);
   }
   context ctx(1);
   const auto loss = [&] {
@@ -180,14 +190,20 @@ TEST_CASE("float8_linear: gradients are those of the linear layer of rounded ten
             [&](auto k) { return double(got.g.weight.data()[places[std::size_t(k)]]); }, loss, 40) <= 1e-5);
 }
 
-TEST_CASE_TEMPLATE("float8_linear: results have the same bits for any number of threads", T, float,
-                   bfloat16) {
+TEST_CASE("float8_linear: gradients are those of the linear layer of rounded tensors, by differences") {
+  check_gradients<layer>();
+}
+TEST_CASE("int8_linear: gradients are those of the linear layer of rounded tensors, by differences") {
+  check_gradients<integer_layer>();
+}
+
+template <class T, template <class, class> class Layer> void check_threads() {
   using block = block_shape<8>;
-  const auto l = some_layer<T, block>(150, 77, 0.4);
+  const auto l = some_layer<T, block, Layer>(150, 77, 0.4);
   for (const std::int64_t tokens : {1, 40, 300}) {
-    const both_passes<layer<T, block>, T> one(l, tokens, 1);
+    const both_passes<Layer<T, block>, T> one(l, tokens, 1);
     for (const int threads : {2, 5}) {
-      const both_passes<layer<T, block>, T> other(l, tokens, threads);
+      const both_passes<Layer<T, block>, T> other(l, tokens, threads);
       CHECK(same_bits(one.y, other.y));
       CHECK(same_bits(one.dx, other.dx));
       CHECK(same_bits(one.g.weight, other.g.weight));
@@ -196,6 +212,11 @@ TEST_CASE_TEMPLATE("float8_linear: results have the same bits for any number of 
       CHECK(one.g.dy_scale.amaxes[0] == other.g.dy_scale.amaxes[0]);
     }
   }
+}
+TEST_CASE("quantised_linear: results have the same bits for any number of threads") {
+  check_threads<float, layer>();
+  check_threads<bfloat16, layer>();
+  check_threads<float, integer_layer>();
 }
 
 /// A layer of one weight, 2, and no bias; its forward and backward of one token.
@@ -259,6 +280,35 @@ TEST_CASE("float8_linear: what is larger than in earlier steps becomes the large
   CHECK(s.g.dy_scale.amaxes[0] == 1e6f);
 }
 
+TEST_CASE("int8_linear: what is larger than in earlier steps becomes 127, and dy is what it was") {
+  using type = integer_layer<float, block_shape<1>>;
+  type l(1, 1, nn::bias_term::absent);
+  l.weight(0, 0) = 2;
+  l.x_scale.amaxes[0] = 127;
+  nn::refresh(l, 0);
+  const panel_matrix<float> x = [] {
+    panel_matrix<float> of(1, 1);
+    of(0, 0) = 1000;
+    return of;
+  }();
+  panel_matrix<float> dy(1, 1), y = dy, dx = dy;
+  dy(0, 0) = 0.001f;
+  context ctx(1);
+  const sequences batch = sequences::of_equal_length(1, 1);
+  nn::workspace<float> room;
+  const nn::pass<float> p{ctx, batch, room};
+  type::saved saved;
+  auto g = nn::zeros_like(l);
+  l.forward(x, y, saved, p);
+  l.backward(x, saved, dy, dx, g, p);
+  CHECK(double(y(0, 0)) == doctest::Approx(2 * 127).epsilon(1e-6));
+  CHECK(double(dx(0, 0)) == doctest::Approx(2 * 0.001).epsilon(1e-6));
+  CHECK(g.weight(0, 0) == 0.001f * 127);
+  CHECK(g.x_scale.amaxes[0] == 1000);
+  nn::refresh(l, 1, g);
+  CHECK(l.x_scale.scale() == 1000.f / 127);
+}
+
 TEST_CASE("float8_linear: zeros have results of zero and leave the scale at 1") {
   using block = block_shape<4>;
   layer<float, block> l(8, 12);
@@ -308,14 +358,14 @@ TEST_CASE("float8_linear: a weight that is infinite, and weights that were not r
   s.l.weight(0, 0) = infinity;
   CHECK_THROWS_WITH_AS(
       nn::refresh(s.l, 1),
-      "[float8_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite",
+      "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite",
       error);
   using block = block_shape<4>;
   layer<float, block> l(8, 12);
   const panel_matrix<float> x(12, 5);
   CHECK_THROWS_WITH_AS(
       static_cast<void>(l.value(x)),
-      "[float8_linear] the weights of 8 bits (0, 0) are not those of W (8, 12), or of its pattern: call "
+      "[quantised_linear] the weights of 8 bits (0, 0) are not those of W (8, 12), or of its pattern: call "
       "nn::refresh(model, 0) after W was made, read or changed outside of training",
       error);
   nn::refresh(l, 0);
@@ -340,6 +390,10 @@ TEST_CASE("float8_linear: gradients have no weights of 8 bits, and size counts t
   nn::for_each_frozen(l, [&](nn::parameter_name const&, auto const&) { ++frozen; });
   CHECK(parameters == 2);
   CHECK(frozen == 2);
+  frozen = 0;
+  const auto of_integers = some_layer<float, block_shape<16>, integer_layer>(64, 48, 1);
+  nn::for_each_frozen(of_integers, [&](nn::parameter_name const&, auto const&) { ++frozen; });
+  CHECK(frozen == 1);  // dy has no scale
 }
 
-}}  // namespace float8_linear_test
+}}  // namespace quantised_linear_test

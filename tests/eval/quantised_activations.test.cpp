@@ -12,9 +12,9 @@
 #include <tessera/eval/account.hpp>
 #include <tessera/eval/attention.hpp>
 #include <tessera/eval/embedding.hpp>
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 
-namespace float8_activations_test {
+namespace quantised_activations_test {
 
 // Activations of one byte: statements compute what they compute in float, to the bit, with operands widened
 // where they are read and the result rounded once, where it is stored.
@@ -35,9 +35,9 @@ template <element E> bool rounded(panel_matrix<E> const& got, panel_matrix<float
   return same_bits(got, expected) && support::padding_is_zero(got);
 }
 
-#define FORMATS float8_e4m3, float8_e5m2
+#define FORMATS float8_e4m3, float8_e5m2, int8
 
-TEST_CASE_TEMPLATE("float8: elementwise statements and reductions equal the float one, rounded once", E,
+TEST_CASE_TEMPLATE("8 bits: elementwise statements and reductions equal the float one, rounded once", E,
                    FORMATS) {
   for (const int threads : {1, 3}) {
     context ctx(threads, oversubscribe::allowed);
@@ -115,13 +115,14 @@ template <class W, class E, class Block> void check_products() {
 
 // Two operands of one byte are multiplied as bfloat16 where an engine multiplies it, whose sums have another
 // order.
-TEST_CASE_TEMPLATE_DEFINE("float8: products of activations of one byte have the bits of those in float",
+TEST_CASE_TEMPLATE_DEFINE("8 bits: products of activations of one byte have the bits of those in float",
                           Block, products) {
   check_products<float, float8_e4m3, Block>();
+  check_products<float, int8, Block>();
 }
 TEST_CASE_TEMPLATE_INVOKE(products, block_shape<1>, block_shape<8>, block_shape<16>, block_shape<10, 6>);
 
-TEST_CASE("float8: weights and activations of one byte equal the triple loop") {
+TEST_CASE("8 bits: weights and activations of one byte equal the triple loop") {
   context ctx(2, oversubscribe::allowed);
   const auto check = [&]<class W, class X, class Block>(W, X, Block) {
     const auto w = support::random_matrix<W, Block>(70, 260, 0.3, 1);
@@ -152,9 +153,11 @@ TEST_CASE("float8: weights and activations of one byte equal the triple loop") {
   check(float8_e4m3(), float8_e5m2(), block_shape<1>());
   check(bfloat16(), float8_e4m3(), block_shape<8>());
   check(float8_e5m2(), bfloat16(), block_shape<4>());
+  check(int8(), int8(), block_shape<16>());
+  check(int8(), float8_e4m3(), block_shape<1>());
 }
 
-TEST_CASE("float8: slices, rows of tokens and rounded expressions in products") {
+TEST_CASE("8 bits: slices, rows of tokens and rounded expressions in products") {
   context ctx(2, oversubscribe::allowed);
   const auto w = support::random_matrix<float, block_shape<8>>(40, 32, 0.5, 1);
   const auto x = filled(panel_matrix<float8_e4m3>(96, 200), 2);
@@ -188,7 +191,7 @@ TEST_CASE("float8: slices, rows of tokens and rounded expressions in products") 
   CHECK(same_bits(y, exact));
 }
 
-TEST_CASE_TEMPLATE("float8: attention and embeddings read and write activations of one byte", E, FORMATS) {
+TEST_CASE_TEMPLATE("8 bits: attention and embeddings read and write activations of one byte", E, FORMATS) {
   context ctx(2, oversubscribe::allowed);
   const auto layout = sequences::of_equal_length(3, 50);
   for (const int d : {4, 20, 64}) {
@@ -219,7 +222,7 @@ TEST_CASE_TEMPLATE("float8: attention and embeddings read and write activations 
   CHECK(same_bits(dtable, exact_dtable));
 }
 
-TEST_CASE("float8: concatenations and sums over sequences") {
+TEST_CASE("8 bits: concatenations and sums over sequences") {
   context ctx(2, oversubscribe::allowed);
   const auto a = filled(panel_matrix<float8_e4m3>(8, 100), 1),
              b = filled(panel_matrix<float8_e4m3>(11, 100), 2);
@@ -241,7 +244,7 @@ TEST_CASE("float8: concatenations and sums over sequences") {
   CHECK(rounded(means, exact_means));
 }
 
-TEST_CASE("float8: a slice begins at a lane of four features") {
+TEST_CASE("8 bits: a slice begins at a lane of four features") {
   const panel_matrix<float8_e4m3> x(20, 10);
   CHECK(slice_features(x, 4, 20).features() == 16);
   CHECK_THROWS_WITH_AS(
@@ -276,4 +279,4 @@ TEST_CASE("account: an activation of one byte is read and written as such") {
   CHECK(account(ctx, y = 2 * y).total == cost{32 * 64, 32 * 64, 0});  // whole lanes
 }
 
-}  // namespace float8_activations_test
+}  // namespace quantised_activations_test

@@ -9,7 +9,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/float8.hpp>
-#include <tessera/eval/float8.hpp>
+#include <tessera/core/int8.hpp>
+#include <tessera/eval/quantised.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/attention.hpp>
@@ -37,7 +38,7 @@ template <element E> struct delayed_scale {
   feature_vector<float> amaxes = feature_vector<float>(steps);
 
   /// Throws error if a value was infinite or not-a-number.
-  float scale() const { return float8_scale<E>(amax(amaxes)); }
+  float scale() const { return quantisation_scale<E>(amax(amaxes)); }
 
   /// Makes this that of gradients.
   void only_one_step() { amaxes = feature_vector<float>(1); }
@@ -50,10 +51,15 @@ template <element E> struct delayed_scale {
   }
 };
 
-/// y = W x + b, whose products take W, x and dy in 8 bits, each with one scale (Micikevicius et al. 2022,
-/// "FP8 formats for deep learning", §3): W and x in E4M3, dy in E5M2. W itself, a float or bfloat16, is
-/// trained, as if nothing were rounded (straight through).
+/// y = W x + b, whose products take W and x in 8 bits, as elements E with one scale each. W itself, a float
+/// or bfloat16, is trained, as if nothing were rounded (straight through). Two are named:
+///   float8_linear   W and x in E4M3, dy in E5M2 (Micikevicius et al. 2022, "FP8 formats for deep learning",
+///                   §3): what hardware for 8-bit floats would compute
+///   int8_linear     W and x in int8, dy as it is: quantisation-aware training (Jacob et al. 2018,
+///                   "Quantization and training of neural networks for efficient integer-arithmetic-only
+///                   inference", §3), for weights that shall be used in int8
 ///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+///   Gradient   the element of dy in products, or void: dy is not rounded, and dy8 = dy, sdy = 1
 ///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
 ///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
 /// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
@@ -64,36 +70,37 @@ template <element E> struct delayed_scale {
 /// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
 /// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
 /// refresh.
-template <element T, class Block = block_shape<16>> struct float8_linear : linear<T, Block> {
+template <element T, class Block, element E, class Gradient> struct quantised_linear : linear<T, Block> {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
-                "float8_linear trains weights of float or bfloat16");
+                "quantised_linear trains weights of float or bfloat16");
+  static constexpr bool rounds_gradients = !std::is_void_v<Gradient>;
   using base = linear<T, Block>;
   using base::weight, base::bias;
   using saved = typename base::saved;
-  using gradients = float8_linear<accumulator_t<T>, Block>;
+  using gradients = quantised_linear<accumulator_t<T>, Block, E, Gradient>;
 
-  quantised_matrix<float8_e4m3, Block> weight8;  // w8 and sw
-  delayed_scale<float8_e4m3> x_scale;
-  delayed_scale<float8_e5m2> dy_scale;
+  quantised_matrix<E, Block> weight8;  // w8 and sw
+  delayed_scale<E> x_scale;
+  delayed_scale<std::conditional_t<rounds_gradients, Gradient, E>> dy_scale;  // if dy is rounded
 
   using base::base;
-  float8_linear() = default;
-  explicit float8_linear(base layer) : base(std::move(layer)) {}
+  quantised_linear() = default;
+  explicit quantised_linear(base layer) : base(std::move(layer)) {}
 
   static void parts(auto& each, auto&... of) {
     base::parts(each, of...);
-    each.setting("products_in", float8_e4m3());
+    each.setting("products_in", E());
     each.frozen("amax_x", of.x_scale.amaxes...);
-    each.frozen("amax_dy", of.dy_scale.amaxes...);
+    if constexpr (rounds_gradients) each.frozen("amax_dy", of.dy_scale.amaxes...);
   }
   static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
-    const auto copy = model_size::of<float8_e4m3>().matrix(out, in, density, block_size_of<Block>());
+    const auto copy = model_size::of<E>().matrix(out, in, density, block_size_of<Block>());
     return base::size(out, in, density, with_bias).copies(copy.weight_bytes()).lends(in).lends(out);
   }
   /// As linear::random.
-  static float8_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                              std::uint64_t seed, std::uint64_t number) {
-    return float8_linear(base::random(out, in, density, with_bias, seed, number));
+  static quantised_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                                 std::uint64_t seed, std::uint64_t number) {
+    return quantised_linear(base::random(out, in, density, with_bias, seed, number));
   }
 
   /// The expression (sx sw) (w8 x8) + b; x may be an expression.
@@ -108,35 +115,46 @@ template <element T, class Block = block_shape<16>> struct float8_linear : linea
   /// The expression (sdy sw) (w8ᵀ dy8).
   auto input_gradient(panel_matrix<T> const& dy) const {
     require_refreshed();
-    return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+    if constexpr (rounds_gradients)
+      return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+    else
+      return weight8.scale * (transposed(weight8.values) * dy);
   }
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
-    dx.require_apart("float8_linear", x, dy);
+    dx.require_apart("quantised_linear", x, dy);
     run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
     add_weight_gradient(dy, x, g, p);
   }
-  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the rounded factors. They are
-  /// kept in T, which holds 8 bits exactly, since they would be widened for the product; (sx sdy) dy8 is
-  /// rounded to T.
+  /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the factors. The rounded ones
+  /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
+  /// the scales, is rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
                            pass<T> const& p) const {
-    const auto x_room = p.borrow(x.features(), x.tokens()), dy_room = p.borrow(dy.features(), dy.tokens());
+    const auto x_room = p.borrow(x.features(), x.tokens());
     const auto largest_room = p.template borrow_saved<largest_of_tokens>();
-    panel_matrix<T>&x8 = *x_room, &dy8 = *dy_room;
+    panel_matrix<T>& x8 = *x_room;
     auto& [of_x, of_dy] = *largest_room;
     fit(of_x, x.tokens());
-    fit(of_dy, dy.tokens());
-    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
-        dy8 = (x_scale.scale() * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+    const float sx = x_scale.scale();
+    if constexpr (rounds_gradients) {
+      const auto dy_room = p.borrow(dy.features(), dy.tokens());
+      panel_matrix<T>& dy8 = *dy_room;
+      fit(of_dy, dy.tokens());
+      run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+          dy8 = (sx * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+      g.dy_scale.observe(of_dy);
+      base::add_weight_gradient(dy8, x8, g, p);
+    } else {
+      run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
+      base::add_weight_gradient(dy, x8, g, p);
+    }
     g.x_scale.observe(of_x);
-    g.dy_scale.observe(of_dy);
-    base::add_weight_gradient(dy8, x8, g, p);
   }
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
   void refresh(std::int64_t) {
-    const float scale = float8_scale<float8_e4m3>(amax(weight));
+    const float scale = quantisation_scale<E>(amax(weight));
     if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
     weight8.scale = scale;
     exec::serial alone;
@@ -161,8 +179,8 @@ template <element T, class Block = block_shape<16>> struct float8_linear : linea
     token_vector<float> x, dy;
   };
 
-  template <element E, class X> static auto in_8_bits(delayed_scale<E> const& by, X const& x) {
-    return converted<E>((1 / by.scale()) * x);
+  template <element To, class X> static auto in_8_bits(delayed_scale<To> const& by, X const& x) {
+    return converted<To>((1 / by.scale()) * x);
   }
   bool is_refreshed() const {
     return weight8.values.rows() == weight.rows() && weight8.values.cols() == weight.cols() &&
@@ -170,19 +188,27 @@ template <element T, class Block = block_shape<16>> struct float8_linear : linea
   }
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(message("[float8_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
+      throw error(message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
                           weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
                           "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
                           "changed outside of training"));
   }
 };
 
-/// A transformer_block whose four weights are multiplied in 8 bits, for gpt and encoder. Norms and the
-/// products of attention with itself stay T.
+template <element T, class Block = block_shape<16>>
+using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
+template <element T, class Block = block_shape<16>>
+using int8_linear = quantised_linear<T, Block, int8, void>;
+
+/// A transformer_block whose four weights are such layers, for gpt and encoder. Norms and the products of
+/// attention with itself stay T.
+template <element T, class Block, norm_order Order, class Linear>
+using quantised_transformer_block =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, plain_scores, Linear>>;
 template <element T, class Block, norm_order Order = norm_order::pre>
-using float8_transformer_block =
-    transformer_block<T, Block, Order, layer_norm<T>,
-                      mlp<T, Block, ops::gelu_polynomial, float8_linear<T, Block>>,
-                      multi_head_attention<T, Block, plain_scores, float8_linear<T, Block>>>;
+using float8_transformer_block = quantised_transformer_block<T, Block, Order, float8_linear<T, Block>>;
+template <element T, class Block, norm_order Order = norm_order::pre>
+using int8_transformer_block = quantised_transformer_block<T, Block, Order, int8_linear<T, Block>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn

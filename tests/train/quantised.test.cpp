@@ -13,28 +13,31 @@
 #include <support/gradient_check.hpp>
 #include <support/reference.hpp>
 
-#include <tessera/nn/float8_linear.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/quantised_linear.hpp>
 #include <tessera/nn/top_kast.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/rigl.hpp>
 #include <tessera/train/training.hpp>
 
-// Training in 8-bit floats: scales from step to step, and models of such layers.
+// Training in 8 bits: scales from step to step, and models of such layers.
 
-namespace train_float8_test { namespace {
+namespace train_quantised_test { namespace {
 
 using namespace tessera;
 using block = block_shape<4>;
 constexpr std::int64_t inputs = 20, outputs = 12;
 
 template <class T> using layer = nn::float8_linear<T, block>;
-template <class T> using network = nn::mlp<T, block, ops::relu, layer<T>>;
+template <class T> using integer_layer = nn::int8_linear<T, block>;
+template <class T, template <class> class Layer = layer>
+using network = nn::mlp<T, block, ops::relu, Layer<T>>;
 
-template <class T> network<T> some_network(double density = 0.5) {
-  network<T> m{{24, inputs, support::some_blocks(24, inputs, density, 1)},
-               {outputs, 24, support::some_blocks(outputs, 24, density, 2)}};
+template <class T, template <class> class Layer = layer>
+network<T, Layer> some_network(double density = 0.5) {
+  network<T, Layer> m{{24, inputs, support::some_blocks(24, inputs, density, 1)},
+                      {outputs, 24, support::some_blocks(outputs, 24, density, 2)}};
   std::uint64_t seed = 0;
   nn::for_each_parameter(m, [&](nn::parameter_name const&, auto& p) { support::fill(p, ++seed); });
   return m;
@@ -82,11 +85,12 @@ template <class Model> bool follows(Model const& m) {
   bool same = true;
   nn::for_each_layer(m, [&](auto const& each) {
     if constexpr (requires { each.weight8; }) {
-      const float scale = float8_scale<float8_e4m3>(amax(each.weight));
+      using narrow = typename std::remove_cvref_t<decltype(each.weight8.values)>::value_type;
+      const float scale = quantisation_scale<narrow>(amax(each.weight));
       same = same && each.weight8.values.pattern() == each.weight.pattern() && each.weight8.scale == scale;
       for (std::int64_t i = 0; i < each.weight.size(); ++i)
         same = same && float(each.weight8.values.data()[i]) ==
-                           float(float8_e4m3(float(each.weight.data()[i]) * (1 / scale)));
+                           float(narrow(float(each.weight.data()[i]) * (1 / scale)));
     }
   });
   return same;
@@ -128,10 +132,9 @@ TEST_CASE("float8 training: the greatest value of all micro-batches is the next 
   CHECK(m.up.x_scale.scale() == m.up.x_scale.amaxes[0] / 448);
 }
 
-TEST_CASE_TEMPLATE("float8 training: the loss falls about as that of the linear layers does", T, float,
-                   bfloat16) {
+template <class T, template <class> class Layer> void check_loss() {
   context ctx(2, oversubscribe::allowed);
-  auto narrow = some_network<T>(1);
+  auto narrow = some_network<T, Layer>(1);
   nn::mlp<T, block, ops::relu> wide{narrow.up, narrow.down};
   train::training t(narrow, train::adamw{});
   train::training u(wide, train::adamw{});
@@ -149,16 +152,25 @@ TEST_CASE_TEMPLATE("float8 training: the loss falls about as that of the linear 
   CHECK(in_8_bits < 1.5 * exact);
   CHECK(in_8_bits != exact);
   CHECK(follows(narrow));
-  static_assert(std::is_same_v<decltype(t.gradients), network<float>>);
+  static_assert(std::is_same_v<decltype(t.gradients), network<float, Layer>>);
   CHECK(t.gradients.up.weight8.values.size_bytes() == 0);
   for (auto const& like : t.state.tensors) CHECK(like.up.weight8.values.size_bytes() == 0);
 }
 
-TEST_CASE("float8 training: a resumed run has equal bits, with other threads and evolving patterns") {
+TEST_CASE("float8 training: the loss falls about as that of the linear layers does") {
+  check_loss<float, layer>();
+  check_loss<bfloat16, layer>();
+}
+TEST_CASE("int8 training: the loss falls about as that of the linear layers does") {
+  check_loss<float, integer_layer>();
+  check_loss<bfloat16, integer_layer>();
+}
+
+template <template <class> class Layer> void check_resumed() {
   const train::rigl policy{.interval = 4, .steps = 100};
   const scratch_folder folder;
   context one(1), five(5, oversubscribe::allowed);
-  auto whole = some_network<float>();
+  auto whole = some_network<float, Layer>();
   train::training t(whole, train::adamw{}, policy);
   const pattern first = whole.up.weight.pattern();
   steps(one, t, 10);
@@ -167,7 +179,7 @@ TEST_CASE("float8 training: a resumed run has equal bits, with other threads and
   train::save(t, folder / "run", {});
   steps(one, t, 20);
 
-  auto resumed = some_network<float>();
+  auto resumed = some_network<float, Layer>();
   train::training u(resumed, train::adamw{}, policy);
   const train::checkpoint saved(folder / "run");
   train::resume(u, saved);
@@ -177,19 +189,32 @@ TEST_CASE("float8 training: a resumed run has equal bits, with other threads and
   CHECK(follows(resumed));
 
   // Without the histories it would not.
-  auto forgotten = some_network<float>();
+  auto forgotten = some_network<float, Layer>();
   train::training v(forgotten, train::adamw{}, policy);
   train::resume(v, saved);
   forgotten.up.x_scale = {};
   steps(one, v, 20);
   CHECK(!same_bits(whole, forgotten));
 
-  auto alone = some_network<float>();
+  auto alone = some_network<float, Layer>();
   saved.load(alone);
   nn::refresh(alone, 0);
   CHECK(follows(alone));
   nn::mlp<float, block, ops::relu> wide{alone.up, alone.down};
   CHECK_THROWS_AS(saved.load(wide), io_error);
+}
+
+TEST_CASE("float8 training: a resumed run has equal bits, with other threads and evolving patterns") {
+  check_resumed<layer>();
+}
+TEST_CASE("int8 training: a resumed run has equal bits, and float8 does not read it") {
+  check_resumed<integer_layer>();
+  const scratch_folder folder;
+  auto integers = some_network<float, integer_layer>();
+  train::training t(integers, train::adamw{});
+  train::save(t, folder / "run", {});
+  auto floats = some_network<float>();
+  CHECK_THROWS_AS(train::checkpoint(folder / "run").load(floats), io_error);
 }
 
 /// Gradients are finite, but a measured number is not.
@@ -251,7 +276,7 @@ TEST_CASE("float8 training: top_kast, whose visible layer has no refresh, is ref
     } catch (error const& e) {
       message = e.what();
     }
-    CHECK(message.starts_with("[float8_linear] the weights of 8 bits ("));
+    CHECK(message.starts_with("[quantised_linear] the weights of 8 bits ("));
   }
 }
 
@@ -315,4 +340,4 @@ TEST_CASE("float8 training: a GPT of such layers has the parameters of another o
   CHECK(follows(narrow));
 }
 
-}}  // namespace train_float8_test
+}}  // namespace train_quantised_test

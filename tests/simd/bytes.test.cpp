@@ -8,12 +8,14 @@
 #include <simd/archs.hpp>
 
 #include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/exec/denormals.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/float8.hpp>
+#include <tessera/simd/int8.hpp>
 
-namespace simd_float8_test {
+namespace bytes_test {
 
 // Registers of every width give the bits of a single number of one byte, also where arithmetic takes
 // subnormal floats for zero.
@@ -113,11 +115,11 @@ template <class E, class Arch> void check_both_ways() {
               code_of(E(room[std::size_t(place_in_panel<float>(feature, token))])));
 }
 
-TEST_CASE_TEMPLATE_DEFINE("float8: registers are widened and rounded as single numbers are", Arch,
-                          registers) {
+TEST_CASE_TEMPLATE_DEFINE("bytes: registers are widened and rounded as single numbers are", Arch, registers) {
   const auto check = [] {
     check_both_ways<float8_e4m3, Arch>();
     check_both_ways<float8_e5m2, Arch>();
+    check_both_ways<int8, Arch>();
   };
   check();
   const exec::flush_denormals flushed;
@@ -125,9 +127,11 @@ TEST_CASE_TEMPLATE_DEFINE("float8: registers are widened and rounded as single n
 }
 TEST_CASE_TEMPLATE_APPLY(registers, support::archs);
 
-TEST_CASE("float8: no instruction multiplies its lanes") {
+TEST_CASE("bytes: no instruction multiplies its lanes") {
   CHECK_FALSE(simd::multiplies<simd::stored_lane<float8_e4m3>, simd::native>);
+  CHECK_FALSE(simd::multiplies<simd::stored_lane<int8>, simd::native>);
   CHECK(simd::elements_a_lane<simd::stored_lane<float8_e4m3>> == 4);
+  CHECK(simd::elements_a_lane<simd::stored_lane<int8>> == 4);
 }
 
-}  // namespace simd_float8_test
+}  // namespace bytes_test

@@ -11,9 +11,9 @@
 #include <support/types.hpp>
 
 #include <tessera/eval/account.hpp>
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 
-namespace float8_eval_test {
+namespace quantised_test {
 
 // Weights of one byte in products, and the scales of tensors of them.
 
@@ -72,8 +72,9 @@ template <class W, class X, class Y, class Block> void check_products() {
   }
 }
 
-TEST_CASE_TEMPLATE_DEFINE("float8: products of weights of one byte equal the triple loop", Block, products) {
+TEST_CASE_TEMPLATE_DEFINE("8 bits: products of weights of one byte equal the triple loop", Block, products) {
   check_products<float8_e4m3, float, float, Block>();
+  check_products<int8, float, float, Block>();
 #ifdef TESSERA_ALL_TYPES
   check_products<float8_e5m2, float, float, Block>();
 #endif
@@ -83,18 +84,19 @@ TEST_CASE_TEMPLATE_INVOKE(products, block_shape<1>, block_shape<4>, block_shape<
 TEST_CASE_TEMPLATE_INVOKE(products, block_shape<10, 6>, block_shape<4, 16>);
 #endif
 
-TEST_CASE("float8: weights of one byte multiply activations of two") {
+TEST_CASE("8 bits: weights of one byte multiply activations of two") {
   check_products<float8_e4m3, bfloat16, float, block_shape<16>>();
   check_products<float8_e4m3, bfloat16, bfloat16, block_shape<1>>();
   check_products<float8_e5m2, float16, float16, block_shape<8>>();
   check_products<float8_e5m2, float, bfloat16, block_shape<5, 3>>();
+  check_products<int8, bfloat16, bfloat16, block_shape<16>>();
 }
 
-TEST_CASE_TEMPLATE("float8: a product has the bits of the same product with the weights in float", Block,
+TEST_CASE_TEMPLATE("8 bits: a product has the bits of the same product with the weights in float", Block,
                    block_shape<1>, block_shape<8>, block_shape<10, 6>) {
-  for (const std::int64_t tokens : {1, 40, 64, 300}) {
+  const auto check = [](auto e, std::int64_t tokens) {
     INFO(tokens, " tokens");
-    const auto w = support::random_matrix<float8_e4m3, Block>(150, 333, 0.2, 1);
+    const auto w = support::random_matrix<decltype(e), Block>(150, 333, 0.2, 1);
     const block_sparse_matrix<float, Block> wide(w);
     const auto x = filled(panel_matrix<float>(333, tokens), 2);
     panel_matrix<float> first(150, tokens), y = first, exact = first;
@@ -109,25 +111,30 @@ TEST_CASE_TEMPLATE("float8: a product has the bits of the same product with the 
       CHECK(same_bits(y, first));
       CHECK(same_bits(dx, first_dx));
     }
+  };
+  for (const std::int64_t tokens : {1, 40, 64, 300}) {
+    check(float8_e4m3(), tokens);
+    check(int8(), tokens);
   }
 }
 
-TEST_CASE("float8: every code of the weights reaches a product, infinity and not-a-number too") {
+TEST_CASE_TEMPLATE("8 bits: every code of the weights reaches a product, infinity and not-a-number too", E,
+                   float8_e4m3, float8_e5m2, int8) {
   context ctx(1);
   for (const std::int64_t tokens : {1, 70}) {
-    dense_matrix<float8_e5m2> w(256, 1);
-    for (int i = 0; i < 256; ++i) w(i, 0) = std::bit_cast<float8_e5m2>(std::uint8_t(i));
+    dense_matrix<E> w(256, 1);
+    for (int i = 0; i < 256; ++i) w(i, 0) = std::bit_cast<E>(std::uint8_t(i));
     panel_matrix<float> x(1, tokens), y(256, tokens);
     for (std::int64_t t = 0; t < tokens; ++t) x(0, t) = 1;
     run(ctx, y = w * x);
     for (int i = 0; i < 256; ++i) {
-      const float value = std::bit_cast<float8_e5m2>(std::uint8_t(i));
+      const float value = std::bit_cast<E>(std::uint8_t(i));
       CHECK((y(i, tokens - 1) == value || (std::isnan(value) && std::isnan(y(i, tokens - 1)))));
     }
   }
 }
 
-TEST_CASE("float8: statements on the values of matrices widen, compute in float and round once") {
+TEST_CASE("8 bits: statements on the values of matrices widen, compute in float and round once") {
   context ctx(2, oversubscribe::allowed);
   const auto w = support::random_matrix<float, block_shape<10, 6>>(151, 77, 0.3, 1);
   block_sparse_matrix<float8_e4m3, block_shape<10, 6>> narrow(151, 77, w.pattern());
@@ -144,8 +151,9 @@ TEST_CASE("float8: statements on the values of matrices widen, compute in float 
   CHECK(total(ctx, narrow) != 0);
 }
 
-TEST_CASE_TEMPLATE("float8: a quantised matrix keeps its largest value, others within half a unit", E,
-                   float8_e4m3, float8_e5m2) {
+TEST_CASE_TEMPLATE("8 bits: a quantised matrix keeps its largest value, others within half a unit", E,
+                   float8_e4m3, float8_e5m2, int8) {
+  constexpr double relative = std::numeric_limits<E>::is_integer ? 0 : unit_roundoff<E>;
   context ctx(1);
   for (const float factor : {1.0f, 1e-12f, 3e20f}) {
     INFO("values up to ", factor);
@@ -155,7 +163,7 @@ TEST_CASE_TEMPLATE("float8: a quantised matrix keeps its largest value, others w
     CHECK(most <= factor);
     CHECK(most > 0.9f * factor);
     const auto q = quantised<E>(ctx, w);
-    CHECK(q.scale == float8_scale<E>(most));
+    CHECK(q.scale == quantisation_scale<E>(most));
     CHECK(amax(q.values) == float(std::numeric_limits<E>::max()));
     CHECK(q.values.pattern() == w.pattern());
     auto back = w;
@@ -163,14 +171,14 @@ TEST_CASE_TEMPLATE("float8: a quantised matrix keeps its largest value, others w
     bool near = true;
     for (std::int64_t i = 0; i < w.size(); ++i) {
       const float exact = w.data()[i], unit = std::numeric_limits<E>::denorm_min() * q.scale;
-      const double allowed = std::max(unit_roundoff<E> * std::abs(double(exact)), double(unit) / 2);
+      const double allowed = std::max(relative * std::abs(double(exact)), double(unit) / 2);
       near = near && std::abs(double(back.data()[i]) - double(exact)) <= 1.0001 * allowed;
     }
     CHECK(near);
   }
 }
 
-TEST_CASE("float8: a given scale is used, and what is too large for it becomes the largest value") {
+TEST_CASE("8 bits: a given scale is used, and what is too large for it becomes the largest value") {
   context ctx(1);
   dense_matrix<float> w(2, 2);
   w(0, 0) = 1, w(0, 1) = -3000, w(1, 0) = 0.5;
@@ -181,12 +189,13 @@ TEST_CASE("float8: a given scale is used, and what is too large for it becomes t
   CHECK(q.values(1, 0) == 0.25f);
 }
 
-TEST_CASE("float8: the scale of zeros is 1, and that of tiny values has a reciprocal") {
+TEST_CASE("8 bits: the scale of zeros is 1, and that of tiny values has a reciprocal") {
   context ctx(1);
-  CHECK(float8_scale<float8_e4m3>(0) == 1);
-  CHECK(float8_scale<float8_e4m3>(448) == 1);
-  CHECK(float8_scale<float8_e5m2>(57344 / 4) == 0.25f);
-  const float tiny = float8_scale<float8_e5m2>(1e-37f);
+  CHECK(quantisation_scale<float8_e4m3>(0) == 1);
+  CHECK(quantisation_scale<float8_e4m3>(448) == 1);
+  CHECK(quantisation_scale<float8_e5m2>(57344 / 4) == 0.25f);
+  CHECK(quantisation_scale<int8>(254) == 2);
+  const float tiny = quantisation_scale<float8_e5m2>(1e-37f);
   CHECK(tiny > 0);
   CHECK(std::isfinite(1 / tiny));
   const dense_matrix<float> zeros(20, 20);
@@ -194,7 +203,7 @@ TEST_CASE("float8: the scale of zeros is 1, and that of tiny values has a recipr
   CHECK(amax(block_sparse_matrix<float, block_shape<4>>()) == 0);
 }
 
-TEST_CASE("float8: amax is that of matrices, vectors and activations, and hides no infinity") {
+TEST_CASE("8 bits: amax is that of matrices, vectors and activations, and hides no infinity") {
   panel_matrix<bfloat16> x(3, 70);
   x(1, 69) = bfloat16(-4);
   x(2, 0) = bfloat16(3);
@@ -215,7 +224,7 @@ template <class Compute> std::string message_of(Compute&& compute) {
   return "";
 }
 
-TEST_CASE("float8: a bad scale is refused") {
+TEST_CASE("8 bits: a bad scale is refused") {
   context ctx(1);
   dense_matrix<float> w(2, 2);
   for (const float scale : {0.f, -1.f, infinity, std::numeric_limits<float>::denorm_min(),
@@ -223,18 +232,19 @@ TEST_CASE("float8: a bad scale is refused") {
     CHECK(message_of([&] {
             static_cast<void>(quantised<float8_e4m3>(ctx, w, scale));
           }).starts_with("[quantised] bad scale: "));
-  CHECK(
-      message_of([&] { static_cast<void>(quantised<float8_e4m3>(ctx, w, 0)); }) ==
-      "[quantised] bad scale: 0 is no positive number with a reciprocal; float8_scale<E>(amax(x)) is that of "
-      "x");
+  CHECK(message_of([&] { static_cast<void>(quantised<float8_e4m3>(ctx, w, 0)); }) ==
+        "[quantised] bad scale: 0 is no positive number with a reciprocal; quantisation_scale<E>(amax(x)) is "
+        "that of "
+        "x");
   w(1, 1) = infinity;
   CHECK(message_of([&] { static_cast<void>(quantised<float8_e5m2>(ctx, w)); }) ==
-        "[float8_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite");
+        "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be "
+        "finite");
   w(0, 1) = std::numeric_limits<float>::quiet_NaN();
   CHECK_THROWS_AS(static_cast<void>(quantised<float8_e5m2>(ctx, w)), error);
 }
 
-TEST_CASE("float8: a single token reads weights of one byte as they are stored, panels a widened copy") {
+TEST_CASE("8 bits: a single token reads weights of one byte as they are stored, panels a widened copy") {
   context ctx(1);
   const dense_matrix<float8_e4m3> w(160, 160);
   const panel_matrix<float> one(160, 1), many(160, 64);
@@ -243,4 +253,4 @@ TEST_CASE("float8: a single token reads weights of one byte as they are stored, 
   CHECK(account(ctx, z = w * many).total.bytes_read == 160 * 160 * (1 + 4) + 160 * 64 * 4);
 }
 
-}  // namespace float8_eval_test
+}  // namespace quantised_test
