@@ -156,8 +156,9 @@ TEST_CASE("options: an initial pattern is refused where it has no meaning") {
         "[--initial-pattern] snip has no meaning with float16; say bfloat16");
   CHECK(refusal_of({"--initial-pattern=grasp", "--precision=bfloat16"}) ==
         "[--initial-pattern] grasp has no meaning with 16-bit weights; say snip");
-  CHECK(refusal_of({"--initial-pattern=grasp", "--precision=float8"}) ==
-        "[--initial-pattern] grasp has no meaning with 8-bit products; say snip");
+  for (const char* precision : {"--precision=float8", "--precision=int8"})
+    CHECK(refusal_of({"--initial-pattern=grasp", precision}) ==
+          "[--initial-pattern] grasp has no meaning with 8-bit products; say snip");
   CHECK(describe(new_settings({said, "--static"})) == "char-4x384-both-16x16-0.1-snip-static");
   CHECK(first_description_of(new_settings({said}), {"sparse", 16, 0.1, 1}, 9).shape.density == 1);
 }

@@ -7,13 +7,13 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/float8.hpp>
+#include <tessera/eval/quantised.hpp>
 
 namespace pretrain {
 
-/// What weights and activations may be, as --precision says it; float8: floats, which the weights of the
-/// blocks multiply in 8 bits.
-inline constexpr const char* precisions = "float|bfloat16|float16|float8";
+/// What weights and activations may be, as --precision says it; float8 and int8: floats, which the weights of
+/// the layers multiply in 8 bits.
+inline constexpr const char* precisions = "float|bfloat16|float16|float8|int8";
 
 /// Calls visit(std::type_identity<Element>()) for the element of this name.
 template <class Visit> auto with_element(std::string const& name, Visit&& visit) {
@@ -21,6 +21,7 @@ template <class Visit> auto with_element(std::string const& name, Visit&& visit)
   if (name == "bfloat16") return visit(std::type_identity<tessera::bfloat16>());
   if (name == "float16") return visit(std::type_identity<tessera::float16>());
   if (name == "float8") return visit(std::type_identity<tessera::float8_e4m3>());
+  if (name == "int8") return visit(std::type_identity<tessera::int8>());
   throw tessera::option_error(tessera::message("[model] precision ", name, "; there are ", precisions));
 }
 

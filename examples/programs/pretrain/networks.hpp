@@ -2,9 +2,10 @@
 #pragma once
 
 #include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/nn/encoder.hpp>
-#include <tessera/nn/float8_linear.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/quantised_linear.hpp>
 
 namespace pretrain {
 
@@ -15,11 +16,14 @@ template <class Element, class Block> struct transformers {
   using gpt = nn::gpt<Element, Block>;
   using bert = nn::encoder<Element, Block>;
 };
-/// The weights of blocks are multiplied in 8 bits, all else is float.
+/// The weights of layers are multiplied in 8 bits, all else is float.
 template <class Block> struct transformers<tessera::float8_e4m3, Block> {
-  template <nn::norm_order Order> using layer = nn::float8_transformer_block<float, Block, Order>;
-  using gpt = nn::gpt<float, Block, layer<nn::norm_order::pre>>;
-  using bert = nn::encoder<float, Block, layer<nn::norm_order::post>>;
+  using gpt = nn::gpt<float, Block, nn::float8_transformer_block<float, Block>>;
+  using bert = nn::encoder<float, Block, nn::float8_transformer_block<float, Block, nn::norm_order::post>>;
+};
+template <class Block> struct transformers<tessera::int8, Block> {
+  using gpt = nn::gpt<float, Block, nn::int8_transformer_block<float, Block>>;
+  using bert = nn::encoder<float, Block, nn::int8_transformer_block<float, Block, nn::norm_order::post>>;
 };
 
 }  // namespace pretrain

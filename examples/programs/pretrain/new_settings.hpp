@@ -108,12 +108,13 @@ inline settings new_settings(string_list const& arguments) {
              tessera::message("has no meaning with ", where, "; leave one of them out"));
   }
   if (std::string const& by = s.initial_pattern; by != "random") {
+    const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
     const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
                               : begins_from                       ? "--from, which has a pattern"
                               : begins_dense(s)                   ? "--policy gradual, which begins dense"
                               : s.densities != "uniform"          ? "--densities, which is of random patterns"
                               // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
-                              : by == "grasp" && s.precision == "float8" ? "8-bit products; say snip"
+                              : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
                               : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
                               : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
                                                                          : nullptr;

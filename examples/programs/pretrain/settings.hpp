@@ -92,9 +92,8 @@ inline option_table<settings> const& settings_table() {
          "--context"},
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
         {"precision", &s::precision, precisions,
-         "of weights and activations; gradients, masters of the weights and moments are float. float8: "
-         "floats, "
-         "whose products in linear layers are of 8 bits, with delayed scaling"}}},
+         "of weights and activations; gradients, masters of the weights and moments are float. float8, "
+         "int8: floats, whose products in linear layers are of 8 bits, with delayed scaling"}}},
       {"Sparsity",
        {{"only", &s::only, "dense|sparse|both", "which of the two models to train"},
         {"block", &s::block, "1|4|8|16", "rows and columns of a block, a divisor of --hidden"},

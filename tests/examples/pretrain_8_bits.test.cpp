@@ -6,17 +6,17 @@
 
 #include "pretrain_programs.hpp"
 
-namespace pretrain_float8_test {
+namespace pretrain_8_bits_test {
 
-// --precision float8: 16x16 blocks, which every build has.
+// --precision float8 and int8: 16x16 blocks, which every build has.
 
 #if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
 
 using namespace pretrain_programs;
 
-TEST_CASE("pretrain: in 8-bit floats a run that was ended and resumed has the same bits, and is read") {
+void check_resumed(std::string const& precision) {
   const workplace here;
-  const std::string options = "--only sparse --precision float8";
+  const std::string options = "--only sparse --precision " + precision;
   const outcome whole = shell(here.pretrain("whole", options));
   CHECK(whole.code == 0);
   CHECK(contains(whole, "validation loss at the end"));
@@ -35,6 +35,13 @@ TEST_CASE("pretrain: in 8-bit floats a run that was ended and resumed has the sa
   CHECK(shell(FREEZE " --checkpoint " + here.in("runs/whole") + " --out " + here.in("runs/frozen")).code ==
         0);
   CHECK(shell(here.generate("frozen", "2>/dev/null")).output == text.output);
+}
+
+TEST_CASE("pretrain: in 8-bit floats a run that was ended and resumed has the same bits, and is read") {
+  check_resumed("float8");
+}
+TEST_CASE("pretrain: in 8-bit integers a run that was ended and resumed has the same bits, and is read") {
+  check_resumed("int8");
 }
 
 TEST_CASE("pretrain: BERT learns in 8-bit floats, and what needs floats says so") {
@@ -58,4 +65,4 @@ TEST_CASE("pretrain: BERT learns in 8-bit floats, and what needs floats says so"
 
 #endif
 
-}  // namespace pretrain_float8_test
+}  // namespace pretrain_8_bits_test
