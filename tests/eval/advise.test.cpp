@@ -11,9 +11,9 @@ TEST_CASE("advise: every block size has times, the fastest training first, and d
   context ctx(1);
   const advice a = advise<float, block_shape<1>, block_shape<16>>(ctx, 100, 300, 0.1, 150);
   REQUIRE(a.blocks.size() == 2);
-  CHECK(a.blocks[0].block + a.blocks[1].block == 17);
+  CHECK(a.blocks[0].block_rows + a.blocks[1].block_rows == 17);
   CHECK(a.blocks[0].seconds.training() <= a.blocks[1].seconds.training());
-  CHECK(a.dense.block == 16);
+  CHECK(a.dense.block_rows == 16);
   for (block_advice const& b : {a.blocks[0], a.blocks[1], a.dense}) {
     CHECK(b.by == engine::fma);
     CHECK(b.seconds.forward > 0);

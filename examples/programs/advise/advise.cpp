@@ -78,7 +78,7 @@ template <element T> void print_advice(context& ctx, settings const& s) {
                       milliseconds(b.seconds.training()),
                       fixed(b.seconds.training() / a.dense.seconds.training(), 2)});
   };
-  for (block_advice const& b : a.blocks) add(name_of_block(b.block), b);
+  for (block_advice const& b : a.blocks) add(name_of_block(b.block_rows), b);
   add("dense", a.dense);
   if (s.check) {
     t.header.push_back("measured, ms"), t.header.push_back("off by, %");

@@ -38,7 +38,7 @@ struct product_seconds {
 
 /// What to expect of a weight in blocks of one size.
 struct block_advice {
-  int block;  // rows and columns of a block
+  int block_rows, block_cols;
   engine by;  // what multiplies in y = W x
   product_seconds seconds;
 };
@@ -148,7 +148,7 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
     throw shape_error(
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
-    block_advice a{Block::rows, engine::fma, {}};
+    block_advice a{Block::rows, Block::cols, engine::fma, {}};
     eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens,
                                            [&]<engine By>(eval::engine_constant<By>) { a.by = By; });
     const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
