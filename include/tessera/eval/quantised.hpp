@@ -66,29 +66,48 @@ TESSERA_COLD inline void require_scale(const char* operation, float scale) {
 }
 }  // namespace detail
 
-/// A matrix in 8 bits, with the factor that its values lack.
-template <element E, class Block> struct quantised_matrix {
-  block_sparse_matrix<E, Block> values;
+/// A tensor in 8 bits, with the factor that its values lack. As a factor of a product it is scale * values.
+template <tensor Values> struct quantised_tensor {
+  Values values;
   float scale = 1;
 };
+template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
 
-/// W in 8 bits: values are W / scale, rounded to nearest; larger ones than E has become its largest. Throws
-/// error if the scale is zero, negative, infinite or not-a-number.
+/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
+/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
 template <element E, element T, class Block>
   requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w, float scale) {
+quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
   detail::require_scale("quantised", scale);
-  quantised_matrix<E, Block> q{block_sparse_matrix<E, Block>(w.rows(), w.cols(), w.pattern()), scale};
-  run(ctx, q.values = (1 / scale) * w);
+  quantised_matrix<E, Block> q{{from.rows(), from.cols(), from.pattern()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
   return q;
 }
-
-/// W in 8 bits, scaled so that its largest value becomes the largest of E. Throws error if a value is
-/// infinite or not-a-number.
-template <element E, element T, class Block>
+template <element E, element T>
   requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w) {
-  return quantised<E>(ctx, w, quantisation_scale<E>(amax(w)));
+quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const& from, float scale) {
+  detail::require_scale("quantised", scale);
+  quantised_tensor<panel_matrix<E>> q{{from.features(), from.tokens()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
+  return q;
+}
+/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
+/// or not-a-number.
+template <element E, tensor From>
+  requires(sizeof(E) == 1)
+auto quantised(context& ctx, From const& from) {
+  return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
+}
+
+/// The expression scale * (w * x), of which one factor or both are quantised.
+template <tensor W, class X> auto operator*(quantised_tensor<W> const& w, X const& x) {
+  return w.scale * (w.values * x);
+}
+template <class W, tensor X> auto operator*(W const& w, quantised_tensor<X> const& x) {
+  return x.scale * (w * x.values);
+}
+template <tensor W, tensor X> auto operator*(quantised_tensor<W> const& w, quantised_tensor<X> const& x) {
+  return (w.scale * x.scale) * (w.values * x.values);
 }
 
 }}  // namespace tessera::TESSERA_ISA
