@@ -13808,7 +13808,7 @@ struct product_seconds {
 
 /// What to expect of a weight in blocks of one size.
 struct block_advice {
-  int block;  // rows and columns of a block
+  int block_rows, block_cols;
   engine by;  // what multiplies in y = W x
   product_seconds seconds;
 };
@@ -13918,7 +13918,7 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
     throw shape_error(
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
-    block_advice a{Block::rows, engine::fma, {}};
+    block_advice a{Block::rows, Block::cols, engine::fma, {}};
     eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens,
                                            [&]<engine By>(eval::engine_constant<By>) { a.by = By; });
     const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
@@ -16538,14 +16538,8 @@ template <element Element, class Shape> class nm_sparse_matrix {
     keep_greatest(from);
   }
 
- private:
-  std::int64_t row_values() const { return groups() * Shape::kept; }
-  std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
-  std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
-
-  static constexpr std::int64_t most_stored = std::int64_t{1} << 30;
-
-  TESSERA_COLD static std::int64_t checked(std::int64_t rows, std::int64_t cols) {
+  /// Throws shape_error for a size that no such matrix has: cols must be a multiple of M.
+  TESSERA_COLD static void require_size(std::int64_t rows, std::int64_t cols) {
     if (rows < 0 || cols < 0 || rows > std::numeric_limits<int>::max() ||
         cols > std::numeric_limits<int>::max())
       throw shape_error(message("[nm_sparse_matrix] ", rows, " x ", cols, ": 0 … ",
@@ -16558,8 +16552,18 @@ template <element Element, class Shape> class nm_sparse_matrix {
       throw shape_error(message("[nm_sparse_matrix] ", rows, " x ", cols, " in ", Shape::kept, ":",
                                 Shape::group, " sparsity are ", stored, " stored values: at most ",
                                 most_stored, " are possible"));
+  }
+
+ private:
+  static constexpr std::int64_t most_stored = std::int64_t{1} << 30;
+
+  static std::int64_t checked(std::int64_t rows, std::int64_t cols) {
+    require_size(rows, cols);
     return rows;
   }
+  std::int64_t row_values() const { return groups() * Shape::kept; }
+  std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
+  std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
 
   template <class From> void keep_greatest(From const& from) {
     using number = std::remove_cvref_t<decltype(from(0, 0))>;
@@ -17310,29 +17314,48 @@ TESSERA_COLD inline void require_scale(const char* operation, float scale) {
 }
 }  // namespace detail
 
-/// A matrix in 8 bits, with the factor that its values lack.
-template <element E, class Block> struct quantised_matrix {
-  block_sparse_matrix<E, Block> values;
+/// A tensor in 8 bits, with the factor that its values lack. As a factor of a product it is scale * values.
+template <tensor Values> struct quantised_tensor {
+  Values values;
   float scale = 1;
 };
+template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
 
-/// W in 8 bits: values are W / scale, rounded to nearest; larger ones than E has become its largest. Throws
-/// error if the scale is zero, negative, infinite or not-a-number.
+/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
+/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
 template <element E, element T, class Block>
   requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w, float scale) {
+quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
   detail::require_scale("quantised", scale);
-  quantised_matrix<E, Block> q{block_sparse_matrix<E, Block>(w.rows(), w.cols(), w.pattern()), scale};
-  run(ctx, q.values = (1 / scale) * w);
+  quantised_matrix<E, Block> q{{from.rows(), from.cols(), from.pattern()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
   return q;
 }
-
-/// W in 8 bits, scaled so that its largest value becomes the largest of E. Throws error if a value is
-/// infinite or not-a-number.
-template <element E, element T, class Block>
+template <element E, element T>
   requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& w) {
-  return quantised<E>(ctx, w, quantisation_scale<E>(amax(w)));
+quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const& from, float scale) {
+  detail::require_scale("quantised", scale);
+  quantised_tensor<panel_matrix<E>> q{{from.features(), from.tokens()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
+  return q;
+}
+/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
+/// or not-a-number.
+template <element E, tensor From>
+  requires(sizeof(E) == 1)
+auto quantised(context& ctx, From const& from) {
+  return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
+}
+
+/// The expression scale * (w * x), of which one factor or both are quantised.
+template <tensor W, class X> auto operator*(quantised_tensor<W> const& w, X const& x) {
+  return w.scale * (w.values * x);
+}
+template <class W, tensor X> auto operator*(W const& w, quantised_tensor<X> const& x) {
+  return x.scale * (w * x.values);
+}
+template <tensor W, tensor X> auto operator*(quantised_tensor<W> const& w, quantised_tensor<X> const& x) {
+  return (w.scale * x.scale) * (w.values * x.values);
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -26146,6 +26169,9 @@ template <element T, class Block> struct linear {
       sizeof(T) > 1,
       "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
       "whose products are of 8 bits");
+  using value_type = T;
+  using block = Block;
+
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;
@@ -27739,6 +27765,14 @@ struct transformer_block {
   }
 };
 
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
+/// Norms and the products of attention with itself stay in the element of the weights.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using transformer_block_of =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
@@ -28328,47 +28362,78 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// structured sparse neural networks from scratch", eq. 5).
 ///   x (in, tokens)   W (out, in), in a multiple of M   b (out)   y (out, tokens)
 /// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
-/// the training step. V is chosen anew in refresh, which training calls; a model whose weights were read or
-/// changed otherwise is refreshed by nn::refresh(model, 0). V is no parameter: after training it is all that
-/// inference needs, `y = visible * x + bias`.
-template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>> struct nm_linear {
-  linear<T, Block> stored;             // W and b
-  nm_sparse_matrix<T, Shape> visible;  // V
-
-  using saved = typename linear<T, Block>::saved;
+/// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
+/// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
+/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
+template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
+struct nm_linear : linear<T, Block> {
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
   using gradients = nm_linear<accumulator_t<T>, Shape, Block>;
+
+  nm_sparse_matrix<T, Shape> visible;  // V
 
   nm_linear() = default;
   /// Throws shape_error unless `in` is a multiple of M.
-  explicit nm_linear(linear<T, Block> layer) : stored(std::move(layer)), visible(stored.weight) {}
+  explicit nm_linear(base layer) : base(std::move(layer)) {
+    nm_sparse_matrix<T, Shape>::require_size(weight.rows(), weight.cols());
+  }
 
-  static void parts(auto& each, auto&... of) { each("", of.stored...); }
-  std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
+  static void parts(auto& each, auto&... of) { base::parts(each, of...); }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    nm_sparse_matrix<T, Shape>::require_size(out, in);
+    const std::int64_t groups = in / Shape::group;
+    return base::size(out, in, density, with_bias)
+        .copies(out * (groups * Shape::kept * std::int64_t(sizeof(T)) + Shape::position_bytes(groups)));
+  }
+  /// As linear::random.
+  static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                          std::uint64_t seed, std::uint64_t number) {
+    return nm_linear(base::random(out, in, density, with_bias, seed, number));
+  }
 
   /// The expression V x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const { return visible * converted<T>(x) + stored.bias; }
-
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return visible * converted<T>(x) + bias;
+  }
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
     run(p.ctx, y = value(x));
   }
 
+  /// The expression Vᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    return transposed(visible) * dy;
+  }
   /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("nm_linear", x, dy);
-    run(p.ctx, stored.bias_gradient(dy, g.stored), dx = transposed(visible) * dy);
-    linear<T, Block>::add_weight_gradient(dy, x, g.stored, p);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    base::add_weight_gradient(dy, x, g, p);
   }
 
   /// Makes V follow W.
   void refresh(std::int64_t) {
-    if (visible.rows() != stored.weight.rows() || visible.cols() != stored.weight.cols())
-      visible = nm_sparse_matrix<T, Shape>(stored.weight);
+    if (is_refreshed())
+      visible.keep(weight);
     else
-      visible.keep(stored.weight);
+      visible = nm_sparse_matrix<T, Shape>(weight);
   }
   /// Drops V: gradients and moments have none.
-  void drop_refreshed() { visible = nm_sparse_matrix<T, Shape>(); }
+  void drop_refreshed() { visible = {}; }
+
+ private:
+  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(
+          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
+                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                  "): call nn::refresh(model, 0) after W was made, read or changed outside of training"));
+  }
 };
 
 template <class Layer> inline constexpr bool is_nm_linear = false;
@@ -29610,17 +29675,6 @@ template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
 template <element T, class Block = block_shape<16>>
 using int8_linear = quantised_linear<T, Block, int8, void>;
-
-/// A transformer_block whose four weights are such layers, for gpt and encoder. Norms and the products of
-/// attention with itself stay T.
-template <element T, class Block, norm_order Order, class Linear>
-using quantised_transformer_block =
-    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
-                      multi_head_attention<T, Block, plain_scores, Linear>>;
-template <element T, class Block, norm_order Order = norm_order::pre>
-using float8_transformer_block = quantised_transformer_block<T, Block, Order, float8_linear<T, Block>>;
-template <element T, class Block, norm_order Order = norm_order::pre>
-using int8_transformer_block = quantised_transformer_block<T, Block, Order, int8_linear<T, Block>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -35428,7 +35482,7 @@ struct sr_ste_penalty : penalty {
         t.model,
         [&](auto const& layer, auto& gradients) {
           if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>)
-            sum += add(ctx, layer.stored.weight, layer.visible, factor, gradients.stored.weight);
+            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
         },
         t.gradients);
     value = strength / 2 * sum;

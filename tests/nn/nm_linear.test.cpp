@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include <support/reference.hpp>
 
 #include <tessera/nn/combinators.hpp>
+#include <tessera/nn/gpt.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/mlp.hpp>
 #include <tessera/nn/nm_linear.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
@@ -33,13 +36,15 @@ template <element T, class Shape = nm_shape<2, 4>> using layer = nn::nm_linear<T
 template <element T, class Shape = nm_shape<2, 4>> layer<T, Shape> some_layer(std::uint64_t seed) {
   nn::linear<T, block> dense(outputs, features);
   nn::for_each_parameter(dense, [&](nn::parameter_name const&, auto& p) { support::fill(p, ++seed); });
-  return layer<T, Shape>(dense);
+  layer<T, Shape> l(dense);
+  nn::refresh(l, 0);
+  return l;
 }
 
 /// Whether the visible weights are the greatest of the trained ones.
 template <class Layer> bool follows(Layer const& l) {
   auto expected = l.visible;
-  expected.keep(l.stored.weight);
+  expected.keep(l.weight);
   bool same = true;
   for (std::int64_t i = 0; i < l.visible.rows(); ++i)
     for (std::int64_t j = 0; j < l.visible.cols(); ++j)
@@ -75,7 +80,7 @@ TEST_CASE_TEMPLATE("nm_linear: with the mask fixed, gradients are right by diffe
   support::trial t;
   const auto l = some_layer<double, Shape>(3);
   // The linear layer that the visible weights stand for, against central differences: of absent weights too.
-  nn::linear<double, block> plain = l.stored;
+  nn::linear<double, block> plain = l;
   plain.weight.generate([&](std::int64_t i, std::int64_t j) { return l.visible(i, j); });
   REQUIRE(std::count(plain.weight.begin(), plain.weight.end(), 0.0) >= outputs * features / 2);
   support::check_layer(plain, features, t.pass());
@@ -83,8 +88,8 @@ TEST_CASE_TEMPLATE("nm_linear: with the mask fixed, gradients are right by diffe
   const both_passes<nn::linear<double, block>> expected(plain, t.pass());
   check_close(ours.y, expected.y);
   check_close(ours.dx, expected.dx);
-  check_close(ours.g.stored.weight, expected.g.weight);
-  check_close(ours.g.stored.bias, expected.g.bias);
+  check_close(ours.g.weight, expected.g.weight);
+  check_close(ours.g.bias, expected.g.bias);
   CHECK(ours.g.visible.size_bytes() == 0);
 }
 
@@ -107,15 +112,15 @@ TEST_CASE("sr_ste_penalty: adds strength times the weight to the mean gradient o
   for (std::int64_t i = 0; i < outputs; ++i)
     for (std::int64_t j = 0; j < features; ++j) {
       const bool kept = l.visible.find(i, j) >= 0;
-      const double w = l.stored.weight(i, j), g = t.gradients.stored.weight(i, j);
+      const double w = l.weight(i, j), g = t.gradients.weight(i, j);
       CHECK(g == (kept ? 0 : 0.25 * w * 40 * 8));
       absent += !kept;
       squares += kept ? 0 : w * w;
     }
   CHECK(absent == outputs * features / 2);
   CHECK(hook.value == doctest::Approx(0.25 / 2 * squares).epsilon(1e-12));
-  CHECK(std::ranges::count(t.gradients.stored.bias, 0.0) == outputs);
-  CHECK(support::padding_is_zero(t.gradients.stored.weight));
+  CHECK(std::ranges::count(t.gradients.bias, 0.0) == outputs);
+  CHECK(support::padding_is_zero(t.gradients.weight));
 }
 
 TEST_CASE("sr_ste_penalty: its strength is 2e-4, and a negative one is refused") {
@@ -160,7 +165,7 @@ TEST_CASE("nm_linear: training finds the masks of a 2:4 teacher, and SR-STE keep
     double sum = 0;
     for (std::int64_t i = 0; i < outputs; ++i)
       for (std::int64_t j = 0; j < features; ++j)
-        if (l.visible.find(i, j) < 0) sum += std::abs(double(l.stored.weight(i, j)));
+        if (l.visible.find(i, j) < 0) sum += std::abs(double(l.weight(i, j)));
     return sum;
   };
   const double first = steps(ctx, t, 1, penalty);
@@ -180,12 +185,13 @@ TEST_CASE("nm_linear: training finds the masks of a 2:4 teacher, and SR-STE keep
 TEST_CASE("nm_linear: the visible weights alone compute what the layer does, in 0.53 of the memory") {
   support::trial t;
   const auto l = some_layer<double>(3);
-  const auto wide = nn::nm_linear<float>(nn::linear<float, block_shape<16>>(64, 128));
-  CHECK(double(wide.visible.size_bytes()) == 0.53125 * double(wide.stored.weight.size_bytes()));
+  nn::nm_linear<float> wide(nn::linear<float, block_shape<16>>(64, 128));
+  nn::refresh(wide, 0);
+  CHECK(double(wide.visible.size_bytes()) == 0.53125 * double(wide.weight.size_bytes()));
   const nm_sparse_matrix<double, nm_shape<2, 4>> frozen = l.visible;
   const both_passes<layer<double>> expected(l, t.pass());
   panel_matrix<double> y(outputs, tokens);
-  run(t.ctx, y = frozen * expected.x + l.stored.bias);
+  run(t.ctx, y = frozen * expected.x + l.bias);
   CHECK(support::same_bits(y, expected.y));
 }
 
@@ -201,8 +207,8 @@ TEST_CASE("nm_linear: a resumed run has equal bits, with other threads") {
   train::resume(resumed, train::checkpoint(folder / "run"));
   CHECK(follows(b.layers[0]));
   steps(three, resumed, 11, penalty);
-  CHECK(support::same_bits(a.layers[0].stored.weight, b.layers[0].stored.weight));
-  CHECK(std::ranges::equal(a.layers[0].stored.bias, b.layers[0].stored.bias));
+  CHECK(support::same_bits(a.layers[0].weight, b.layers[0].weight));
+  CHECK(std::ranges::equal(a.layers[0].bias, b.layers[0].bias));
   // Weights that were read without their training are refreshed by the program.
   auto read = some_layer<float>(9);
   stacked alone{{read}};
@@ -232,6 +238,76 @@ TEST_CASE("nm_linear: in bfloat16, masters are float and gradients and moments h
   static_assert(std::is_same_v<decltype(t.gradients), layer<float>>);
   CHECK(t.gradients.visible.size_bytes() == 0);
   for (auto const& like : {t.state.tensors[0], t.state.tensors[1]}) CHECK(like.visible.size_bytes() == 0);
+}
+
+TEST_CASE("nm_linear: an MLP of such layers computes as one of the visible weights does") {
+  using narrow = nn::mlp<double, block, ops::relu, layer<double>>;
+  support::trial t;
+  narrow m{layer<double>(nn::linear<double, block>(20, features)),
+           layer<double>(nn::linear<double, block>(outputs, 20))};
+  std::uint64_t seed = 5;
+  nn::for_each_parameter(m, [&](nn::parameter_name const&, auto& p) { support::fill(p, ++seed); });
+  nn::refresh(m, 0);
+  nn::mlp<double, block, ops::relu> plain{m.up, m.down};
+  plain.up.weight.generate([&](std::int64_t i, std::int64_t j) { return m.up.visible(i, j); });
+  plain.down.weight.generate([&](std::int64_t i, std::int64_t j) { return m.down.visible(i, j); });
+  const both_passes<narrow> ours(m, t.pass());
+  const both_passes<nn::mlp<double, block, ops::relu>> expected(plain, t.pass());
+  check_close(ours.y, expected.y);
+  check_close(ours.dx, expected.dx);
+  check_close(ours.g.up.weight, expected.g.up.weight);
+  check_close(ours.g.down.weight, expected.g.down.weight);
+  check_close(ours.g.up.bias, expected.g.up.bias);
+  check_close(ours.g.down.bias, expected.g.down.bias);
+}
+
+TEST_CASE(
+    "nm_linear: a transformer of such layers has the parameters of another one, and counts its copies") {
+  using transformer = nn::transformer_block_of<layer<float>>;
+  const nn::transformer_config shape{.layers = 2, .hidden = 32, .heads = 2, .context = 10, .vocabulary = 11};
+  nn::gpt<float, block, transformer> narrow(shape, 1);
+  const nn::gpt<float, block> wide(shape, 1);
+  const auto names = [](auto const& of) {
+    std::vector<std::string> all;
+    nn::for_each_parameter(of, [&](nn::parameter_name const& n, auto const&) { all.push_back(n.text()); });
+    return all;
+  };
+  CHECK(names(narrow) == names(wide));
+  // Half of the values of 12 hidden² weights in each layer, and 2 bits for each of these.
+  CHECK(decltype(narrow)::size(shape).weight_bytes() ==
+        decltype(wide)::size(shape).weight_bytes() + 2 * 12 * 32 * 32 * 17 / 8);
+  context ctx(2, oversubscribe::allowed);
+  train::training t(narrow, train::adamw{});
+  nn::workspace<float> room;
+  typename decltype(narrow)::saved saved;
+  const sequences batch = sequences::of_equal_length(4, 10);
+  double first = 0, last = 0;
+  while (t.progress.step < 60) {
+    auto ids = support::some_ids(40, 3, std::uint64_t(t.progress.step));
+    for (std::size_t i = 1; i < ids.size(); ++i) ids[i] = (ids[i - 1] * 5 + 1) % 11;
+    std::vector<std::int32_t> next(ids.begin() + 1, ids.end());
+    next.push_back(nn::ignored);
+    last = train::train_step(ctx, t, {.rate = 0.01, .clip = 1}, [&](int) {
+             const auto p = t.pass(ctx, batch, room);
+             const double sum = narrow.forward(ids, next, saved, p);
+             narrow.backward(ids, saved, t.gradients, p);
+             return train::token_loss{sum, saved.targets.count(), p};
+           }).loss;
+    if (t.progress.step == 1) first = last;
+  }
+  CHECK(last < 0.2 * first);
+  CHECK(follows(narrow.blocks.layers[0].mlp.up));
+}
+
+TEST_CASE("nm_linear: weights that were not refreshed are refused") {
+  layer<float> l(nn::linear<float, block>(8, 12));
+  CHECK_THROWS_WITH_AS(static_cast<void>(l.value(panel_matrix<float>(12, 5))),
+                       "[nm_linear] the visible weights (0, 0) are not those of W (8, 12): call "
+                       "nn::refresh(model, 0) after W was made, read or changed outside of training",
+                       error);
+  CHECK_THROWS_AS(static_cast<void>(l.input_gradient(panel_matrix<float>(8, 5))), error);
+  nn::refresh(l, 0);
+  static_cast<void>(l.value(panel_matrix<float>(12, 5)));
 }
 
 TEST_CASE("nm_linear: features that are no multiple of a group are refused") {

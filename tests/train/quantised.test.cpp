@@ -282,7 +282,7 @@ TEST_CASE("float8 training: top_kast, whose visible layer has no refresh, is ref
 
 // ---- a GPT ----
 
-using float8_gpt = nn::gpt<float, block, nn::float8_transformer_block<float, block>>;
+using float8_gpt = nn::gpt<float, block, nn::transformer_block_of<nn::float8_linear<float, block>>>;
 
 nn::transformer_config small() {
   nn::transformer_config config;

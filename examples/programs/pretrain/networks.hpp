@@ -18,12 +18,14 @@ template <class Element, class Block> struct transformers {
 };
 /// The weights of layers are multiplied in 8 bits, all else is float.
 template <class Block> struct transformers<tessera::float8_e4m3, Block> {
-  using gpt = nn::gpt<float, Block, nn::float8_transformer_block<float, Block>>;
-  using bert = nn::encoder<float, Block, nn::float8_transformer_block<float, Block, nn::norm_order::post>>;
+  using gpt = nn::gpt<float, Block, nn::transformer_block_of<nn::float8_linear<float, Block>>>;
+  using bert = nn::encoder<float, Block,
+                           nn::transformer_block_of<nn::float8_linear<float, Block>, nn::norm_order::post>>;
 };
 template <class Block> struct transformers<tessera::int8, Block> {
-  using gpt = nn::gpt<float, Block, nn::int8_transformer_block<float, Block>>;
-  using bert = nn::encoder<float, Block, nn::int8_transformer_block<float, Block, nn::norm_order::post>>;
+  using gpt = nn::gpt<float, Block, nn::transformer_block_of<nn::int8_linear<float, Block>>>;
+  using bert = nn::encoder<float, Block,
+                           nn::transformer_block_of<nn::int8_linear<float, Block>, nn::norm_order::post>>;
 };
 
 }  // namespace pretrain

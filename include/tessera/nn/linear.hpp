@@ -23,6 +23,9 @@ template <element T, class Block> struct linear {
       sizeof(T) > 1,
       "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
       "whose products are of 8 bits");
+  using value_type = T;
+  using block = Block;
+
   block_sparse_matrix<T, Block> weight;
   feature_vector<accumulator_t<T>> bias;
   bias_term has_bias = bias_term::present;

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/nm_shape.hpp>
 #include <tessera/eval/nm_product.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/expr/nm_product.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/nm_sparse_matrix.hpp>
@@ -22,47 +24,78 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// structured sparse neural networks from scratch", eq. 5).
 ///   x (in, tokens)   W (out, in), in a multiple of M   b (out)   y (out, tokens)
 /// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
-/// the training step. V is chosen anew in refresh, which training calls; a model whose weights were read or
-/// changed otherwise is refreshed by nn::refresh(model, 0). V is no parameter: after training it is all that
-/// inference needs, `y = visible * x + bias`.
-template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>> struct nm_linear {
-  linear<T, Block> stored;             // W and b
-  nm_sparse_matrix<T, Shape> visible;  // V
-
-  using saved = typename linear<T, Block>::saved;
+/// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
+/// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
+/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
+template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
+struct nm_linear : linear<T, Block> {
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
   using gradients = nm_linear<accumulator_t<T>, Shape, Block>;
+
+  nm_sparse_matrix<T, Shape> visible;  // V
 
   nm_linear() = default;
   /// Throws shape_error unless `in` is a multiple of M.
-  explicit nm_linear(linear<T, Block> layer) : stored(std::move(layer)), visible(stored.weight) {}
+  explicit nm_linear(base layer) : base(std::move(layer)) {
+    nm_sparse_matrix<T, Shape>::require_size(weight.rows(), weight.cols());
+  }
 
-  static void parts(auto& each, auto&... of) { each("", of.stored...); }
-  std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
+  static void parts(auto& each, auto&... of) { base::parts(each, of...); }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    nm_sparse_matrix<T, Shape>::require_size(out, in);
+    const std::int64_t groups = in / Shape::group;
+    return base::size(out, in, density, with_bias)
+        .copies(out * (groups * Shape::kept * std::int64_t(sizeof(T)) + Shape::position_bytes(groups)));
+  }
+  /// As linear::random.
+  static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                          std::uint64_t seed, std::uint64_t number) {
+    return nm_linear(base::random(out, in, density, with_bias, seed, number));
+  }
 
   /// The expression V x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const { return visible * converted<T>(x) + stored.bias; }
-
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return visible * converted<T>(x) + bias;
+  }
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
     run(p.ctx, y = value(x));
   }
 
+  /// The expression Vᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    return transposed(visible) * dy;
+  }
   /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("nm_linear", x, dy);
-    run(p.ctx, stored.bias_gradient(dy, g.stored), dx = transposed(visible) * dy);
-    linear<T, Block>::add_weight_gradient(dy, x, g.stored, p);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    base::add_weight_gradient(dy, x, g, p);
   }
 
   /// Makes V follow W.
   void refresh(std::int64_t) {
-    if (visible.rows() != stored.weight.rows() || visible.cols() != stored.weight.cols())
-      visible = nm_sparse_matrix<T, Shape>(stored.weight);
+    if (is_refreshed())
+      visible.keep(weight);
     else
-      visible.keep(stored.weight);
+      visible = nm_sparse_matrix<T, Shape>(weight);
   }
   /// Drops V: gradients and moments have none.
-  void drop_refreshed() { visible = nm_sparse_matrix<T, Shape>(); }
+  void drop_refreshed() { visible = {}; }
+
+ private:
+  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(
+          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
+                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                  "): call nn::refresh(model, 0) after W was made, read or changed outside of training"));
+  }
 };
 
 template <class Layer> inline constexpr bool is_nm_linear = false;

@@ -13,14 +13,10 @@
 #include <tessera/eval/quantised.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
-#include <tessera/nn/attention.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
-#include <tessera/nn/mlp.hpp>
 #include <tessera/nn/model_size.hpp>
-#include <tessera/nn/norm.hpp>
 #include <tessera/nn/pass.hpp>
-#include <tessera/nn/transformer_block.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 
@@ -199,16 +195,5 @@ template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
 template <element T, class Block = block_shape<16>>
 using int8_linear = quantised_linear<T, Block, int8, void>;
-
-/// A transformer_block whose four weights are such layers, for gpt and encoder. Norms and the products of
-/// attention with itself stay T.
-template <element T, class Block, norm_order Order, class Linear>
-using quantised_transformer_block =
-    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
-                      multi_head_attention<T, Block, plain_scores, Linear>>;
-template <element T, class Block, norm_order Order = norm_order::pre>
-using float8_transformer_block = quantised_transformer_block<T, Block, Order, float8_linear<T, Block>>;
-template <element T, class Block, norm_order Order = norm_order::pre>
-using int8_transformer_block = quantised_transformer_block<T, Block, Order, int8_linear<T, Block>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn

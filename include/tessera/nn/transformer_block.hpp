@@ -135,4 +135,12 @@ struct transformer_block {
   }
 };
 
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
+/// Norms and the products of attention with itself stay in the element of the weights.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using transformer_block_of =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
 }}}  // namespace tessera::TESSERA_ISA::nn

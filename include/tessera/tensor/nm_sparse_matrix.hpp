@@ -111,14 +111,8 @@ template <element Element, class Shape> class nm_sparse_matrix {
     keep_greatest(from);
   }
 
- private:
-  std::int64_t row_values() const { return groups() * Shape::kept; }
-  std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
-  std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
-
-  static constexpr std::int64_t most_stored = std::int64_t{1} << 30;
-
-  TESSERA_COLD static std::int64_t checked(std::int64_t rows, std::int64_t cols) {
+  /// Throws shape_error for a size that no such matrix has: cols must be a multiple of M.
+  TESSERA_COLD static void require_size(std::int64_t rows, std::int64_t cols) {
     if (rows < 0 || cols < 0 || rows > std::numeric_limits<int>::max() ||
         cols > std::numeric_limits<int>::max())
       throw shape_error(message("[nm_sparse_matrix] ", rows, " x ", cols, ": 0 … ",
@@ -131,8 +125,18 @@ template <element Element, class Shape> class nm_sparse_matrix {
       throw shape_error(message("[nm_sparse_matrix] ", rows, " x ", cols, " in ", Shape::kept, ":",
                                 Shape::group, " sparsity are ", stored, " stored values: at most ",
                                 most_stored, " are possible"));
+  }
+
+ private:
+  static constexpr std::int64_t most_stored = std::int64_t{1} << 30;
+
+  static std::int64_t checked(std::int64_t rows, std::int64_t cols) {
+    require_size(rows, cols);
     return rows;
   }
+  std::int64_t row_values() const { return groups() * Shape::kept; }
+  std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
+  std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
 
   template <class From> void keep_greatest(From const& from) {
     using number = std::remove_cvref_t<decltype(from(0, 0))>;

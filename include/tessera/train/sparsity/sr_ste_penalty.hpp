@@ -30,7 +30,7 @@ struct sr_ste_penalty : penalty {
         t.model,
         [&](auto const& layer, auto& gradients) {
           if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>)
-            sum += add(ctx, layer.stored.weight, layer.visible, factor, gradients.stored.weight);
+            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
         },
         t.gradients);
     value = strength / 2 * sum;
