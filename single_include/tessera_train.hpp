@@ -35472,19 +35472,25 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// strength · (1 − m) ⊙ w to the gradient of the mean loss, with m the mask of the weights that take part in
 /// forward. It keeps absent weights small, so that masks settle. `value` is strength / 2 · Σ w² over absent
 /// weights. The default is the paper's, for SGD; AdamW divides the sum of both gradients by its moments.
+/// Throws option_error in a step of a model without such layers.
 struct sr_ste_penalty : penalty {
   explicit sr_ste_penalty(double by = 2e-4) : penalty("sr_ste_penalty", by) {}
 
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
     double sum = 0;
+    bool found = false;
     nn::for_each_layer(
         t.model,
         [&](auto const& layer, auto& gradients) {
-          if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>)
+          if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
             sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
+            found = true;
+          }
         },
         t.gradients);
+    if (!found)
+      throw option_error("[sr_ste_penalty] the model has no nm_linear, whose weights it would pull");
     value = strength / 2 * sum;
   }
 

@@ -129,6 +129,17 @@ TEST_CASE("sr_ste_penalty: its strength is 2e-4, and a negative one is refused")
                        "[sr_ste_penalty] strength is -1: it must be a number, at least 0", option_error);
 }
 
+TEST_CASE("sr_ste_penalty: a model without such layers is refused") {
+  context ctx(1);
+  nn::linear<float, block> plain(outputs, features);
+  train::training t(plain, train::sgd{});
+  train::sr_ste_penalty hook;
+  const train::token_loss loss{1, 40};
+  CHECK_THROWS_WITH_AS(hook.accumulated(ctx, t, loss),
+                       "[sr_ste_penalty] the model has no nm_linear, whose weights it would pull",
+                       option_error);
+}
+
 using stacked = nn::stack<float, layer<float>>;
 
 /// Half the squared distance from the outputs of a fixed 2:4 matrix.

@@ -16,15 +16,28 @@ constexpr bool is_compiled = Block::rows == 16 || sizeof(Element) == sizeof(floa
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
 #endif
-std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
-  return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
-    return with_block(what.block, [&]<class Block>(std::type_identity<Block>) -> std::unique_ptr<model> {
-      if constexpr (is_compiled<Element, Block>)
-        return new_model<Element, Block>(what, ctx);
-      else
-        throw tessera::option_error("[model] this build has only blocks of 16 with a narrow --precision");
+
+/// Calls visit(std::type_identity<Element>(), std::type_identity<Block>()) for what a model is made of.
+template <class Visit> auto with_types(model_description const& what, Visit&& visit) {
+  return with_element(what.precision, [&]<class Element>(std::type_identity<Element> element) {
+    return with_block(what.block, [&]<class Block>(std::type_identity<Block> block) {
+      if constexpr (is_compiled<Element, Block>) {
+        return visit(element, block);
+      } else {
+        throw tessera::option_error(
+            "[--block] this build (TESSERA_REDUCED_TYPES) has only blocks of 16 with --precision " +
+            what.precision);
+        return visit(std::type_identity<float>(), std::type_identity<tessera::block_shape<16>>());
+      }
     });
   });
+}
+
+std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
+  return with_types(what,
+                    [&]<class Element, class Block>(std::type_identity<Element>, std::type_identity<Block>) {
+                      return new_model<Element, Block>(what, ctx);
+                    });
 }
 
 std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
@@ -36,18 +49,17 @@ std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, tra
 }
 
 tessera::nn::model_size size_of(model_description const& what) {
-  return with_element(what.precision, [&]<class Element>(std::type_identity<Element>) {
-    return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-      const auto size = [&]<class Network>(std::type_identity<Network>) {
-        return Network::size(shape_for<Network>(what), what.segments);
-      };
-      using networks = transformers<Element, Block>;
-      using value = typename networks::gpt::value_type;
-      return what.family == "bert"  ? size(std::type_identity<typename networks::bert>())
-             : what.family == "rnn" ? size(std::type_identity<nn::recurrent_model<value, Block>>())
-                                    : size(std::type_identity<typename networks::gpt>());
-    });
-  });
+  return with_types(
+      what, [&]<class Element, class Block>(std::type_identity<Element>, std::type_identity<Block>) {
+        const auto size = [&]<class Network>(std::type_identity<Network>) {
+          return Network::size(shape_for<Network>(what), what.segments);
+        };
+        using networks = transformers<Element, Block>;
+        using value = typename networks::gpt::value_type;
+        return what.family == "bert"  ? size(std::type_identity<typename networks::bert>())
+               : what.family == "rnn" ? size(std::type_identity<nn::recurrent_model<value, Block>>())
+                                      : size(std::type_identity<typename networks::gpt>());
+      });
 }
 
 }  // namespace pretrain
