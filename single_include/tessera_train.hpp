@@ -2447,8 +2447,9 @@ class context {
   TESSERA_COLD void require_idle(const char* operation) const {
     if (running_.load(std::memory_order_relaxed))
       throw error(message("[", operation,
-                          "] called from inside a body of the same context, whose bodies may be using ",
-                          "the memory; call it before run, or give the body a context of its own"));
+                          "] the context is in use, by a body of its own or by another thread: a ",
+                          "context is used by one thread at a time. Give the thread, or the body, a ",
+                          "context of its own, or make this call before run"));
   }
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
@@ -3043,6 +3044,12 @@ constexpr domain join(domain a, domain b) {
 constexpr bool combine(domain a, domain b) {
   return a == domain::number || b == domain::number || of_matrix(a) == of_matrix(b);
 }
+
+// What a message about elements with two accumulators advises.
+#define TESSERA_ONE_ACCUMULATOR                                                                            \
+  "bring them to one, since sums are float for some and double for others: before the run, an activation " \
+  "by `copy(xd, x)`, a matrix by `block_sparse_matrix<float, Block> w(wd)`, a vector by "                  \
+  "`feature_vector<float> b(bd)`"
 
 /// The type that an operation on these elements computes in: the accumulator they share. `void` is a
 /// number's; `mixed` if there are two.
@@ -4037,7 +4044,7 @@ template <class Op, expr::operand... Operands> auto apply(Operands&&... operands
   static_assert(fits,
                 "a matrix and an activation cannot be combined element by element: `w * x` is their product");
   constexpr bool one_type = !std::is_same_v<typename node::value_type, expr::mixed>;
-  static_assert(one_type, "the operands have different element types: bring them to one");
+  static_assert(one_type, "the operands have different element types: " TESSERA_ONE_ACCUMULATOR);
   constexpr bool sparse =
       node::laid_over != domain::blocks || expr::absent_stays_absent<Op, expr::held<Operands>::laid_over...>;
   static_assert(sparse,
@@ -4046,6 +4053,8 @@ template <class Op, expr::operand... Operands> auto apply(Operands&&... operands
     node result{{expr::hold(std::forward<Operands>(operands))...}};
     static_cast<void>(result.size());
     return result;
+  } else {
+    return expr::number{0};  // so that no second error follows
   }
 }
 
@@ -4306,16 +4315,18 @@ TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::i
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
-                "the matrix and the activation have different element types: bring them to one");
+                "the matrix and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (one_type<Matrix, X>) {
     const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
     check_inner(Transposed, inner, extent_of(x).features);
     return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  } else {
+    return number{0};  // so that no second error follows
   }
 }
 
 template <class A, class B> auto make_matrix_product(A a, B b) {
-  static_assert(one_type<A, B>, "the two matrices have different element types: bring them to one");
+  static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return matrix_product<A, B>{std::move(a), std::move(b)};
@@ -4345,13 +4356,14 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
 }
 
 /// Only stored matrices can be multiplied: the message gives the right products.
-template <node Matrix, expr::activation X>
-  requires(expr::of_matrix(expr::held<Matrix>::laid_over))
-auto operator*(Matrix&&, X&&) {
+template <node Matrix, class X>
+  requires(expr::held<Matrix>::laid_over == domain::blocks && (expression<X> || transposition<X>))
+auto operator*(Matrix&& matrix, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
-      "`2 * (w * x)` for a scaled one, or else store it in a matrix first");
+      "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
+  return expr::hold(std::forward<Matrix>(matrix));
 }
 
 /// Wᵀ·x, through the pattern's column index, of the stored weights of W.
@@ -4369,7 +4381,7 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
       tensor<A>,
       "[a * transposed(b)] a is an expression: it is read many times, so store it in a tensor first");
   static_assert(expr::one_type<expr::held<A>, Leaf>,
-                "the two activations have different element types: bring them to one");
+                "the two activations have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (tensor<A>) {
     if (a.tokens() != b.of.tensor().tokens())
       throw shape_error(
@@ -4384,19 +4396,19 @@ template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
                                    expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
 }
 template <class Leaf, expr::matrix B>
-  requires(Leaf::laid_over == domain::blocks)
+  requires(expr::matrix<typename Leaf::tensor_type>)
 auto operator*(expr::transpose<Leaf> a, B&& b) {
   return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
                                    expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
 }
 template <expr::matrix A, class Leaf>
-  requires(Leaf::laid_over == domain::blocks)
+  requires(expr::matrix<typename Leaf::tensor_type>)
 auto operator*(A&& a, expr::transpose<Leaf> b) {
   return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
                                    expr::factor<Leaf, true>{std::move(b.of)});
 }
 template <class A, class B>
-  requires(A::laid_over == domain::blocks && B::laid_over == domain::blocks)
+  requires(expr::matrix<typename A::tensor_type> && expr::matrix<typename B::tensor_type>)
 auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
   return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
                                    expr::factor<B, true>{std::move(b.of)});
@@ -4426,14 +4438,17 @@ auto operator*(expr::transpose<Leaf> a, B&& b) {
   else
     return expr::hold(std::forward<B>(b));
 }
-template <class Matrix, tensor Vector>
-  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<Vector> &&
-           !expr::activation<Vector>)
-auto operator*(Matrix&&, Vector&& x) {
-  static_assert(expr::activation<Vector>,
+template <class Matrix, expression X>
+  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<X> && !expr::activation<X>)
+auto operator*(Matrix&&, X&& x) {
+  constexpr bool of_matrix = expr::of_matrix(expr::held<X>::laid_over);
+  static_assert(!of_matrix,
+                "[A * B] B is an expression, not a stored matrix: store it in a matrix first, in the same "
+                "run: `d = b * c, e = a * d`");
+  static_assert(of_matrix,
                 "[W * x] x is a vector, but a product takes activations: for one token, make x a "
                 "panel_matrix(features, 1)");
-  return expr::hold(std::forward<Vector>(x));
+  return expr::hold(std::forward<X>(x));
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).
@@ -4840,6 +4855,7 @@ template <element Element> class panel_matrix {
 
   // An assignment of an expression describes it: see expr/statement.hpp.
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
@@ -5111,6 +5127,7 @@ template <element Element, domain Axis> class axis_vector {
   }
 
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
@@ -6102,9 +6119,9 @@ template <class T, over Over> class binder {
 
   template <expr::leaf Leaf> auto operator()(Leaf const& leaf) {
     using E = typename Leaf::value_type;
-    static_assert(
-        std::is_same_v<T, accumulator_t<E>>,
-        "the operands and the destination of a statement have different element types: bring them to one");
+    static_assert(std::is_same_v<T, accumulator_t<E>>,
+                  "the operands and the destination of a statement have different element "
+                  "types: " TESSERA_ONE_ACCUMULATOR);
     if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
     else if constexpr (!in_panels<typename Leaf::tensor_type>)
@@ -6138,11 +6155,12 @@ template <class T, over Over> class binder {
   auto operator()(Node const& node) {
     static_assert(Over == over::panels,
                   "statements on vectors or matrices take elementwise expressions of tensors: "
-                  "store a product or a sum in a tensor of its own first");
-    static_assert(Node::laid_over == domain::panels || Node::laid_over == domain::tokens,
+                  "store a product or a sum in a tensor of its own first, in the same run: "
+                  "`run(ctx, c = a * b, c = relu(c))`");
+    constexpr bool by_token = Node::laid_over == domain::panels || Node::laid_over == domain::tokens;
+    static_assert(Over == over::values || by_token,
                   "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
-    if constexpr (Over == over::panels &&
-                  (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)) {
+    if constexpr (Over == over::panels && by_token) {
       using E = element_of<Node>;
       return panel_leaf<E, Node::laid_over>(compute_before<E>(plan_, tokens_, node));
     } else {
@@ -6874,6 +6892,8 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other>
+  void operator=(block_sparse_matrix<Other, Block> const&) = delete;  // say w = converted(v)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
@@ -7361,7 +7381,7 @@ template <expr::activation... Parts>
 auto concat_features(Parts&&... parts) {
   using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
   static_assert(element<typename made::value_type>,
-                "[concat_features] the parts have different element types: bring them to one");
+                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (element<typename made::value_type>) {
     const made all(eval::concatenated(std::forward<Parts>(parts))...);
     std::apply(
@@ -9699,9 +9719,9 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
                                  expr::product<Matrix, Transposed, X> const& product) {
   using T = accumulator_t<E>;
   using W = typename Matrix::value_type;
-  static_assert(
-      std::is_same_v<T, accumulator_t<W>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<W>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   using bind = binder<T, over::panels>;
   using x_stored = typename bind::template element_of<X>;
   using x_element = multiplied_as<x_stored, W>;
@@ -10140,10 +10160,10 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
-          std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
+                    std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
@@ -10153,7 +10173,7 @@ TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const&
   if (!to.is_dense() && !stores_product(a, b, to))
     throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
                               " blocks of the product are not stored by c and would be lost: give c "
-                              "product_pattern(a, b), or write c = sampled(a * b)"));
+                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
 }
 
 template <class T, class Block, class A, class B, bool Accumulates>
@@ -10528,7 +10548,7 @@ template <class First, class... Rest>
 TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
   using T = typename First::accumulator;
   static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
-                "[in_one_pass] the reductions have different element types: bring them to one");
+                "[in_one_pass] the reductions have different element types: " TESSERA_ONE_ACCUMULATOR);
   const expr::extent size = expr::extent_of(first.argument);
   step_draft s("reduction", cut::panels);
   s.writes(first.written());
@@ -11659,9 +11679,9 @@ TESSERA_COLD void lower(
   using left = multiplied_as<typename A::value_type, typename B::value_type>;
   using right = multiplied_as<typename B::value_type, typename A::value_type>;
   using exchanged_block = block_shape<Block::cols, Block::rows>;
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   static_assert(std::is_same_v<T, accumulator_t<T>>,
                 "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
   block_sparse_matrix<T, Block>& to = s.destination();
@@ -12170,10 +12190,10 @@ template <class T> matrix_view<T> transposed(matrix_view<T> view) {
 
 namespace detail {
 inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, const char* other,
-                          std::int64_t other_rows, std::int64_t other_cols) {
+                          std::int64_t other_rows, std::int64_t other_cols, const char* operation = "copy") {
   if (rows != other_rows || cols != other_cols)
-    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the ", other, " is ",
-                              other_rows, " x ", other_cols));
+    throw shape_error(message("[", operation, "] the ", what, " is ", rows, " x ", cols, " but the ", other,
+                              " is ", other_rows, " x ", other_cols));
 }
 
 /// Calls visit(feature, token, element) for each element of panels [first_panel, last_panel) of an
@@ -12591,7 +12611,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
                                     Make const& make) {
   using element = typename X::value_type;
   static_assert(std::is_same_v<accumulator_t<E>, accumulator_t<element>>,
-                "the operand and the destination have different element types: bring them to one");
+                "the operand and the destination have different element types: " TESSERA_ONE_ACCUMULATOR);
   step_draft s("sequences", cut::panels);
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
@@ -15766,9 +15786,9 @@ TESSERA_COLD void lower(
     plan& p, expr::statement<block_sparse_matrix<P, Block>, expr::block_softmax<S>, false> const& st) {
   using element = typename S::value_type;
   using T = accumulator_t<P>;
-  static_assert(
-      std::is_same_v<T, accumulator_t<element>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   block_sparse_matrix<P, Block>& to = st.destination();
   const kernels::block_grid grid = grid_of(to);
   step_draft made("block softmax", cut::lines);
@@ -15788,10 +15808,10 @@ TESSERA_COLD void lower(
     expr::statement<block_sparse_matrix<T, Block>, expr::block_softmax_gradient<P, D>, false> const& st) {
   using p_element = typename P::value_type;
   using dp_element = typename D::value_type;
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
-          std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
+                    std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   block_sparse_matrix<T, Block>& to = st.destination();
   step_draft made("gradient of block softmax", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
@@ -16130,7 +16150,7 @@ void require_table(const char* operation, block_sparse_matrix<Value, Block> cons
 template <class T, class Value, class Block>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
-                "the table and the activation have different element types: bring them to one");
+                "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   using statement_tag = void;
   char const* operation;
   panel_matrix<T>* y;
@@ -16530,11 +16550,11 @@ template <element Element, class Shape> class nm_sparse_matrix {
   /// not-a-number counts as infinite, an element that `from` does not store as zero. Allocates nothing.
   /// Throws shape_error for another size.
   template <element Other, class Block> void keep(block_sparse_matrix<Other, Block> const& from) {
-    detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols());
+    detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols(), "keep");
     keep_greatest(from);
   }
   template <class Other> void keep(matrix_view<Other> from) {
-    detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols);
+    detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols, "keep");
     keep_greatest(from);
   }
 
@@ -17299,7 +17319,7 @@ template <element E>
 float quantisation_scale(float amax) {
   if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
     throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
-                        double(amax), ", and should be finite"));
+                        double(amax), ", and should be finite and not negative"));
   if (amax == 0) return 1;
   // Not so small that the reciprocal is infinite.
   return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
@@ -17595,6 +17615,15 @@ template <element T, class Shape> struct nm_factor {
   }
 };
 
+template <class T> inline constexpr bool is_nm_matrix = false;
+template <element T, class Shape> inline constexpr bool is_nm_matrix<nm_sparse_matrix<T, Shape>> = true;
+template <element T, class Shape> inline constexpr bool is_nm_matrix<transpose<nm_factor<T, Shape>>> = true;
+/// A matrix in N:M sparsity, or its transpose.
+template <class T>
+concept nm_matrix = is_nm_matrix<std::remove_cvref_t<T>>;
+template <class T>
+concept any_matrix = nm_matrix<T> || matrix<T> || transposition<T>;
+
 }  // namespace expr
 
 /// W·x of a matrix in N:M sparsity, which must outlive the run. Throws shape_error if W's columns are not x's
@@ -17605,6 +17634,17 @@ auto operator*(nm_sparse_matrix<T, Shape> const& matrix, X&& x) {
 }
 template <element T, class Shape, expr::activation X>
 auto operator*(nm_sparse_matrix<T, Shape>&&, X&& x) = delete;  // the matrix must have a name
+
+/// W is multiplied by activations: the message gives the way to its product with a matrix.
+template <class A, class B>
+  requires((expr::nm_matrix<A> && expr::any_matrix<B>) || (expr::any_matrix<A> && expr::nm_matrix<B>))
+auto operator*(A&&, B&&) {
+  static_assert(
+      !expr::nm_matrix<A> && !expr::nm_matrix<B>,
+      "[A * B] a matrix in N:M sparsity is multiplied by activations: for its product with a matrix, "
+      "copy it to a block_sparse_matrix, `copy(w, dense)`");
+  return expr::number{0};  // so that no second error follows
+}
 
 /// Rows and columns exchanged, for use in a product: `transposed(w) * x`.
 template <element T, class Shape> auto transposed(nm_sparse_matrix<T, Shape> const& matrix) {

@@ -4,4 +4,6 @@
 
 using namespace tessera;
 
-auto f(panel_matrix<float> const& x, panel_matrix<double> const& y) { return x + y; }
+void f(context& ctx, panel_matrix<float>& z, panel_matrix<float> const& x, panel_matrix<double> const& y) {
+  run(ctx, z = x + y);
+}

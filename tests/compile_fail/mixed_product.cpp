@@ -4,4 +4,6 @@
 
 using namespace tessera;
 
-auto f(dense_matrix<float> const& w, panel_matrix<double> const& x) { return w * x; }
+void f(context& ctx, panel_matrix<float>& y, dense_matrix<float> const& w, panel_matrix<double> const& x) {
+  run(ctx, y = w * x);
+}

@@ -1,9 +1,9 @@
-// expect one error: W is an expression, not a stored matrix
+// expect one error: W is an expression, not a stored matrix.*d = a \* b, c = d \* x
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 
 using namespace tessera;
 
-auto f(dense_matrix<float> const& a, dense_matrix<float> const& b, panel_matrix<float> const& x) {
-  return a * b * x;
+void f(context& ctx, dense_matrix<float>& c, dense_matrix<float> const& a, dense_matrix<float> const& b) {
+  run(ctx, c = a * b * a);
 }

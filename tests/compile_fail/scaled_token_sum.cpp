@@ -1,4 +1,4 @@
-// expect: store a product or a sum in a tensor of its own
+// expect one error: store a product or a sum in a tensor of its own
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

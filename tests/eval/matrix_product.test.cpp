@@ -156,7 +156,7 @@ TEST_CASE("matrix_product: more columns than are checked at a time") {
   c.set_pattern(pattern::from_rows(3, 40000, start, cols));
   CHECK(error_of<shape_error>([&] { run(ctx, c = a * b); }) ==
         "[c = a * b] 1 blocks of the product are not stored by c and would be lost: give c "
-        "product_pattern(a, b), or write c = sampled(a * b)");
+        "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)");
 }
 
 TEST_CASE("matrix_product: infinities in padding products do not leak") {
@@ -241,7 +241,7 @@ TEST_CASE("matrix_product: shapes that do not fit are refused, and both are name
         "[=] the destination has 24 columns but the expression 20");
   CHECK(error_of<shape_error>([&] { run(ctx, some = by_outer_products(a * b)); }) ==
         "[c = a * b] 7 blocks of the product are not stored by c and would be lost: give c "
-        "product_pattern(a, b), or write c = sampled(a * b)");
+        "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)");
   matrix square(8, 8);
   CHECK(error_of<shape_error>([&] { run(ctx, square = by_outer_products(square * square)); }) ==
         "[c = a * b] c is also an operand: a product cannot be computed in place");

@@ -261,7 +261,11 @@ TEST_CASE("8 bits: a bad scale is refused") {
   w(1, 1) = infinity;
   CHECK(message_of([&] { static_cast<void>(quantised<float8_e5m2>(ctx, w)); }) ==
         "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be "
-        "finite");
+        "finite and not negative");
+  CHECK(
+      message_of([&] { static_cast<void>(quantisation_scale<int8>(-3)); }) ==
+      "[quantisation_scale] bad scale: the largest absolute value of the tensor is -3, and should be finite "
+      "and not negative");
   w(0, 1) = std::numeric_limits<float>::quiet_NaN();
   CHECK_THROWS_AS(static_cast<void>(quantised<float8_e5m2>(ctx, w)), error);
 }

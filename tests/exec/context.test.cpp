@@ -218,7 +218,12 @@ TEST_CASE("context: scratch cannot be resized from inside a body") {
   ctx.reserve_scratch(100);
   ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(50); });
   CHECK_THROWS_AS(ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(1 << 20); }), tessera::error);
-  CHECK_THROWS_AS(ctx.run(1, [&](int, std::byte*) { ctx.shared_scratch(1); }), tessera::error);
+  CHECK_THROWS_WITH_AS(
+      ctx.run(1, [&](int, std::byte*) { ctx.shared_scratch(1); }),
+      "[shared_scratch] the context is in use, by a body of its own or by another thread: a context is used "
+      "by one thread at a time. Give the thread, or the body, a context of its own, or make this call before "
+      "run",
+      tessera::error);
   check_runs(ctx);
 }
 

@@ -358,7 +358,8 @@ TEST_CASE("float8_linear: a weight that is infinite, and weights that were not r
   s.l.weight(0, 0) = infinity;
   CHECK_THROWS_WITH_AS(
       nn::refresh(s.l, 1),
-      "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite",
+      "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite "
+      "and not negative",
       error);
   using block = block_shape<4>;
   layer<float, block> l(8, 12);

@@ -131,10 +131,10 @@ TEST_CASE("nm_sparse_matrix: wrong sizes are refused, with the numbers") {
       shape_error);
   matrix w(4, 8);
   CHECK_THROWS_WITH_AS(w.keep(block_sparse_matrix<float, block_shape<4>>(4, 12)),
-                       "[copy] the nm_sparse_matrix is 4 x 8 but the source is 4 x 12", shape_error);
+                       "[keep] the nm_sparse_matrix is 4 x 8 but the source is 4 x 12", shape_error);
   const float numbers[8] = {};
   CHECK_THROWS_WITH_AS(w.keep(row_major(numbers, 2, 4)),
-                       "[copy] the nm_sparse_matrix is 4 x 8 but the view is 2 x 4", shape_error);
+                       "[keep] the nm_sparse_matrix is 4 x 8 but the view is 2 x 4", shape_error);
 }
 
 }}  // namespace nm_sparse_matrix_test

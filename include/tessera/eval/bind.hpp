@@ -62,9 +62,9 @@ template <class T, over Over> class binder {
 
   template <expr::leaf Leaf> auto operator()(Leaf const& leaf) {
     using E = typename Leaf::value_type;
-    static_assert(
-        std::is_same_v<T, accumulator_t<E>>,
-        "the operands and the destination of a statement have different element types: bring them to one");
+    static_assert(std::is_same_v<T, accumulator_t<E>>,
+                  "the operands and the destination of a statement have different element "
+                  "types: " TESSERA_ONE_ACCUMULATOR);
     if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
     else if constexpr (!in_panels<typename Leaf::tensor_type>)
@@ -98,11 +98,12 @@ template <class T, over Over> class binder {
   auto operator()(Node const& node) {
     static_assert(Over == over::panels,
                   "statements on vectors or matrices take elementwise expressions of tensors: "
-                  "store a product or a sum in a tensor of its own first");
-    static_assert(Node::laid_over == domain::panels || Node::laid_over == domain::tokens,
+                  "store a product or a sum in a tensor of its own first, in the same run: "
+                  "`run(ctx, c = a * b, c = relu(c))`");
+    constexpr bool by_token = Node::laid_over == domain::panels || Node::laid_over == domain::tokens;
+    static_assert(Over == over::values || by_token,
                   "a sum over tokens cannot be part of another expression: store it in a tensor of its own");
-    if constexpr (Over == over::panels &&
-                  (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)) {
+    if constexpr (Over == over::panels && by_token) {
       using E = element_of<Node>;
       return panel_leaf<E, Node::laid_over>(compute_before<E>(plan_, tokens_, node));
     } else {

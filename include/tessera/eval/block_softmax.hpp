@@ -144,9 +144,9 @@ TESSERA_COLD void lower(
     plan& p, expr::statement<block_sparse_matrix<P, Block>, expr::block_softmax<S>, false> const& st) {
   using element = typename S::value_type;
   using T = accumulator_t<P>;
-  static_assert(
-      std::is_same_v<T, accumulator_t<element>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   block_sparse_matrix<P, Block>& to = st.destination();
   const kernels::block_grid grid = grid_of(to);
   step_draft made("block softmax", cut::lines);
@@ -166,10 +166,10 @@ TESSERA_COLD void lower(
     expr::statement<block_sparse_matrix<T, Block>, expr::block_softmax_gradient<P, D>, false> const& st) {
   using p_element = typename P::value_type;
   using dp_element = typename D::value_type;
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
-          std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
+                    std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   block_sparse_matrix<T, Block>& to = st.destination();
   step_draft made("gradient of block softmax", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());

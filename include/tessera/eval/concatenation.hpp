@@ -196,7 +196,7 @@ template <expr::activation... Parts>
 auto concat_features(Parts&&... parts) {
   using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
   static_assert(element<typename made::value_type>,
-                "[concat_features] the parts have different element types: bring them to one");
+                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (element<typename made::value_type>) {
     const made all(eval::concatenated(std::forward<Parts>(parts))...);
     std::apply(

@@ -169,7 +169,7 @@ void require_table(const char* operation, block_sparse_matrix<Value, Block> cons
 template <class T, class Value, class Block>
 struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
-                "the table and the activation have different element types: bring them to one");
+                "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   using statement_tag = void;
   char const* operation;
   panel_matrix<T>* y;

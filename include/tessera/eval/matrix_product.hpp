@@ -136,10 +136,10 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
-          std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<typename A::value_type>> &&
+                    std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
@@ -149,7 +149,7 @@ TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const&
   if (!to.is_dense() && !stores_product(a, b, to))
     throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
                               " blocks of the product are not stored by c and would be lost: give c "
-                              "product_pattern(a, b), or write c = sampled(a * b)"));
+                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
 }
 
 template <class T, class Block, class A, class B, bool Accumulates>

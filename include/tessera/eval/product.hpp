@@ -347,9 +347,9 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
                                  expr::product<Matrix, Transposed, X> const& product) {
   using T = accumulator_t<E>;
   using W = typename Matrix::value_type;
-  static_assert(
-      std::is_same_v<T, accumulator_t<W>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<T, accumulator_t<W>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   using bind = binder<T, over::panels>;
   using x_stored = typename bind::template element_of<X>;
   using x_element = multiplied_as<x_stored, W>;

@@ -51,7 +51,7 @@ template <element E>
 float quantisation_scale(float amax) {
   if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
     throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
-                        double(amax), ", and should be finite"));
+                        double(amax), ", and should be finite and not negative"));
   if (amax == 0) return 1;
   // Not so small that the reciprocal is infinite.
   return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());

@@ -195,7 +195,7 @@ template <class First, class... Rest>
 TESSERA_COLD void lower_reductions(plan& p, std::int64_t tokens, First const& first, Rest const&... rest) {
   using T = typename First::accumulator;
   static_assert((std::is_same_v<T, typename Rest::accumulator> && ...),
-                "[in_one_pass] the reductions have different element types: bring them to one");
+                "[in_one_pass] the reductions have different element types: " TESSERA_ONE_ACCUMULATOR);
   const expr::extent size = expr::extent_of(first.argument);
   step_draft s("reduction", cut::panels);
   s.writes(first.written());

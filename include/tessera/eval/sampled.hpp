@@ -256,9 +256,9 @@ TESSERA_COLD void lower(
   using left = multiplied_as<typename A::value_type, typename B::value_type>;
   using right = multiplied_as<typename B::value_type, typename A::value_type>;
   using exchanged_block = block_shape<Block::cols, Block::rows>;
-  static_assert(
-      std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
-      "the operands and the destination of a statement have different element types: bring them to one");
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<left>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
   static_assert(std::is_same_v<T, accumulator_t<T>>,
                 "[c = a * transposed(b)] the sums over tokens are kept in c: store a float");
   block_sparse_matrix<T, Block>& to = s.destination();

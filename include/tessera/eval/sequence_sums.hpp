@@ -142,7 +142,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
                                     Make const& make) {
   using element = typename X::value_type;
   static_assert(std::is_same_v<accumulator_t<E>, accumulator_t<element>>,
-                "the operand and the destination have different element types: bring them to one");
+                "the operand and the destination have different element types: " TESSERA_ONE_ACCUMULATOR);
   step_draft s("sequences", cut::panels);
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));

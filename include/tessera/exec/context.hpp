@@ -205,8 +205,9 @@ class context {
   TESSERA_COLD void require_idle(const char* operation) const {
     if (running_.load(std::memory_order_relaxed))
       throw error(message("[", operation,
-                          "] called from inside a body of the same context, whose bodies may be using ",
-                          "the memory; call it before run, or give the body a context of its own"));
+                          "] the context is in use, by a body of its own or by another thread: a ",
+                          "context is used by one thread at a time. Give the thread, or the body, a ",
+                          "context of its own, or make this call before run"));
   }
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's

@@ -95,7 +95,7 @@ template <class Op, expr::operand... Operands> auto apply(Operands&&... operands
   static_assert(fits,
                 "a matrix and an activation cannot be combined element by element: `w * x` is their product");
   constexpr bool one_type = !std::is_same_v<typename node::value_type, expr::mixed>;
-  static_assert(one_type, "the operands have different element types: bring them to one");
+  static_assert(one_type, "the operands have different element types: " TESSERA_ONE_ACCUMULATOR);
   constexpr bool sparse =
       node::laid_over != domain::blocks || expr::absent_stays_absent<Op, expr::held<Operands>::laid_over...>;
   static_assert(sparse,
@@ -104,6 +104,8 @@ template <class Op, expr::operand... Operands> auto apply(Operands&&... operands
     node result{{expr::hold(std::forward<Operands>(operands))...}};
     static_cast<void>(result.size());
     return result;
+  } else {
+    return expr::number{0};  // so that no second error follows
   }
 }
 

@@ -187,6 +187,12 @@ constexpr bool combine(domain a, domain b) {
   return a == domain::number || b == domain::number || of_matrix(a) == of_matrix(b);
 }
 
+// What a message about elements with two accumulators advises.
+#define TESSERA_ONE_ACCUMULATOR                                                                            \
+  "bring them to one, since sums are float for some and double for others: before the run, an activation " \
+  "by `copy(xd, x)`, a matrix by `block_sparse_matrix<float, Block> w(wd)`, a vector by "                  \
+  "`feature_vector<float> b(bd)`"
+
 /// The type that an operation on these elements computes in: the accumulator they share. `void` is a
 /// number's; `mixed` if there are two.
 struct mixed {};

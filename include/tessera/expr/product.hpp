@@ -100,16 +100,18 @@ TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::i
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
-                "the matrix and the activation have different element types: bring them to one");
+                "the matrix and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (one_type<Matrix, X>) {
     const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
     check_inner(Transposed, inner, extent_of(x).features);
     return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  } else {
+    return number{0};  // so that no second error follows
   }
 }
 
 template <class A, class B> auto make_matrix_product(A a, B b) {
-  static_assert(one_type<A, B>, "the two matrices have different element types: bring them to one");
+  static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
   if (a.cols() != b.rows())
     throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
   return matrix_product<A, B>{std::move(a), std::move(b)};
@@ -139,13 +141,14 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
 }
 
 /// Only stored matrices can be multiplied: the message gives the right products.
-template <node Matrix, expr::activation X>
-  requires(expr::of_matrix(expr::held<Matrix>::laid_over))
-auto operator*(Matrix&&, X&&) {
+template <node Matrix, class X>
+  requires(expr::held<Matrix>::laid_over == domain::blocks && (expression<X> || transposition<X>))
+auto operator*(Matrix&& matrix, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
-      "`2 * (w * x)` for a scaled one, or else store it in a matrix first");
+      "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
+  return expr::hold(std::forward<Matrix>(matrix));
 }
 
 /// Wᵀ·x, through the pattern's column index, of the stored weights of W.
@@ -163,7 +166,7 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
       tensor<A>,
       "[a * transposed(b)] a is an expression: it is read many times, so store it in a tensor first");
   static_assert(expr::one_type<expr::held<A>, Leaf>,
-                "the two activations have different element types: bring them to one");
+                "the two activations have different element types: " TESSERA_ONE_ACCUMULATOR);
   if constexpr (tensor<A>) {
     if (a.tokens() != b.of.tensor().tokens())
       throw shape_error(
@@ -178,19 +181,19 @@ template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
                                    expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
 }
 template <class Leaf, expr::matrix B>
-  requires(Leaf::laid_over == domain::blocks)
+  requires(expr::matrix<typename Leaf::tensor_type>)
 auto operator*(expr::transpose<Leaf> a, B&& b) {
   return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
                                    expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
 }
 template <expr::matrix A, class Leaf>
-  requires(Leaf::laid_over == domain::blocks)
+  requires(expr::matrix<typename Leaf::tensor_type>)
 auto operator*(A&& a, expr::transpose<Leaf> b) {
   return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
                                    expr::factor<Leaf, true>{std::move(b.of)});
 }
 template <class A, class B>
-  requires(A::laid_over == domain::blocks && B::laid_over == domain::blocks)
+  requires(expr::matrix<typename A::tensor_type> && expr::matrix<typename B::tensor_type>)
 auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
   return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
                                    expr::factor<B, true>{std::move(b.of)});
@@ -220,14 +223,17 @@ auto operator*(expr::transpose<Leaf> a, B&& b) {
   else
     return expr::hold(std::forward<B>(b));
 }
-template <class Matrix, tensor Vector>
-  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<Vector> &&
-           !expr::activation<Vector>)
-auto operator*(Matrix&&, Vector&& x) {
-  static_assert(expr::activation<Vector>,
+template <class Matrix, expression X>
+  requires((expr::matrix<Matrix> || transposition<Matrix>) && !expr::matrix<X> && !expr::activation<X>)
+auto operator*(Matrix&&, X&& x) {
+  constexpr bool of_matrix = expr::of_matrix(expr::held<X>::laid_over);
+  static_assert(!of_matrix,
+                "[A * B] B is an expression, not a stored matrix: store it in a matrix first, in the same "
+                "run: `d = b * c, e = a * d`");
+  static_assert(of_matrix,
                 "[W * x] x is a vector, but a product takes activations: for one token, make x a "
                 "panel_matrix(features, 1)");
-  return expr::hold(std::forward<Vector>(x));
+  return expr::hold(std::forward<X>(x));
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).

@@ -190,6 +190,8 @@ template <element Element, class Block> class block_sparse_matrix {
   }
 
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other>
+  void operator=(block_sparse_matrix<Other, Block> const&) = delete;  // say w = converted(v)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }

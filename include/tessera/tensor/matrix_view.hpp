@@ -39,10 +39,10 @@ template <class T> matrix_view<T> transposed(matrix_view<T> view) {
 
 namespace detail {
 inline void require_shape(const char* what, std::int64_t rows, std::int64_t cols, const char* other,
-                          std::int64_t other_rows, std::int64_t other_cols) {
+                          std::int64_t other_rows, std::int64_t other_cols, const char* operation = "copy") {
   if (rows != other_rows || cols != other_cols)
-    throw shape_error(message("[copy] the ", what, " is ", rows, " x ", cols, " but the ", other, " is ",
-                              other_rows, " x ", other_cols));
+    throw shape_error(message("[", operation, "] the ", what, " is ", rows, " x ", cols, " but the ", other,
+                              " is ", other_rows, " x ", other_cols));
 }
 
 /// Calls visit(feature, token, element) for each element of panels [first_panel, last_panel) of an

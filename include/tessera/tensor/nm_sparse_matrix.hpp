@@ -103,11 +103,11 @@ template <element Element, class Shape> class nm_sparse_matrix {
   /// not-a-number counts as infinite, an element that `from` does not store as zero. Allocates nothing.
   /// Throws shape_error for another size.
   template <element Other, class Block> void keep(block_sparse_matrix<Other, Block> const& from) {
-    detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols());
+    detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols(), "keep");
     keep_greatest(from);
   }
   template <class Other> void keep(matrix_view<Other> from) {
-    detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols);
+    detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols, "keep");
     keep_greatest(from);
   }
 

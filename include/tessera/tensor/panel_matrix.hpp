@@ -111,6 +111,7 @@ template <element Element> class panel_matrix {
 
   // An assignment of an expression describes it: see expr/statement.hpp.
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }

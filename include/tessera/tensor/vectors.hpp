@@ -72,6 +72,7 @@ template <element Element, domain Axis> class axis_vector {
   }
 
   template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
   template <expression Expression> auto operator+=(Expression&& value) {
     return accumulate(*this, static_cast<Expression&&>(value));
   }
