@@ -17286,6 +17286,8 @@ template <> struct lane<int8> {
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 // Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
 // scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
@@ -17302,7 +17304,9 @@ template <tensor Tensor> float amax(Tensor const& of) {
     for (std::int64_t i = 0; i < count; ++i)
       most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
   };
-  if constexpr (requires { of.panel(0); })
+  if constexpr (tensor_view<Tensor>)
+    for (const auto value : of) add(&value, 1);
+  else if constexpr (requires { of.panel(0); })
     for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
   else
     add(of.data(), of.size());
@@ -17311,9 +17315,9 @@ template <tensor Tensor> float amax(Tensor const& of) {
 
 /// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
 /// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
-/// amax / 127 for int8, whose -128 stays unused (Wu et al. 2020, "Integer quantization for deep learning
-/// inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or not-a-number, or
-/// amax negative.
+/// amax / 127 for int8, whose -128 is left for larger values (Wu et al. 2020, "Integer quantization for deep
+/// learning inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or
+/// not-a-number, or amax negative.
 template <element E>
   requires(sizeof(E) == 1)
 float quantisation_scale(float amax) {
@@ -17321,7 +17325,7 @@ float quantisation_scale(float amax) {
     throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
                         double(amax), ", and should be finite and not negative"));
   if (amax == 0) return 1;
-  // Not so small that the reciprocal is infinite.
+  // Not so small that the reciprocal is infinite: of tensors below some 1e-36 less than all of E is used.
   return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
 }
 
@@ -17367,15 +17371,17 @@ auto quantised(context& ctx, From const& from) {
   return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
 }
 
+template <class T> inline constexpr bool is_quantised = false;
+template <class Values> inline constexpr bool is_quantised<quantised_tensor<Values>> = true;
+
 /// The expression scale * (w * x), of which one factor or both are quantised.
-template <tensor W, class X> auto operator*(quantised_tensor<W> const& w, X const& x) {
-  return w.scale * (w.values * x);
-}
-template <class W, tensor X> auto operator*(W const& w, quantised_tensor<X> const& x) {
-  return x.scale * (w * x.values);
-}
-template <tensor W, tensor X> auto operator*(quantised_tensor<W> const& w, quantised_tensor<X> const& x) {
-  return (w.scale * x.scale) * (w.values * x.values);
+template <class W, class X>
+  requires(is_quantised<std::remove_cvref_t<W>> || is_quantised<std::remove_cvref_t<X>>)
+auto operator*(W&& w, X&& x) {
+  if constexpr (is_quantised<std::remove_cvref_t<W>>)
+    return w.scale * (std::forward<W>(w).values * std::forward<X>(x));
+  else
+    return x.scale * (std::forward<W>(w) * std::forward<X>(x).values);
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -28465,8 +28471,7 @@ struct nm_linear : linear<T, Block> {
   /// Drops V: gradients and moments have none.
   void drop_refreshed() { visible = {}; }
 
- private:
-  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
+  /// Throws error if V is not of the size of W.
   void require_refreshed() const {
     if (!is_refreshed())
       throw error(
@@ -28474,6 +28479,9 @@ struct nm_linear : linear<T, Block> {
                   ") are not those of W (", weight.rows(), ", ", weight.cols(),
                   "): call nn::refresh(model, 0) after W was made, read or changed outside of training"));
   }
+
+ private:
+  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
 };
 
 template <class Layer> inline constexpr bool is_nm_linear = false;
@@ -29536,6 +29544,7 @@ template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, La
 #ifndef TESSERA_SINGLE_NN_QUANTISED_LINEAR
 #define TESSERA_SINGLE_NN_QUANTISED_LINEAR
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -29668,9 +29677,12 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
     g.x_scale.observe(of_x);
   }
 
-  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
+  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
+  /// refused.
   void refresh(std::int64_t) {
-    const float scale = quantisation_scale<E>(amax(weight));
+    const float most = amax(weight);
+    if (!std::isfinite(most)) weight8 = {};
+    const float scale = quantisation_scale<E>(most);
     if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
     weight8.scale = scale;
     exec::serial alone;
@@ -29679,9 +29691,9 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   /// The same after a step, whose largest values the next scales know.
   void refresh(std::int64_t step, gradients const& of_step) {
+    refresh(step);
     x_scale.follow(of_step.x_scale);
     dy_scale.follow(of_step.dy_scale);
-    refresh(step);
   }
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
@@ -35524,6 +35536,7 @@ struct sr_ste_penalty : penalty {
         t.model,
         [&](auto const& layer, auto& gradients) {
           if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
+            layer.require_refreshed();
             sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
             found = true;
           }

@@ -193,7 +193,11 @@ TEST_CASE_TEMPLATE("8 bits: a quantised tensor is a factor, with its scale", E, 
   CHECK(same_bits(y, exact));
   run(ctx, y = w * x8 + b, exact = x8.scale * (w * x8.values) + b);
   CHECK(same_bits(y, exact));
-  run(ctx, y = w8 * x8 + b, exact = (w8.scale * x8.scale) * (w8.values * x8.values) + b);
+  run(ctx, y = w8 * x8 + b, exact = w8.scale * (x8.scale * (w8.values * x8.values)) + b);
+  CHECK(same_bits(y, exact));
+  const auto kept = quantised<E>(ctx, x);
+  const auto of_temporaries = w8 * quantised<E>(ctx, x) + b;  // which the expression keeps
+  run(ctx, y = of_temporaries, exact = w8 * kept + b);
   CHECK(same_bits(y, exact));
   run(ctx, exact = w * x + b);
   // Both are off by up to a sixteenth in E4M3, by a third of its square on average.
@@ -230,6 +234,10 @@ TEST_CASE("8 bits: amax is that of matrices, vectors and activations, and hides 
   x(1, 69) = bfloat16(-4);
   x(2, 0) = bfloat16(3);
   CHECK(amax(x) == 4);
+  CHECK(amax(slice_features(x, 0, 2)) == 4);
+  CHECK(amax(slice_features(x, 2, 3)) == 3);
+  CHECK(amax(slice_tokens(x, 0, 69)) == 3);
+  CHECK(amax(slice_tokens(x, 64, 69)) == 0);
   feature_vector<float> b(5);
   b[4] = -infinity;
   CHECK(amax(b) == infinity);

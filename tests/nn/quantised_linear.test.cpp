@@ -361,6 +361,7 @@ TEST_CASE("float8_linear: a weight that is infinite, and weights that were not r
       "[quantisation_scale] bad scale: the largest absolute value of the tensor is inf, and should be finite "
       "and not negative",
       error);
+  CHECK_THROWS_AS(static_cast<void>(s.l.value(panel_matrix<float>(1, 5))), error);
   using block = block_shape<4>;
   layer<float, block> l(8, 12);
   const panel_matrix<float> x(12, 5);

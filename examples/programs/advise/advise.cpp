@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <unistd.h>
+
 #include <tessera/eval/advise.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/tessera.hpp>
@@ -87,7 +89,7 @@ template <element T> void print_advice(context& ctx, settings const& s) {
       row.push_back(fixed(100 * (b.seconds.training() / whole.training() - 1), 0));
     };
     blocks::for_each([&]<class Block>() {
-      const auto at = std::ranges::find(a.blocks, Block::rows, &block_advice::block);
+      const auto at = std::ranges::find(a.blocks, Block::rows, &block_advice::block_rows);
       check(t.rows[std::size_t(at - a.blocks.begin())], *at,
             measured_seconds<T, Block>(ctx, s.rows, s.cols, pattern_of<Block>(s, s.density), s.tokens));
     });
@@ -128,6 +130,17 @@ template <element T> void print_break_even(context& ctx, settings const& s) {
   std::fputs(aligned(t).c_str(), stdout);
 }
 
+/// Throws option_error if the dense weight, its gradient and the activations do not fit this machine.
+void require_memory(settings const& s) {
+  const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
+  const double weight = double(s.rows) * s.cols, activations = (double(s.rows) + s.cols) * s.tokens;
+  const double bytes = (s.element == "float" ? 4 : 2) * (weight + activations) + 4 * weight;
+  if (bytes > memory)
+    pretrain::refuse("memory", message("a dense weight and the activations need ", number(bytes / 1e9, 3),
+                                       " GB, but this machine has ", number(memory / 1e9, 3),
+                                       " GB; make --rows, --cols or --tokens smaller"));
+}
+
 int main_of(std::vector<std::string> const& arguments) {
   settings s;
   const auto given = pretrain::read_arguments(options(), arguments);
@@ -141,6 +154,7 @@ int main_of(std::vector<std::string> const& arguments) {
   for (std::string const name : {"check", "density"})
     if (s.break_even && is_said(given, name))
       pretrain::refuse("--" + name, "has no meaning with --break-even; leave it out");
+  require_memory(s);
   context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
   std::printf("W (%d, %d), %s, %d tokens, %d threads, %s\n\n", s.rows, s.cols, s.element.c_str(), s.tokens,
               ctx.concurrency(), TESSERA_ISA_NAME);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -34,7 +36,9 @@ template <tensor Tensor> float amax(Tensor const& of) {
     for (std::int64_t i = 0; i < count; ++i)
       most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
   };
-  if constexpr (requires { of.panel(0); })
+  if constexpr (tensor_view<Tensor>)
+    for (const auto value : of) add(&value, 1);
+  else if constexpr (requires { of.panel(0); })
     for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
   else
     add(of.data(), of.size());
@@ -43,9 +47,9 @@ template <tensor Tensor> float amax(Tensor const& of) {
 
 /// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
 /// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
-/// amax / 127 for int8, whose -128 stays unused (Wu et al. 2020, "Integer quantization for deep learning
-/// inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or not-a-number, or
-/// amax negative.
+/// amax / 127 for int8, whose -128 is left for larger values (Wu et al. 2020, "Integer quantization for deep
+/// learning inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or
+/// not-a-number, or amax negative.
 template <element E>
   requires(sizeof(E) == 1)
 float quantisation_scale(float amax) {
@@ -53,7 +57,7 @@ float quantisation_scale(float amax) {
     throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
                         double(amax), ", and should be finite and not negative"));
   if (amax == 0) return 1;
-  // Not so small that the reciprocal is infinite.
+  // Not so small that the reciprocal is infinite: of tensors below some 1e-36 less than all of E is used.
   return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
 }
 
@@ -99,15 +103,17 @@ auto quantised(context& ctx, From const& from) {
   return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
 }
 
+template <class T> inline constexpr bool is_quantised = false;
+template <class Values> inline constexpr bool is_quantised<quantised_tensor<Values>> = true;
+
 /// The expression scale * (w * x), of which one factor or both are quantised.
-template <tensor W, class X> auto operator*(quantised_tensor<W> const& w, X const& x) {
-  return w.scale * (w.values * x);
-}
-template <class W, tensor X> auto operator*(W const& w, quantised_tensor<X> const& x) {
-  return x.scale * (w * x.values);
-}
-template <tensor W, tensor X> auto operator*(quantised_tensor<W> const& w, quantised_tensor<X> const& x) {
-  return (w.scale * x.scale) * (w.values * x.values);
+template <class W, class X>
+  requires(is_quantised<std::remove_cvref_t<W>> || is_quantised<std::remove_cvref_t<X>>)
+auto operator*(W&& w, X&& x) {
+  if constexpr (is_quantised<std::remove_cvref_t<W>>)
+    return w.scale * (std::forward<W>(w).values * std::forward<X>(x));
+  else
+    return x.scale * (std::forward<W>(w) * std::forward<X>(x).values);
 }
 
 }}  // namespace tessera::TESSERA_ISA

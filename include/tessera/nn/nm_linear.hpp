@@ -87,8 +87,7 @@ struct nm_linear : linear<T, Block> {
   /// Drops V: gradients and moments have none.
   void drop_refreshed() { visible = {}; }
 
- private:
-  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
+  /// Throws error if V is not of the size of W.
   void require_refreshed() const {
     if (!is_refreshed())
       throw error(
@@ -96,6 +95,9 @@ struct nm_linear : linear<T, Block> {
                   ") are not those of W (", weight.rows(), ", ", weight.cols(),
                   "): call nn::refresh(model, 0) after W was made, read or changed outside of training"));
   }
+
+ private:
+  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
 };
 
 template <class Layer> inline constexpr bool is_nm_linear = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -148,9 +149,12 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
     g.x_scale.observe(of_x);
   }
 
-  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number.
+  /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
+  /// refused.
   void refresh(std::int64_t) {
-    const float scale = quantisation_scale<E>(amax(weight));
+    const float most = amax(weight);
+    if (!std::isfinite(most)) weight8 = {};
+    const float scale = quantisation_scale<E>(most);
     if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
     weight8.scale = scale;
     exec::serial alone;
@@ -159,9 +163,9 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   /// The same after a step, whose largest values the next scales know.
   void refresh(std::int64_t step, gradients const& of_step) {
+    refresh(step);
     x_scale.follow(of_step.x_scale);
     dy_scale.follow(of_step.dy_scale);
-    refresh(step);
   }
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
