@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <tessera/io/read_tensors.hpp>
+#include <tessera/nn/mlp.hpp>
 #include <tessera/nn/quantised_linear.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
