@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <type_traits>
+
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/float16.hpp>
 
 #include "../element_and_block.hpp"
 #include "../fine_tuning.hpp"
@@ -12,7 +15,8 @@ namespace pretrain {
 // A build for tests alone has fewer, see CMakeLists.txt.
 #ifdef TESSERA_REDUCED_TYPES
 template <class Element, class Block>
-constexpr bool is_compiled = Block::rows == 16 || sizeof(Element) == sizeof(float);
+constexpr bool is_compiled =
+    sizeof(Element) == sizeof(float) || (Block::rows == 16 && !std::is_same_v<Element, tessera::float16>);
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
 #endif
@@ -25,8 +29,8 @@ template <class Visit> auto with_types(model_description const& what, Visit&& vi
         return visit(element, block);
       } else {
         throw tessera::option_error(
-            "[--block] this build (TESSERA_REDUCED_TYPES) has only blocks of 16 with --precision " +
-            what.precision);
+            tessera::message("[model] this build (TESSERA_REDUCED_TYPES) has no --block ", what.block,
+                             " with --precision ", what.precision));
         return visit(std::type_identity<float>(), std::type_identity<tessera::block_shape<16>>());
       }
     });
