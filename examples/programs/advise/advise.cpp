@@ -136,9 +136,9 @@ void require_memory(settings const& s) {
   const double weight = double(s.rows) * s.cols, activations = (double(s.rows) + s.cols) * s.tokens;
   const double bytes = (s.element == "float" ? 4 : 2) * (weight + activations) + 4 * weight;
   if (bytes > memory)
-    pretrain::refuse("memory", message("a dense weight and the activations need ", number(bytes / 1e9, 3),
-                                       " GB, but this machine has ", number(memory / 1e9, 3),
-                                       " GB; make --rows, --cols or --tokens smaller"));
+    pretrain::refuse("memory", message("a dense weight and the activations need ", pretrain::quantity(bytes),
+                                       "B, but this machine has ", pretrain::quantity(memory),
+                                       "B; make --rows, --cols or --tokens smaller"));
 }
 
 int main_of(std::vector<std::string> const& arguments) {
