@@ -92,14 +92,22 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
                                   int token) {
   using batch = simd::batch<typename Types::accumulator, Arch>;
   constexpr int step = element_traits<typename Types::result>::features_a_lane;
-  for (int row = 0; row < count && first + row < a.rows; row += step)
+  count = int(std::min<std::int64_t>(count, a.rows - first));
+  auto* to = a.y + place_in_panel<typename Types::result>(first, token);
+  const auto store = [&](int row, auto stored) TESSERA_INLINE_LAMBDA {
     for (int c = 0; c < Registers; ++c) {
-      const int at = token + c * int(batch::size);
-      auto const* const from = sums + row * panel_tokens + at;
-      const batch sum[2] = {batch::load_unaligned(from),
-                            row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(0)};
-      store_result<Partial>(a, sum, first + row, at);
+      constexpr int width = batch::size;
+      batch sum[unsigned(step)] = {};
+      unroll<stored>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width); });
+      store_result<Partial>(a, sum, first + row, token + c * width, to + c * width * step, stored < step);
     }
+    sums += stored * panel_tokens;
+    to += step * panel_tokens;
+  };
+  int row = 0;
+  for (; row + step <= count; row += step) store(row, std::integral_constant<int, step>());
+  if (row < count) store(row, std::integral_constant<int, 1>());
 }
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
