@@ -7715,6 +7715,28 @@ struct panel_prefetcher {
   }
 };
 
+/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
+/// products; without prefetches each row would wait for memory.
+struct rows_ahead {
+  static constexpr int most = 8;
+  std::byte const* at[most] = {};
+  int count = 0;
+  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
+
+  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
+  /// Cuts the rows into `shares` equal shares.
+  void cut(int shares) {
+    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
+  }
+  TESSERA_INLINE void fetch() {
+    const std::size_t now = std::min(share, bytes);
+    for (std::size_t i = 0; i < now; i += 64)
+      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
+    for (int r = 0; r < count; ++r) at[r] += now;
+    bytes -= now;
+  }
+};
+
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
@@ -7800,14 +7822,23 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
                                   int token) {
   using batch = simd::batch<typename Types::accumulator, Arch>;
   constexpr int step = element_traits<typename Types::result>::features_a_lane;
-  for (int row = 0; row < count && first + row < a.rows; row += step)
+  count = int(std::min<std::int64_t>(count, a.rows - first));
+  auto* to = a.y + place_in_panel<typename Types::result>(first, token);
+  const auto store = [&](int row, auto stored) TESSERA_INLINE_LAMBDA {
     for (int c = 0; c < Registers; ++c) {
-      const int at = token + c * int(batch::size);
-      auto const* const from = sums + row * panel_tokens + at;
-      const batch sum[2] = {batch::load_unaligned(from),
-                            row + 1 < count ? batch::load_unaligned(from + panel_tokens) : batch(0)};
-      store_result<Partial>(a, sum, first + row, at);
+      constexpr int width = batch::size;
+      batch sum[unsigned(step)] = {};
+      unroll<stored>([&](auto i) TESSERA_INLINE_LAMBDA {
+        sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width);
+      });
+      store_result<Partial>(a, sum, first + row, token + c * width, to + c * width * step, stored < step);
     }
+    sums += stored * panel_tokens;
+    to += step * panel_tokens;
+  };
+  int row = 0;
+  for (; row + step <= count; row += step) store(row, std::integral_constant<int, step>());
+  if (row < count) store(row, std::integral_constant<int, 1>());
 }
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
@@ -10813,9 +10844,9 @@ template <class Arch, class Types, class Shape, int Columns> struct sampled_walk
     return right_at(index) + right::bytes(cols, panels_a_chunk);
   }
 
-  /// Comes before the first chunk: finds the blocks of each line, and clears them unless the product
-  /// accumulates.
-  static void prepare(arguments const& a) noexcept {
+  /// Comes before the first chunk: finds the blocks of each line, and clears them if the product does not
+  /// accumulate; a kernel whose first chunk stores all sums needs no cleared ones.
+  static void prepare(arguments const& a, bool clears = true) noexcept {
     range* const found = ranges(a);
     for (int line = a.first_line; line < a.last_line; ++line) {
       const block_line blocks = a.index.line(line);
@@ -10825,7 +10856,7 @@ template <class Arch, class Types, class Shape, int Columns> struct sampled_walk
       };
       const range r{at(a.first_col), at(a.last_col)};
       found[line - a.first_line] = r;
-      if (!a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
+      if (clears && !a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
     }
   }
 
@@ -10918,28 +10949,32 @@ template <class Arch, class Types, class Shape, int Columns> struct sampled_walk
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The sampled product by AMX, which sums over tokens: rows of a are left operands of 32 tokens, and
-/// groups of 16 features of b right operands. The sums of four blocks of a line, or half blocks of 32
-/// columns, stay in registers for a chunk of panels.
+/// groups of 16 features of b right operands. The sums of 16 or 32 rows of a line, and of four or two groups,
+/// stay in registers for a chunk of panels.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape>
 struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns> {
   using walk = sampled_walk<Arch, Types, Shape, simd::amx_columns>;
   using typename walk::arguments, typename walk::in_lanes, typename walk::lane, typename walk::right,
       typename walk::T;
-  static constexpr int rows = std::min(Shape::rows, simd::amx_rows);        // of a block, at a time
+  static constexpr int register_rows = std::min(Shape::rows, simd::amx_rows);
+  static constexpr int row_registers = Shape::rows % (2 * simd::amx_rows) == 0 ? 2 : 1;
+  static constexpr int rows = row_registers * register_rows;                // of a block, at a time
   static constexpr int columns = std::min(Shape::cols, simd::amx_columns);  // likewise
 
   static void run(arguments const& a) noexcept {
-    walk::prepare(a);
+    walk::prepare(a, a.panels == 0);
     Unit unit(shapes);
     walk::for_each_chunk(a, [&](arguments const& all, int panel, right columns_of_b) {
+      const bool begins = panel == 0 && !all.accumulates;
       walk::for_each_line(all, panel, columns_of_b, [&](line_of_blocks const& now) {
+        rows_ahead soon = next_rows(now);
         for (int row = 0; row < Shape::rows; row += rows) {
           if (std::int64_t(now.line) * Shape::rows + row >= now.a.rows) continue;  // a block that overhangs
           std::int64_t part = 0;
-          multiply_parts<4>(unit, now, row, part);
-          multiply_parts<2>(unit, now, row, part);
-          multiply_parts<1>(unit, now, row, part);
+          if constexpr (row_registers == 1) multiply_parts<4>(unit, now, row, part, begins, soon);
+          multiply_parts<2>(unit, now, row, part, begins, soon);
+          multiply_parts<1>(unit, now, row, part, begins, soon);
         }
       });
     });
@@ -10948,21 +10983,36 @@ struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns>
  private:
   using typename walk::line_of_blocks;
   static constexpr int parts_a_block = Shape::cols / columns;
-  // Registers 0 … 3 are sums.
-  static constexpr int left = 4, right_register = 5;
+  // Registers 0 … 3 are sums, 4 and 5 rows of a, 6 a group of b.
+  static constexpr int left = 4, right_register = 6;
   static constexpr int row_lanes = simd::amx_row_bytes / int(sizeof(lane));
 
   static constexpr simd::amx_shapes shapes = [] {
     simd::amx_shapes all;
-    for (int t = 0; t < 4; ++t) all.set(t, rows, columns * int(sizeof(T)));
-    all.set(left, rows, simd::amx_row_bytes);
+    for (int t = 0; t < 4; ++t) all.set(t, register_rows, columns * int(sizeof(T)));
+    for (int r = 0; r < row_registers; ++r) all.set(left + r, register_rows, simd::amx_row_bytes);
     all.set(right_register, row_lanes, columns * int(sizeof(lane)));
     return all;
   }();
 
+  /// The rows of a of the next line, of which each visit of a panel prefetches an equal share.
+  static rows_ahead next_rows(line_of_blocks const& now) {
+    rows_ahead soon;
+    const std::int64_t first = std::int64_t(now.line + 1) * Shape::rows, parts = now.count * parts_a_block;
+    if (now.line + 1 == now.a.last_line) return soon;
+    soon.bytes = std::size_t(std::min<std::int64_t>(Shape::rows, now.a.rows - first)) * panel_tokens *
+                 sizeof(typename Types::left);
+    for (int p = 0; p < now.a.panels; ++p) soon.add(now.a.a + p * now.a.a_stride + first * panel_tokens);
+    const std::int64_t visits =
+        row_registers == 1 ? parts / 4 + parts % 4 / 2 + parts % 2 : ceil_div<std::int64_t>(parts, 2);
+    soon.cut(int(visits * (Shape::rows / rows) * now.a.panels));
+    return soon;
+  }
+
   /// Parts of blocks from `part` on, `Parts` at a time, by `rows` rows.
   template <int Parts>
-  static void multiply_parts(Unit& unit, line_of_blocks const& now, int row, std::int64_t& part) {
+  static void multiply_parts(Unit& unit, line_of_blocks const& now, int row, std::int64_t& part, bool begins,
+                             rows_ahead& soon) {
     for (; part + Parts <= now.count * parts_a_block; part += Parts) {
       T* to[unsigned(Parts)];
       lane const* b[unsigned(Parts)];
@@ -10975,23 +11025,40 @@ struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns>
         stored[p] = feature < now.a.cols;
         b[p] = now.column(feature / simd::amx_columns * simd::amx_columns) + feature % simd::amx_columns;
       }
-      unroll<Parts>([&](auto p)
-                        TESSERA_INLINE_LAMBDA { unit.template load<p>(to[p], Shape::cols * sizeof(T)); });
+      const auto each_sum = [&](auto visit) TESSERA_INLINE_LAMBDA {
+        unroll<row_registers * Parts>([&](auto i) TESSERA_INLINE_LAMBDA {
+          constexpr int r = i / Parts, p = i % Parts;
+          const bool overhangs = std::int64_t(now.line) * Shape::rows + row + r * register_rows >= now.a.rows;
+          visit(i, to[p] + r * register_rows * Shape::cols, stored[p] && !overhangs);
+        });
+      };
+      each_sum([&](auto i, T* values, bool) TESSERA_INLINE_LAMBDA {
+        if (begins)
+          unit.template zero<i>();
+        else
+          unit.template load<i>(values, Shape::cols * sizeof(T));
+      });
       lane const* a = now.rows.first + row * in_lanes::row;
       for (int panel = 0; panel < now.a.panels; ++panel) {
+        soon.fetch();
         for (int first = 0; first < in_lanes::row; first += row_lanes) {
-          unit.template load<left>(a + first, in_lanes::row * sizeof(lane));
+          unroll<row_registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+            unit.template load<left + r>(a + r * register_rows * in_lanes::row + first,
+                                         in_lanes::row * sizeof(lane));
+          });
           unroll<Parts>([&](auto p) TESSERA_INLINE_LAMBDA {
             unit.template load<right_register>(b[p] + first * simd::amx_columns,
                                                simd::amx_columns * sizeof(lane));
-            unit.template multiply_add<p, left, right_register>();
+            unroll<row_registers>([&](auto r) TESSERA_INLINE_LAMBDA {
+              unit.template multiply_add<r * Parts + p, left + r, right_register>();
+            });
           });
         }
         a += now.rows.stride;
         for (int p = 0; p < Parts; ++p) b[p] += now.cols.stride;
       }
-      unroll<Parts>([&](auto p) TESSERA_INLINE_LAMBDA {
-        if (stored[p]) unit.template store<p>(to[p], Shape::cols * sizeof(T));
+      each_sum([&](auto i, T* values, bool is_stored) TESSERA_INLINE_LAMBDA {
+        if (is_stored) unit.template store<i>(values, Shape::cols * sizeof(T));
       });
     }
   }
@@ -13530,28 +13597,6 @@ enum class columns { panel, regrouped };
 /// The term that a product is added to: none, the present result, or the present result times a factor for
 /// each column.
 enum class onto { nothing, result, scaled_result };
-
-/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
-/// products; without prefetches each row would wait for memory.
-struct rows_ahead {
-  static constexpr int most = 8;
-  std::byte const* at[most] = {};
-  int count = 0;
-  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
-
-  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// Cuts the rows into `shares` equal shares.
-  void cut(int shares) {
-    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
-  }
-  TESSERA_INLINE void fetch() {
-    const std::size_t now = std::min(share, bytes);
-    for (std::size_t i = 0; i < now; i += 64)
-      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
-    for (int r = 0; r < count; ++r) at[r] += now;
-    bytes -= now;
-  }
-};
 
 /// What engines with registers of numbers keep from product to product: nothing.
 struct no_unit {};

@@ -55,7 +55,7 @@ template <class Block> void check() {
     const results<Block> a(with, tokens), e(without, tokens);
     CHECK(!same_bits(a.y, e.y));
     CHECK(!same_bits(a.dx, e.dx));
-    CHECK(!same_bits(a.g, e.g));
+    if (tokens > 32) CHECK(!same_bits(a.g, e.g));  // else even and odd tokens may be summed apart by both
     const auto near = [](auto const& got, auto const& expected, double most) {
       CHECK(farthest(got, [&](auto i, auto j) { return double(expected(i, j)); }) <= most);
     };

@@ -10,6 +10,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/attention_keys.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
@@ -29,28 +30,6 @@ enum class columns { panel, regrouped };
 /// The term that a product is added to: none, the present result, or the present result times a factor for
 /// each column.
 enum class onto { nothing, result, scaled_result };
-
-/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
-/// products; without prefetches each row would wait for memory.
-struct rows_ahead {
-  static constexpr int most = 8;
-  std::byte const* at[most] = {};
-  int count = 0;
-  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
-
-  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// Cuts the rows into `shares` equal shares.
-  void cut(int shares) {
-    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
-  }
-  TESSERA_INLINE void fetch() {
-    const std::size_t now = std::min(share, bytes);
-    for (std::size_t i = 0; i < now; i += 64)
-      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
-    for (int r = 0; r < count; ++r) at[r] += now;
-    bytes -= now;
-  }
-};
 
 /// What engines with registers of numbers keep from product to product: nothing.
 struct no_unit {};

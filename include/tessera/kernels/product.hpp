@@ -98,8 +98,9 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
     for (int c = 0; c < Registers; ++c) {
       constexpr int width = batch::size;
       batch sum[unsigned(step)] = {};
-      unroll<stored>(
-          [&](auto i) TESSERA_INLINE_LAMBDA { sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width); });
+      unroll<stored>([&](auto i) TESSERA_INLINE_LAMBDA {
+        sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width);
+      });
       store_result<Partial>(a, sum, first + row, token + c * width, to + c * width * step, stored < step);
     }
     sums += stored * panel_tokens;

@@ -39,9 +39,9 @@ template <class Arch, class Types, class Shape, int Columns> struct sampled_walk
     return right_at(index) + right::bytes(cols, panels_a_chunk);
   }
 
-  /// Comes before the first chunk: finds the blocks of each line, and clears them unless the product
-  /// accumulates.
-  static void prepare(arguments const& a) noexcept {
+  /// Comes before the first chunk: finds the blocks of each line, and clears them if the product does not
+  /// accumulate; a kernel whose first chunk stores all sums needs no cleared ones.
+  static void prepare(arguments const& a, bool clears = true) noexcept {
     range* const found = ranges(a);
     for (int line = a.first_line; line < a.last_line; ++line) {
       const block_line blocks = a.index.line(line);
@@ -51,7 +51,7 @@ template <class Arch, class Types, class Shape, int Columns> struct sampled_walk
       };
       const range r{at(a.first_col), at(a.last_col)};
       found[line - a.first_line] = r;
-      if (!a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
+      if (clears && !a.accumulates) std::fill(values_at(a, line, r.first), values_at(a, line, r.last), T(0));
     }
   }
 
