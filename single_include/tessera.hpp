@@ -7547,8 +7547,15 @@ using factor_of =
 
 /// Whether products by AMX take blocks of a shape.
 template <class Shape>
-inline constexpr bool fits_amx = (Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
-                                 (Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
+inline constexpr bool fits_amx =
+    (Shape::rows == 4 || Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
+    (Shape::cols == 4 || Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
+
+/// The blocks of a line whose rows AMX multiplies side by side: as many as fill a register, if they are
+/// narrower than its half.
+template <class Shape>
+inline constexpr int amx_blocks_beside =
+    Shape::cols < 8 ? simd::amx_row_bytes / int(sizeof(bfloat16)) / Shape::cols : 1;
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
 /// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
@@ -8749,6 +8756,7 @@ TESSERA_INLINE typename compiler_vector<T, Keep>::type fold(reg<T, Arch> value) 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
@@ -8772,6 +8780,19 @@ void transpose_blocks(block_index const& index, W const* weights, W* to, int fir
       simd::transpose<Shape::rows, Shape::cols, Arch>(weights + blocks.slot(b) * Shape::elements,
                                                       line_to + std::int64_t(b) * Shape::elements);
     }
+  }
+}
+
+/// Rearranges the blocks of a line, `Beside` at a time, so that their rows stand side by side. Those of the
+/// last incomplete group stay as they are.
+template <int Beside, class Shape, class W> void put_side_by_side(W* blocks, std::int64_t count) noexcept {
+  constexpr std::size_t row_bytes = Shape::cols * sizeof(W);
+  alignas(64) std::byte rows[Shape::rows][unsigned(Beside)][row_bytes];
+  for (; count >= Beside; count -= Beside, blocks += Beside * Shape::elements) {
+    for (int b = 0; b < Beside; ++b)
+      for (int r = 0; r < Shape::rows; ++r)
+        std::memcpy(rows[r][b], blocks + b * Shape::elements + r * Shape::cols, row_bytes);
+    std::memcpy(static_cast<void*>(blocks), rows, sizeof rows);
   }
 }
 
@@ -8809,6 +8830,10 @@ void transpose_blocks_back(block_index const& index, T const* from, T* values, i
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
+/// The shape of blocks as the lines of W, or of Wᵀ, have them.
+template <class Block, bool Transposed>
+using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
+
 /// The blocks of some lines, where they stand in W.
 TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
                                          operand const& weights, std::int64_t block_bytes) {
@@ -8844,16 +8869,28 @@ TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_in
   }
 }
 
-/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
-template <class W, class Block> struct transposition_body {
+/// The blocks of W in the order of the lines of W, or each transposed in that of Wᵀ; `Beside` blocks of a
+/// line side by side. A tile is a range of lines.
+template <class W, class Block, bool Transposed, int Beside> struct block_order_body {
   operand to, weights;
-  kernels::block_index index;  // of Wᵀ
+  kernels::block_index index;
   int tiles;
 
   void compute(tile const& t) const noexcept {
     const range lines = index.lines_of_part(int(t.index), tiles);
-    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
-                                                   lines.first, lines.last);
+    W* const copy = t.address<W>(to);
+    if constexpr (Transposed) {
+      kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), copy, lines.first,
+                                                     lines.last);
+    } else {
+      const std::int64_t first = index.blocks_before(lines.first) * Block::elements,
+                         last = index.blocks_before(lines.last) * Block::elements;
+      std::copy(t.address<W const>(weights) + first, t.address<W const>(weights) + last, copy + first);
+    }
+    if constexpr (Beside > 1)
+      for (int line = lines.first; line < lines.last; ++line)
+        kernels::put_side_by_side<Beside, line_block_of<Block, Transposed>>(
+            copy + index.blocks_before(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
@@ -8889,16 +8926,16 @@ template <class T, class W> struct nonzeros_body {
   }
 };
 
-/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
-/// Returns the copy.
-template <class W, class Block>
-operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
+/// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
+/// that of W or of Wᵀ. Returns the copy.
+template <class W, class Block, bool Transposed, int Beside>
+operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
-  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
   return to;
 }
 
@@ -8942,12 +8979,17 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The kernel for one panel by AMX. Blocks of W and slices of x are loaded as they are stored. The unit takes
-/// as many cycles as a block has rows, whatever its columns; what limits is storing and rounding the sums, so
-/// those of one line pass through the tree between the blocks of the next line.
+/// The kernel for one panel by AMX. A register holds 16 rows of W and 32 features. Blocks of at least 16
+/// columns, and their slices of x, are loaded as they are stored: the unit takes as many cycles as a block
+/// has rows, whatever its columns, and what limits is loading x, and storing and rounding the sums. Of
+/// narrower blocks, `beside` of a line are multiplied at once: their rows stand side by side
+/// (put_side_by_side), and their slices of x are gathered in time, because a register is not loaded before
+/// what it reads has left the store buffer. The sums of one line pass through the tree between the blocks of
+/// the next line.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
   using W = typename Types::weight;
@@ -8955,65 +8997,86 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using T = typename Types::accumulator;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
-  static constexpr int depth = Shape::cols;
+  static constexpr int beside = amx_blocks_beside<Shape>;
+  static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
 
-  /// Bytes of product_arguments::sums.
-  static std::size_t sums_bytes(block_index const&, std::int64_t) { return rows * panel_tokens * sizeof(T); }
+  /// Bytes of product_arguments::sums: sums, then gathered slices.
+  static std::size_t sums_bytes(block_index const&, std::int64_t) {
+    return sums_at_once * sizeof(T) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+  }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
   static void run(arguments const& a) noexcept {
     amx_product now(a);
-    for (int line = a.first_line; line < a.last_line; ++line)
-      for (int row = 0; row < Shape::rows; row += rows)
-        if (a.tokens == panel_tokens)
-          now.multiply_rows<tokens_a_panel>(line, row, 0);
-        else
-          for (int token = 0; token < a.tokens; token += simd::amx_columns)
-            now.multiply_rows<1>(line, row, token);
-    now.finish(rows);
+    if (a.tokens == panel_tokens)
+      now.multiply<tokens_a_panel>();
+    else
+      now.multiply<1>();
   }
 
  private:
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
-  // Registers 0 … 3 are sums of 16 tokens each.
-  static constexpr int left = 4, right = 5, last_left = 6, last_right = 7;
-  /// Whether a block may reach 16 features beyond the stored ones.
-  static constexpr bool ragged = depth > granule;
+  static constexpr int sums_at_once = rows * panel_tokens;
+  static constexpr int slots = 4, slot_elements = depth * panel_tokens;
+  // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block alone, or for a block that
+  // reaches 16 features beyond the stored ones.
+  static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
+  static constexpr int narrow_depth = std::min(Shape::cols, granule);
+  static constexpr bool ragged = Shape::cols > granule;
 
   static constexpr simd::amx_shapes shapes = [] {
     simd::amx_shapes all;
     for (int t = 0; t < tokens_a_panel; ++t) all.set(t, rows, simd::amx_row_bytes);
     all.set(left, rows, depth * int(sizeof(W)));
     all.set(right, depth / 2, simd::amx_row_bytes);
-    all.set(last_left, rows, granule * int(sizeof(W)));
-    all.set(last_right, granule / 2, simd::amx_row_bytes);
+    all.set(narrow_left, rows, narrow_depth * int(sizeof(W)));
+    all.set(narrow_right, narrow_depth / 2, simd::amx_row_bytes);
     return all;
   }();
 
   explicit amx_product(arguments const& of)
       : a_(of),
         unit_(shapes),
-        next_(panel_prefetcher::plan(of.next, of.next_bytes, 1,
-                                     of.index.blocks(of.first_line, of.last_line) * (Shape::rows / rows),
-                                     depth * panel_tokens * 2)) {}
+        next_(panel_prefetcher::plan(
+            of.next, of.next_bytes, 1,
+            ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
+                (Shape::rows / rows),
+            depth * panel_tokens * 2)) {}
+
+  /// W·x by `Columns` times 16 tokens at a time.
+  template <int Columns> TESSERA_INLINE void multiply() {
+    if constexpr (beside > 1) {
+      soon_.line = a_.first_line;
+      for (int i = 1; i < slots; ++i) gather<Columns>();
+    }
+    for (int line = a_.first_line; line < a_.last_line; ++line)
+      for (int row = 0; row < Shape::rows; row += rows)
+        for (int token = 0; token < a_.tokens; token += Columns * simd::amx_columns)
+          multiply_rows<Columns>(line, row, token);
+    finish(rows);
+  }
 
   /// W·x for some rows of a line and `Columns` times 16 tokens.
   template <int Columns> TESSERA_INLINE void multiply_rows(int line, int row, int token) {
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA { unit_.template zero<c>(); });
     const block_line blocks = a_.index.line(line);
     W const* w = a_.weights;
-    if (blocks.count > 0) w += blocks.first * Shape::elements + row * depth;
-    for (const std::int32_t column : blocks.all_columns()) {
-      const std::int64_t feature = std::int64_t(column) * depth;
+    if (blocks.count > 0) w += blocks.first * Shape::elements;
+    int block = 0;
+    if constexpr (beside > 1)
+      for (; block + beside <= blocks.count; block += beside, w += beside * Shape::elements) {
+        X const* const gathered = slot(multiplied_++);
+        gather<Columns>();
+        multiply_blocks<Columns, left, right>(w + row * depth, gathered);
+      }
+    for (; block < blocks.count; ++block, w += Shape::elements) {
+      const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
       X const* const x = a_.x + place_in_panel<X>(feature, token);
-      if (ragged && feature + depth > a_.depth)
-        multiply_block<Columns, last_left, last_right>(w, x);
+      if (beside > 1 || (ragged && feature + depth > a_.depth))
+        multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
       else
-        multiply_block<Columns, left, right>(w, x);
-      w += Shape::elements;
-      next_.fetch();
-      finish(4);
+        multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -9022,11 +9085,45 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     unfinished_ = {a_.sums, std::int64_t(line) * Shape::rows + row, token, rows};
   }
 
-  template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_block(W const* w, X const* x) {
-    unit_.template load<Left>(w, depth * sizeof(W));
+  template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_blocks(W const* w, X const* x) {
+    constexpr int row = Left == left ? depth : Shape::cols;
+    unit_.template load<Left>(w, row * sizeof(W));
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
       unit_.template load<Right>(x + c * simd::amx_columns * 2, panel_tokens * 2 * sizeof(X));
       unit_.template multiply_add<c, Left, Right>();
+    });
+    next_.fetch();
+    finish(4);
+  }
+
+  X* slot(unsigned number) const {
+    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
+  }
+
+  /// Gathers the slices of the next `beside` blocks.
+  template <int Columns> TESSERA_INLINE void gather() {
+    for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
+      for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
+        for (; soon_.token < a_.tokens; soon_.token += Columns * simd::amx_columns, soon_.block = 0) {
+          const block_line blocks = a_.index.line(soon_.line);
+          if (soon_.block + beside > blocks.count) continue;
+          X* const to = slot(gathered_++);
+          unroll<beside>([&](auto b) TESSERA_INLINE_LAMBDA {
+            gather_slice<Columns>(blocks.columns[soon_.block + b], soon_.token,
+                                  to + b * Shape::cols * panel_tokens);
+          });
+          soon_.block += beside;
+          return;
+        }
+  }
+  template <int Columns> TESSERA_INLINE void gather_slice(std::int64_t column, int token, X* to) const {
+    using word = float;  // a lane
+    constexpr int lanes = simd::lanes<word, Arch>, row = Columns * simd::amx_columns;
+    auto const* const from =
+        reinterpret_cast<word const*>(a_.x + place_in_panel<X>(column * Shape::cols, token));
+    unroll<Shape::cols / 2 * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+      constexpr int at = i * lanes / row * panel_tokens + i * lanes % row;
+      simd::store<Arch>(reinterpret_cast<word*>(to) + at, simd::load<Arch>(from + at));
     });
   }
 
@@ -9050,11 +9147,17 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     std::int64_t feature = 0;
     int token = 0, rows = 0;
   };
+  /// Blocks of a line, from number `block` on, for some rows and tokens.
+  struct blocks_of_line {
+    int line = 0, row = 0, token = 0, block = 0;
+  };
 
   arguments const& a_;
   Unit unit_;
   rows_of_sums unfinished_;
   panel_prefetcher next_;
+  blocks_of_line soon_;                     // whose slices are gathered next
+  unsigned gathered_ = 0, multiplied_ = 0;  // slots so far
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
@@ -9602,10 +9705,6 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
   return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
 }
 
-/// The shape of blocks as the lines of W, or of Wᵀ, have them.
-template <class Block, bool Transposed>
-using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
-
 /// Cuts the destination of a product into parts of its lines.
 template <class Shape, class To, class Types, class Tree>
 void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
@@ -9662,8 +9761,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     }
 
   operand in_order = weights;
-  if constexpr (Transposed) {
-    in_order = transposed_weights<W, Block>(p, weights, of.index);
+  constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
+  if constexpr (Transposed || beside > 1) {
+    in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }
   s.reads(in_order);
@@ -10175,8 +10275,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   if constexpr (Factor::is_transposed) {
     using block = typename Factor::of_block;
     const kernels::block_index index = index_of(w.pattern(), true);
-    return {transposed_weights<typename Factor::value_type, block>(p, all_of(w), index), index.in_order(),
-            transposed(w.pattern())};
+    return {ordered_blocks<typename Factor::value_type, block, true, 1>(p, all_of(w), index),
+            index.in_order(), transposed(w.pattern())};
   } else {
     return {all_of(w), index_of(w.pattern()), w.pattern()};
   }
@@ -10247,8 +10347,8 @@ TESSERA_COLD void lower(
   const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
   if (overlap(at, from))
     throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
-  p.add(made, transposition_body<T, typename Leaf::tensor_type::block>{at, from, index_of(w.pattern(), true),
-                                                                       made.tiles});
+  p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
+                  at, from, index_of(w.pattern(), true), made.tiles});
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
@@ -11762,7 +11862,9 @@ TESSERA_COLD void lower(
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
   const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
-  constexpr bool fits = kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block>;
+  // A block of 4x4 would take the unit as long as one of 16x16, which is no faster than other engines.
+  constexpr bool fits =
+      kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block> && (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
       p.on(), [&]<engine By>(engine_constant<By>) {
         using types = kernels::sampled_types<left, right, By>;

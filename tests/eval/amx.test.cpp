@@ -55,7 +55,8 @@ template <class Block> void check() {
     const results<Block> a(with, tokens), e(without, tokens);
     CHECK(!same_bits(a.y, e.y));
     CHECK(!same_bits(a.dx, e.dx));
-    if (tokens > 32) CHECK(!same_bits(a.g, e.g));  // else even and odd tokens may be summed apart by both
+    if (tokens > 32 && Block::elements > 16)
+      CHECK(!same_bits(a.g, e.g));  // else even and odd tokens may be summed apart by both
     const auto near = [](auto const& got, auto const& expected, double most) {
       CHECK(farthest(got, [&](auto i, auto j) { return double(expected(i, j)); }) <= most);
     };
@@ -77,6 +78,8 @@ TEST_CASE("amx: products of blocks that fit agree with those of other engines, f
   check<block_shape<32>>();
   check<block_shape<16, 32>>();
   check<block_shape<32, 16>>();
+  check<block_shape<4>>();
+  check<block_shape<16, 4>>();
 }
 
 TEST_CASE("amx: attention agrees with that of other engines, for any number of threads") {
@@ -114,7 +117,8 @@ TEST_CASE("amx: attention agrees with that of other engines, for any number of t
 TEST_CASE("amx: other blocks, and few tokens, are left to other engines") {
   context with(1), without(1);
   without.forbid(engine::amx);
-  CHECK(results<block_shape<4>>(with, 70) == results<block_shape<4>>(without, 70));
+  CHECK(results<block_shape<1>>(with, 70) == results<block_shape<1>>(without, 70));
+  CHECK(same_bits(results<block_shape<4>>(with, 70).g, results<block_shape<4>>(without, 70).g));
   using few = results<block_shape<16>>;
   CHECK(same_bits(few(with, 16).y, few(without, 16).y));
   CHECK(same_bits(few(with, 16).dx, few(without, 16).dx));

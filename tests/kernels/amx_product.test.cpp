@@ -27,5 +27,7 @@ TEST_CASE_TEMPLATE_DEFINE("amx_product: results are exact on integers", Arch, ex
   check_products<how, types, block_shape<32>>();
   check_products<how, to_float, block_shape<16, 32>>();
   check_products<how, to_float, block_shape<32, 16>>();
+  check_products<how, types, block_shape<4>, 1>();
+  check_products<how, to_float, block_shape<16, 4>, 1>();
 }
 TEST_CASE_TEMPLATE_APPLY(exact, support::archs);

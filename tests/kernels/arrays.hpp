@@ -16,13 +16,13 @@ using namespace tessera;
 
 inline constexpr int rows = 40, cols = 33, stored_rows = 48, stored_cols = 48;
 
-/// A matrix (rows, cols) in blocks, every second one stored, and both of its indexes.
-template <class T, class Block> struct blocks {
+/// A matrix (rows, cols) in blocks, one of `Of` stored, and both of its indexes.
+template <class T, class Block, int Of = 2> struct blocks {
   static constexpr int lines = ceil_div(rows, Block::rows), columns = ceil_div(cols, Block::cols);
   std::vector<std::int32_t> row_start{0}, col{}, col_start{0}, row{}, slot{};
   std::vector<T> values;
 
-  bool stores(int i, int j) const { return (i + j) % 2 == 0; }
+  bool stores(int i, int j) const { return (i + j) % Of == 0; }
   blocks() {
     std::vector<std::int32_t> slot_at(std::size_t(lines * columns), -1);
     for (int i = 0; i < lines; ++i) {
@@ -49,7 +49,7 @@ template <class T, class Block> struct blocks {
   T* at(int i, int j) {
     const int line = i / Block::rows, column = j / Block::cols;
     if (!stores(line, column)) return nullptr;
-    const auto position = row_start[std::size_t(line)] + column / 2;
+    const auto position = row_start[std::size_t(line)] + column / Of;
     return values.data() + position * Block::elements + i % Block::rows * Block::cols + j % Block::cols;
   }
   T value(int i, int j) {

@@ -15,13 +15,13 @@ namespace support {
 
 /// Checks the product of a matrix in blocks, or of its transpose, with panels of several numbers of tokens.
 ///   How   kernel<Types, Shape, Tree>, and the instruction set `arch`
-template <class How, class Types, class Block, bool Transposed, class Tree> void check_product() {
+template <class How, class Types, class Block, bool Transposed, class Tree, int Of = 2> void check_product() {
   using in_lines = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
   using kernel = typename How::template kernel<Types, in_lines, Tree>;
   using X = typename Types::activation;
   using Y = typename Types::result;
   using T = typename Types::accumulator;
-  blocks<typename Types::weight, Block> w;
+  blocks<typename Types::weight, Block, Of> w;
   constexpr int in = Transposed ? rows : cols, out = Transposed ? cols : rows;
   for (const int tokens : {1, 15, 33, 64}) {
     INFO("blocks of ", Block::rows, " x ", Block::cols, Transposed ? ", transposed, " : ", ", tokens,
@@ -34,13 +34,17 @@ template <class How, class Types, class Block, bool Transposed, class Tree> void
     using index = kernels::block_index;
     a.index = Transposed ? index::sparse(w.columns, w.lines, w.col_start.data(), w.row.data(), w.slot.data())
                          : index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
-    std::vector<typename Types::weight> in_order(w.values.size());
+    std::vector<typename Types::weight> in_order(w.values);
     if constexpr (Transposed) {
       kernels::transpose_blocks<typename How::arch, Block>(a.index, a.weights, in_order.data(), 1,
                                                            a.index.lines());
       kernels::transpose_blocks<typename How::arch, Block>(a.index, a.weights, in_order.data(), 0, 1);
-      a.weights = in_order.data();
     }
+    if constexpr (requires { kernel::beside; })
+      for (int line = 0; line < a.index.lines(); ++line)
+        kernels::put_side_by_side<kernel::beside, in_lines>(
+            in_order.data() + a.index.blocks_before(line) * Block::elements, a.index.line(line).count);
+    a.weights = in_order.data();
     a.x = x.data();
     a.y = y.data();
     a.last_line = a.index.lines();
@@ -61,9 +65,10 @@ template <class How, class Types, class Block, bool Transposed, class Tree> void
   }
 }
 
-template <class How, class Types, class Block> void check_products() {
-  check_product<How, Types, Block, false, kernels::tree::sum>();
-  check_product<How, Types, Block, true, costly_sum>();
+///   Of   one block of so many is stored
+template <class How, class Types, class Block, int Of = 2> void check_products() {
+  check_product<How, Types, Block, false, kernels::tree::sum, Of>();
+  check_product<How, Types, Block, true, costly_sum, Of>();
 }
 
 }  // namespace support

@@ -120,8 +120,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   if constexpr (Factor::is_transposed) {
     using block = typename Factor::of_block;
     const kernels::block_index index = index_of(w.pattern(), true);
-    return {transposed_weights<typename Factor::value_type, block>(p, all_of(w), index), index.in_order(),
-            transposed(w.pattern())};
+    return {ordered_blocks<typename Factor::value_type, block, true, 1>(p, all_of(w), index),
+            index.in_order(), transposed(w.pattern())};
   } else {
     return {all_of(w), index_of(w.pattern()), w.pattern()};
   }
@@ -192,8 +192,8 @@ TESSERA_COLD void lower(
   const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
   if (overlap(at, from))
     throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
-  p.add(made, transposition_body<T, typename Leaf::tensor_type::block>{at, from, index_of(w.pattern(), true),
-                                                                       made.tiles});
+  p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
+                  at, from, index_of(w.pattern(), true), made.tiles});
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -199,10 +199,6 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
   return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
 }
 
-/// The shape of blocks as the lines of W, or of Wᵀ, have them.
-template <class Block, bool Transposed>
-using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
-
 /// Cuts the destination of a product into parts of its lines.
 template <class Shape, class To, class Types, class Tree>
 void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
@@ -259,8 +255,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     }
 
   operand in_order = weights;
-  if constexpr (Transposed) {
-    in_order = transposed_weights<W, Block>(p, weights, of.index);
+  constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
+  if constexpr (Transposed || beside > 1) {
+    in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }
   s.reads(in_order);

@@ -272,7 +272,9 @@ TESSERA_COLD void lower(
   // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
   // transposition costs.
   const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
-  constexpr bool fits = kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block>;
+  // A block of 4x4 would take the unit as long as one of 16x16, which is no faster than other engines.
+  constexpr bool fits =
+      kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block> && (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
       p.on(), [&]<engine By>(engine_constant<By>) {
         using types = kernels::sampled_types<left, right, By>;

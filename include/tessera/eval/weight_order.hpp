@@ -22,6 +22,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
+/// The shape of blocks as the lines of W, or of Wᵀ, have them.
+template <class Block, bool Transposed>
+using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
+
 /// The blocks of some lines, where they stand in W.
 TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
                                          operand const& weights, std::int64_t block_bytes) {
@@ -57,16 +61,28 @@ TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_in
   }
 }
 
-/// The blocks of W, each transposed, in the order of Wᵀ. A tile is a range of lines of Wᵀ.
-template <class W, class Block> struct transposition_body {
+/// The blocks of W in the order of the lines of W, or each transposed in that of Wᵀ; `Beside` blocks of a
+/// line side by side. A tile is a range of lines.
+template <class W, class Block, bool Transposed, int Beside> struct block_order_body {
   operand to, weights;
-  kernels::block_index index;  // of Wᵀ
+  kernels::block_index index;
   int tiles;
 
   void compute(tile const& t) const noexcept {
     const range lines = index.lines_of_part(int(t.index), tiles);
-    kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), t.address<W>(to),
-                                                   lines.first, lines.last);
+    W* const copy = t.address<W>(to);
+    if constexpr (Transposed) {
+      kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), copy, lines.first,
+                                                     lines.last);
+    } else {
+      const std::int64_t first = index.blocks_before(lines.first) * Block::elements,
+                         last = index.blocks_before(lines.last) * Block::elements;
+      std::copy(t.address<W const>(weights) + first, t.address<W const>(weights) + last, copy + first);
+    }
+    if constexpr (Beside > 1)
+      for (int line = lines.first; line < lines.last; ++line)
+        kernels::put_side_by_side<Beside, line_block_of<Block, Transposed>>(
+            copy + index.blocks_before(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
@@ -102,16 +118,16 @@ template <class T, class W> struct nonzeros_body {
   }
 };
 
-/// Adds a step before the product that brings the blocks of W into the order of Wᵀ, whose index is `index`.
-/// Returns the copy.
-template <class W, class Block>
-operand transposed_weights(plan& p, operand const& weights, kernels::block_index const& index) {
+/// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
+/// that of W or of Wᵀ. Returns the copy.
+template <class W, class Block, bool Transposed, int Beside>
+operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
-  p.add(order, transposition_body<W, Block>{to, weights, index, order.tiles});
+  p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
   return to;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
@@ -16,9 +17,13 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The kernel for one panel by AMX. Blocks of W and slices of x are loaded as they are stored. The unit takes
-/// as many cycles as a block has rows, whatever its columns; what limits is storing and rounding the sums, so
-/// those of one line pass through the tree between the blocks of the next line.
+/// The kernel for one panel by AMX. A register holds 16 rows of W and 32 features. Blocks of at least 16
+/// columns, and their slices of x, are loaded as they are stored: the unit takes as many cycles as a block
+/// has rows, whatever its columns, and what limits is loading x, and storing and rounding the sums. Of
+/// narrower blocks, `beside` of a line are multiplied at once: their rows stand side by side
+/// (put_side_by_side), and their slices of x are gathered in time, because a register is not loaded before
+/// what it reads has left the store buffer. The sums of one line pass through the tree between the blocks of
+/// the next line.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
   using W = typename Types::weight;
@@ -26,65 +31,86 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using T = typename Types::accumulator;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
-  static constexpr int depth = Shape::cols;
+  static constexpr int beside = amx_blocks_beside<Shape>;
+  static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
 
-  /// Bytes of product_arguments::sums.
-  static std::size_t sums_bytes(block_index const&, std::int64_t) { return rows * panel_tokens * sizeof(T); }
+  /// Bytes of product_arguments::sums: sums, then gathered slices.
+  static std::size_t sums_bytes(block_index const&, std::int64_t) {
+    return sums_at_once * sizeof(T) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+  }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
   static void run(arguments const& a) noexcept {
     amx_product now(a);
-    for (int line = a.first_line; line < a.last_line; ++line)
-      for (int row = 0; row < Shape::rows; row += rows)
-        if (a.tokens == panel_tokens)
-          now.multiply_rows<tokens_a_panel>(line, row, 0);
-        else
-          for (int token = 0; token < a.tokens; token += simd::amx_columns)
-            now.multiply_rows<1>(line, row, token);
-    now.finish(rows);
+    if (a.tokens == panel_tokens)
+      now.multiply<tokens_a_panel>();
+    else
+      now.multiply<1>();
   }
 
  private:
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
-  // Registers 0 … 3 are sums of 16 tokens each.
-  static constexpr int left = 4, right = 5, last_left = 6, last_right = 7;
-  /// Whether a block may reach 16 features beyond the stored ones.
-  static constexpr bool ragged = depth > granule;
+  static constexpr int sums_at_once = rows * panel_tokens;
+  static constexpr int slots = 4, slot_elements = depth * panel_tokens;
+  // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block alone, or for a block that
+  // reaches 16 features beyond the stored ones.
+  static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
+  static constexpr int narrow_depth = std::min(Shape::cols, granule);
+  static constexpr bool ragged = Shape::cols > granule;
 
   static constexpr simd::amx_shapes shapes = [] {
     simd::amx_shapes all;
     for (int t = 0; t < tokens_a_panel; ++t) all.set(t, rows, simd::amx_row_bytes);
     all.set(left, rows, depth * int(sizeof(W)));
     all.set(right, depth / 2, simd::amx_row_bytes);
-    all.set(last_left, rows, granule * int(sizeof(W)));
-    all.set(last_right, granule / 2, simd::amx_row_bytes);
+    all.set(narrow_left, rows, narrow_depth * int(sizeof(W)));
+    all.set(narrow_right, narrow_depth / 2, simd::amx_row_bytes);
     return all;
   }();
 
   explicit amx_product(arguments const& of)
       : a_(of),
         unit_(shapes),
-        next_(panel_prefetcher::plan(of.next, of.next_bytes, 1,
-                                     of.index.blocks(of.first_line, of.last_line) * (Shape::rows / rows),
-                                     depth * panel_tokens * 2)) {}
+        next_(panel_prefetcher::plan(
+            of.next, of.next_bytes, 1,
+            ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
+                (Shape::rows / rows),
+            depth * panel_tokens * 2)) {}
+
+  /// W·x by `Columns` times 16 tokens at a time.
+  template <int Columns> TESSERA_INLINE void multiply() {
+    if constexpr (beside > 1) {
+      soon_.line = a_.first_line;
+      for (int i = 1; i < slots; ++i) gather<Columns>();
+    }
+    for (int line = a_.first_line; line < a_.last_line; ++line)
+      for (int row = 0; row < Shape::rows; row += rows)
+        for (int token = 0; token < a_.tokens; token += Columns * simd::amx_columns)
+          multiply_rows<Columns>(line, row, token);
+    finish(rows);
+  }
 
   /// W·x for some rows of a line and `Columns` times 16 tokens.
   template <int Columns> TESSERA_INLINE void multiply_rows(int line, int row, int token) {
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA { unit_.template zero<c>(); });
     const block_line blocks = a_.index.line(line);
     W const* w = a_.weights;
-    if (blocks.count > 0) w += blocks.first * Shape::elements + row * depth;
-    for (const std::int32_t column : blocks.all_columns()) {
-      const std::int64_t feature = std::int64_t(column) * depth;
+    if (blocks.count > 0) w += blocks.first * Shape::elements;
+    int block = 0;
+    if constexpr (beside > 1)
+      for (; block + beside <= blocks.count; block += beside, w += beside * Shape::elements) {
+        X const* const gathered = slot(multiplied_++);
+        gather<Columns>();
+        multiply_blocks<Columns, left, right>(w + row * depth, gathered);
+      }
+    for (; block < blocks.count; ++block, w += Shape::elements) {
+      const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
       X const* const x = a_.x + place_in_panel<X>(feature, token);
-      if (ragged && feature + depth > a_.depth)
-        multiply_block<Columns, last_left, last_right>(w, x);
+      if (beside > 1 || (ragged && feature + depth > a_.depth))
+        multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
       else
-        multiply_block<Columns, left, right>(w, x);
-      w += Shape::elements;
-      next_.fetch();
-      finish(4);
+        multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -93,11 +119,45 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     unfinished_ = {a_.sums, std::int64_t(line) * Shape::rows + row, token, rows};
   }
 
-  template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_block(W const* w, X const* x) {
-    unit_.template load<Left>(w, depth * sizeof(W));
+  template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_blocks(W const* w, X const* x) {
+    constexpr int row = Left == left ? depth : Shape::cols;
+    unit_.template load<Left>(w, row * sizeof(W));
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
       unit_.template load<Right>(x + c * simd::amx_columns * 2, panel_tokens * 2 * sizeof(X));
       unit_.template multiply_add<c, Left, Right>();
+    });
+    next_.fetch();
+    finish(4);
+  }
+
+  X* slot(unsigned number) const {
+    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
+  }
+
+  /// Gathers the slices of the next `beside` blocks.
+  template <int Columns> TESSERA_INLINE void gather() {
+    for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
+      for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
+        for (; soon_.token < a_.tokens; soon_.token += Columns * simd::amx_columns, soon_.block = 0) {
+          const block_line blocks = a_.index.line(soon_.line);
+          if (soon_.block + beside > blocks.count) continue;
+          X* const to = slot(gathered_++);
+          unroll<beside>([&](auto b) TESSERA_INLINE_LAMBDA {
+            gather_slice<Columns>(blocks.columns[soon_.block + b], soon_.token,
+                                  to + b * Shape::cols * panel_tokens);
+          });
+          soon_.block += beside;
+          return;
+        }
+  }
+  template <int Columns> TESSERA_INLINE void gather_slice(std::int64_t column, int token, X* to) const {
+    using word = float;  // a lane
+    constexpr int lanes = simd::lanes<word, Arch>, row = Columns * simd::amx_columns;
+    auto const* const from =
+        reinterpret_cast<word const*>(a_.x + place_in_panel<X>(column * Shape::cols, token));
+    unroll<Shape::cols / 2 * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+      constexpr int at = i * lanes / row * panel_tokens + i * lanes % row;
+      simd::store<Arch>(reinterpret_cast<word*>(to) + at, simd::load<Arch>(from + at));
     });
   }
 
@@ -121,11 +181,17 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     std::int64_t feature = 0;
     int token = 0, rows = 0;
   };
+  /// Blocks of a line, from number `block` on, for some rows and tokens.
+  struct blocks_of_line {
+    int line = 0, row = 0, token = 0, block = 0;
+  };
 
   arguments const& a_;
   Unit unit_;
   rows_of_sums unfinished_;
   panel_prefetcher next_;
+  blocks_of_line soon_;                     // whose slices are gathered next
+  unsigned gathered_ = 0, multiplied_ = 0;  // slots so far
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels

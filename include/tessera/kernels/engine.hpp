@@ -30,8 +30,15 @@ using factor_of =
 
 /// Whether products by AMX take blocks of a shape.
 template <class Shape>
-inline constexpr bool fits_amx = (Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
-                                 (Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
+inline constexpr bool fits_amx =
+    (Shape::rows == 4 || Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
+    (Shape::cols == 4 || Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
+
+/// The blocks of a line whose rows AMX multiplies side by side: as many as fill a register, if they are
+/// narrower than its half.
+template <class Shape>
+inline constexpr int amx_blocks_beside =
+    Shape::cols < 8 ? simd::amx_row_bytes / int(sizeof(bfloat16)) / Shape::cols : 1;
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
 /// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
