@@ -12,6 +12,10 @@
 #include <type_traits>
 #include <utility>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
@@ -46,7 +50,9 @@ TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
 }
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
-/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero.
+/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero. Large arrays ask the
+/// system for huge pages: a panel of a deep activation lies on more small ones than a core keeps translations
+/// of.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -57,7 +63,10 @@ template <class T> class aligned_array {
   TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
     if (size == 0) return;
     const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
-    data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{alignment}));
+    data_ = static_cast<T*>(::operator new(bytes, page_of(bytes)));
+#ifdef __linux__
+    if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: small pages serve as well
+#endif
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
@@ -74,7 +83,7 @@ template <class T> class aligned_array {
   ~aligned_array() {
     if (!data_) return;
     tensor_memory::remove(size_bytes());
-    ::operator delete(data_, std::align_val_t{alignment});
+    ::operator delete(data_, page_of(size_bytes()));
   }
 
   T* data() { return data_; }
@@ -91,6 +100,11 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
+  static constexpr std::size_t huge_page = std::size_t(2) << 20;
+  static std::align_val_t page_of(std::size_t bytes) {
+    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : alignment};
+  }
+
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };
