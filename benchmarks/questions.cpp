@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <harness/bandwidth.hpp>
+#include <harness/peak.hpp>
 #include <harness/question.hpp>
 
 #include <tessera/exec/available_threads.hpp>
@@ -31,13 +32,22 @@ double goal_of(goals const& all, int block) {
   return at == all.end() ? 0 : at->second;
 }
 
-/// One group for each shape, with all block sizes in it.
-std::vector<std::vector<workload>> sparse_groups(std::vector<std::string> const& operations, int threads) {
+/// The block sizes of an element.
+std::vector<int> blocks_of(std::string const& element) {
+  std::vector<int> all(std::begin(blocks), std::end(blocks));
+  if (element == "bfloat16" && multiplies_by_amx()) all.insert(all.begin(), 32);
+  return all;
+}
+
+/// One group for each shape, with all block sizes of an element in it.
+std::vector<std::vector<workload>> sparse_groups(std::vector<std::string> const& operations, int threads,
+                                                 std::string const& element = "float") {
   std::vector<std::vector<workload>> groups;
   for (auto const& operation : operations)
     for (auto const& [m, k, n] : shapes) {
       auto& group = groups.emplace_back();
-      for (const int block : blocks) group.push_back({operation, m, k, n, 0.1, block, threads});
+      for (const int block : blocks_of(element))
+        group.push_back({operation, m, k, n, 0.1, block, threads, element});
     }
   return groups;
 }
@@ -130,11 +140,12 @@ question dense(int threads) {
 ///   beside_float   the goal for single elements, which are always widened
 question in_narrow(char const* element, char const* about, int threads, double beside_float,
                    std::function<double(workload const&, std::string const&)> goal) {
-  auto groups = sparse_groups({"forward", "transposed", "sampled"}, threads);
-  for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, threads}});
+  auto groups = sparse_groups({"forward", "transposed", "sampled"}, threads, element);
+  for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, threads, element}});
   for (auto& group : groups) {
-    const std::vector<workload> in_float = group;
-    for (workload& what : group) what.element = element;
+    std::vector<workload> in_float = group;
+    std::erase_if(in_float, [](workload const& what) { return what.block == 32; });
+    for (workload& what : in_float) what.element = "float";
     if (is_warm(group.front())) group.insert(group.end(), in_float.begin(), in_float.end());
   }
   return {element,
@@ -158,6 +169,12 @@ question in_narrow(char const* element, char const* about, int threads, double b
 question in_bfloat16(int threads) {
   return in_narrow("bfloat16", "the products of bfloat16, beside those of float", threads, .95,
                    [](workload const& what, std::string const& contestant) -> double {
+                     if (multiplies_by_amx()) {
+                       if (contestant != "tessera") return 0;
+                       return what.operation == "sampled"
+                                  ? goal_of({{32, .30}, {16, .25}, {8, .15}, {4, .08}}, what.block)
+                                  : goal_of({{32, .32}, {16, .29}, {8, .14}, {4, .07}}, what.block);
+                     }
                      if (what.operation == "forward")
                        return goal_of({{16, .93}, {8, .92}, {4, .90}}, what.block);
                      if (what.operation == "transposed")
@@ -383,7 +400,8 @@ std::vector<workload> step_group(std::string const& operation, std::array<std::i
                                  int threads, std::string const& element = "float") {
   const auto [m, k, n] = shape;
   std::vector<workload> group{{operation, m, k, n, 1, 16, threads, element}};
-  for (const int block : blocks) group.push_back({operation, m, k, n, 0.1, block, threads, element});
+  for (const int block : blocks_of(element))
+    group.push_back({operation, m, k, n, 0.1, block, threads, element});
   return group;
 }
 
@@ -402,10 +420,12 @@ question step(int threads) {
           {},
           [](entrant const& e, std::vector<entrant> const& group) {
             // Times as fast as PyTorch, by block size; 0 is dense.
+            static const bool by_amx = multiplies_by_amx();
             static const std::map<std::string, goals> all = {
                 {"gpt float", {{16, 6}, {4, 5.5}, {1, 3}, {0, 1.25}}},
                 {"bert float", {{16, 8}, {4, 7.5}, {1, 3.5}, {0, 1.25}}},
-                {"bert bfloat16", {{16, 8}, {4, 7}, {0, 1.2}}},
+                {"bert bfloat16",
+                 by_amx ? goals{{32, 6}, {16, 6}, {8, 4.5}, {0, .9}} : goals{{16, 8}, {4, 7}, {0, 1.2}}},
                 {"bert model float", {{16, 10}, {4, 10}, {0, 1.2}}},
                 {"mlp float", {{16, 6}, {4, 6}, {1, 3}, {0, 1.2}}}};
             std::vector<comparison> beside;

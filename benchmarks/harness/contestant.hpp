@@ -83,8 +83,13 @@ template <class Body> std::optional<job> with_block(int size, Body&& body) {
   }
 }
 
-/// body.operator()<element, block>() for the elements and sizes in which whole layers are timed.
+/// body.operator()<element, block>() for the elements and sizes in which whole layers are timed; blocks of 32
+/// in bfloat16, for AMX.
 template <class Body> std::optional<job> with_element_and_block(workload const& what, Body&& body) {
+#ifndef TESSERA_REDUCED_TYPES
+  if (what.element == "bfloat16" && what.block == 32)
+    return body.template operator()<bfloat16, block_shape<32>>();
+#endif
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     if (what.element == "float") return body.template operator()<float, Block>();
     if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();

@@ -83,6 +83,9 @@ inline double amx_peak_of_one_thread() {
   return 2.0 * chains * terms * steps / elapsed[pieces / 2];
 }
 
+/// Whether bfloat16 is multiplied by AMX, whose blocks may be of 32 too.
+inline bool multiplies_by_amx() { return simd::has_amx && exec::amx_permitted(); }
+
 /// A peak on so many threads at the same time, summed.
 inline double peak_of(double (*one_thread)(), int threads) {
   if (threads == 1) return one_thread();
@@ -106,8 +109,7 @@ inline double peak_gflops(std::string const& element, int threads) {
   };
   if (element == "float") return peak_of(peak_of_one_thread<float>, threads);
   if (element == "double") return peak_of(peak_of_one_thread<double>, threads);
-  if (element == "bfloat16" && simd::has_amx && exec::amx_permitted())
-    return peak_of(amx_peak_of_one_thread, threads);
+  if (element == "bfloat16" && multiplies_by_amx()) return peak_of(amx_peak_of_one_thread, threads);
   if (element == "bfloat16") return peak_of(of_pairs(bfloat16()), threads);
   if (element == "float16") return peak_of(of_pairs(float16()), threads);
   throw option_error("[peak] no peak is known for " + element +

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <harness/operands.hpp>
+#include <harness/peak.hpp>
 
 #include <tessera/eval/run.hpp>
 #include <tessera/eval/sampled.hpp>
@@ -92,6 +93,8 @@ template <class T, class Block> struct product_only {
 };
 
 const registered here({"tessera product only", "sampled", [](workload const& what) -> std::optional<job> {
+                         if (what.element == "bfloat16" && multiplies_by_amx())
+                           return {};  // has no such part
                          return with_product_element_and_block(what, [&]<class T, class Block> {
                            auto p = std::make_shared<product_only<T, Block>>(what);
                            return std::optional(sampled_job(p, [q = p.get()] { q->run(); }));
