@@ -47,7 +47,8 @@ class engine_set {
 ///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
 ///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
 ///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
-///   amx     13, of which a product of blocks of 16x16 sees 5 and one of 8x8 2.5: measured on Granite Rapids
+///   amx     13, of which a product of blocks of 16x16 sees 5, one of 8x8 2.6, one of 4x4 1.4: measured on
+///           Granite Rapids
 constexpr double rate_of(engine which, cpu_family family) {
   if (which == engine::fma) return 1;
   if (which == engine::amx) return 13;
