@@ -108,7 +108,8 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
   };
   int row = 0;
   for (; row + step <= count; row += step) store(row, std::integral_constant<int, step>());
-  if (row < count) store(row, std::integral_constant<int, 1>());
+  if constexpr (step > 1)
+    if (row < count) store(row, std::integral_constant<int, 1>());
 }
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
