@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/exec/denormals.hpp>
@@ -19,8 +19,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 /// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
 class index_ranges {
  public:
-  explicit index_ranges(int parts)
-      : parts_(parts), ranges_(std::make_unique<range[]>(static_cast<std::size_t>(parts))) {}
+  explicit index_ranges(int parts) : parts_(parts), ranges_(static_cast<std::size_t>(parts)) {}
 
   /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
   /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
@@ -103,7 +102,7 @@ class index_ranges {
   }
 
   int parts_;
-  std::unique_ptr<range[]> ranges_;
+  std::vector<range> ranges_;
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
 };

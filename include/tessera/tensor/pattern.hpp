@@ -125,7 +125,7 @@ class pattern {
   static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
                            std::vector<std::int32_t> cols) {
     detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
-                             std::span(row_start), std::span(cols));
+                             span_of(row_start), span_of(cols));
     return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
   }
 
@@ -151,17 +151,17 @@ class pattern {
   }
 
   /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
-  std::span<const std::int32_t> row_start() const { return data_->row_start; }
+  std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
   /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
-  std::span<const std::int32_t> cols() const { return data_->cols; }
+  std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
   /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
   /// dense.
-  std::span<const std::int32_t> col_start() const { return data_->col_start; }
+  std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
   /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
-  std::span<const std::int32_t> rows() const { return data_->rows; }
+  std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
   /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
   /// added.
-  std::span<const std::int32_t> slots() const { return data_->slots; }
+  std::span<const std::int32_t> slots() const { return span_of(data_->slots); }
 
   /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
   std::span<const std::int32_t> row(int i) const {
@@ -230,6 +230,11 @@ class pattern {
   }
 
  private:
+  /// A span from a pointer: that from a vector takes longer to compile, for its concept of ranges.
+  static std::span<const std::int32_t> span_of(std::vector<std::int32_t> const& numbers) {
+    return {numbers.data(), numbers.size()};
+  }
+
   struct data {
     data(int row_number, int col_number, std::int64_t stored_number)
         : block_rows(row_number), block_cols(col_number), stored(stored_number) {}

@@ -79,7 +79,7 @@ class sequences {
   /// The sequence that holds a token, in log(count) steps.
   std::int64_t sequence_of(std::int64_t token) const {
     TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
-    return std::ranges::upper_bound(offsets_, token) - offsets_.begin() - 1;
+    return std::upper_bound(offsets_.begin(), offsets_.end(), token) - offsets_.begin() - 1;
   }
   /// How many tokens of its sequence stand before a token.
   std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
