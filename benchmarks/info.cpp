@@ -10,6 +10,7 @@
 #include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/simd/build_info.hpp>
+#include <tessera/simd/int8.hpp>
 
 // tessera-info: what this program was compiled with, what this machine has, and how fast it was just now.
 
@@ -30,9 +31,11 @@ void print_info() {
               cache_text(sysconf(_SC_LEVEL2_CACHE_SIZE)).c_str(),
               cache_text(sysconf(_SC_LEVEL3_CACHE_SIZE)).c_str());
   const machine here = this_machine();
-  std::printf("engine   %s for products of bfloat16\n",
+  std::printf("engine   %s for products of bfloat16, %s for int8 by int8\n",
               name_of(fastest_engine(here.family, here.engines,
-                                     eval::engines_for<bfloat16, engine::pairs, engine::amx>())));
+                                     eval::engines_for<bfloat16, engine::pairs, engine::amx>())),
+              name_of(fastest_engine(here.family, here.engines,
+                                     eval::engines_for<int8, engine::quads, engine::amx>())));
   if (simd::has_amx && !here.engines.allows(engine::amx))
     std::printf("         AMX is compiled in, but this process may not use it\n");
   if (!build_info().missing_feature.empty()) return;

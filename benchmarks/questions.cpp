@@ -139,8 +139,9 @@ question dense(int threads) {
 /// from the caches beside the same in float.
 ///   beside_float   the goal for single elements, which are always widened
 question in_narrow(char const* element, char const* about, int threads, double beside_float,
-                   std::function<double(workload const&, std::string const&)> goal) {
-  auto groups = sparse_groups({"forward", "transposed", "sampled"}, threads, element);
+                   std::function<double(workload const&, std::string const&)> goal,
+                   std::vector<std::string> const& operations = {"forward", "transposed", "sampled"}) {
+  auto groups = sparse_groups(operations, threads, element);
   for (auto const& [m, k, n] : shapes) groups.push_back({{"dense", m, k, n, 1, 16, threads, element}});
   for (auto& group : groups) {
     std::vector<workload> in_float = group;
@@ -191,6 +192,16 @@ question in_float16(int threads) {
                      return what.operation == "forward" ? goal_of({{16, .80}, {8, .80}, {4, .80}}, what.block)
                                                         : 0;
                    });
+}
+
+question in_int8(int threads) {
+  return in_narrow(
+      "int8", "the products of int8 by int8 into float, against the peak of VNNI, which AMX may exceed",
+      threads, 0,
+      [](workload const& what, std::string const& contestant) -> double {
+        return contestant == "tessera" ? goal_of({{16, .85}, {8, .80}, {4, .55}}, what.block) : 0;
+      },
+      {"forward", "transposed"});
 }
 
 /// Each workload with one thread and with several, each against the peak of as many threads; and some
@@ -460,10 +471,10 @@ question parts(int threads) {
 
 std::vector<question> questions(int threads) {
   std::vector<question> all = {
-      forward(threads), transposed(threads),  sampled(threads),    dense(threads),
-      large(threads),   in_bfloat16(threads), in_float16(threads), attention(threads),
-      memory(threads),  few(threads),         rows(threads),       nm(threads),
-      scaling(threads), step(threads),        parts(threads),      pattern_change()};
+      forward(threads),     transposed(threads), sampled(threads), dense(threads),     large(threads),
+      in_bfloat16(threads), in_float16(threads), in_int8(threads), attention(threads), memory(threads),
+      few(threads),         rows(threads),       nm(threads),      scaling(threads),   step(threads),
+      parts(threads),       pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -880,11 +880,12 @@ namespace tessera { inline namespace TESSERA_ISA {
 enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
-  amx,    // blocks of bfloat16, by the matrix unit of Intel CPUs
+  quads,  // four neighbours of int8 in each lane, summed in integers of 32 bits, by one instruction (VNNI)
+  amx,    // blocks of bfloat16 or int8, by the matrix unit of Intel CPUs
 };
 
 constexpr char const* name_of(engine which) {
-  constexpr char const* names[] = {"fma", "pairs", "amx"};
+  constexpr char const* names[] = {"fma", "pairs", "quads", "amx"};
   return names[int(which)];
 }
 
@@ -914,11 +915,13 @@ class engine_set {
 ///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
 ///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
 ///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+///   quads   4: four multiply-adds in each lane, issued as often as an FMA
 ///   amx     13, of which a product of blocks of 16x16 sees 5, one of 8x8 2.6, one of 4x4 1.4: measured on
 ///           Granite Rapids
 constexpr double rate_of(engine which, cpu_family family) {
   if (which == engine::fma) return 1;
   if (which == engine::amx) return 13;
+  if (which == engine::quads) return 4;
   return family == cpu_family::intel ? 0.5 : 2;
 }
 
@@ -926,7 +929,7 @@ constexpr double rate_of(engine which, cpu_family family) {
 ///   compiled   engines for which there is code
 constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_set compiled) {
   engine fastest = engine::fma;
-  for (const engine which : {engine::pairs, engine::amx})
+  for (const engine which : {engine::pairs, engine::quads, engine::amx})
     if (allowed.allows(which) && compiled.allows(which) && rate_of(which, family) > rate_of(fastest, family))
       fastest = which;
   return fastest;
@@ -986,7 +989,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// The workers for which a run is cut into tiles, and the engines that multiply.
 struct machine {
   int workers = 1;  // tasks that it computes at the same time
-  engine_set engines{engine::pairs};
+  engine_set engines{engine::pairs, engine::quads};
   cpu_family family = cpu_family::other;  // by which it chooses among its engines
   std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };
@@ -3267,6 +3270,14 @@ template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) 
   return xsimd::reduce_add(value);
 }
 
+/// Sums as numbers To: themselves, or integers of 32 bits as floats.
+template <class To, class Sum, class Arch> TESSERA_INLINE batch<To, Arch> as(batch<Sum, Arch> const& sums) {
+  if constexpr (std::is_same_v<To, Sum>)
+    return sums;
+  else
+    return xsimd::to_float(sums);
+}
+
 /// Keeps a loaded value in a register: without this GCC folds the load into each multiplication that uses it,
 /// and clang each broadcast. Costs no instruction.
 template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& value) {
@@ -3274,6 +3285,8 @@ template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& val
   asm("" : "+v"(value));
 #elif defined(__SSE2__)
   asm("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm("" : "+w"(value));
 #endif
 }
 
@@ -5233,6 +5246,7 @@ enum class numbers : bool { any, normal };
 ///   packed<numbers>(features)                 the reverse, to nearest
 ///   multiply_add(a, b, sum)                   sum + Σ a · b over the features of a lane, only where that is
 ///                                             one instruction
+///   sum                                       its sums, if they are not accumulators
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   static_assert(sizeof(E) >= 4,
@@ -5285,7 +5299,9 @@ template <class E, class Arch>
 inline constexpr bool multiplies<pair<E>, Arch> =
     requires(reg<pair<E>, Arch> a, reg<float, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
 
-template <class E, class Arch> inline constexpr bool multiplies<quad<E>, Arch> = false;
+template <class E, class Arch>
+inline constexpr bool multiplies<quad<E>, Arch> = requires(
+    reg<quad<E>, Arch> a, reg<std::int32_t, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
 
 /// a · b + sum in each lane, over the elements in it.
 template <class Lane, class Arch, class Sum>
@@ -7424,6 +7440,7 @@ auto concat_features(Parts&&... parts) {
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 // Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
 // multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
@@ -7434,9 +7451,12 @@ auto concat_features(Parts&&... parts) {
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, int8>() is of (rows, depth)
+// and (depth / 4, columns, 4), and sums in integers of 32 bits.
 
-namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+namespace tessera { inline namespace TESSERA_ISA {
+class int8;
+namespace simd {
 
 inline constexpr int amx_registers = 8, amx_rows = 16, amx_columns = 16, amx_row_bytes = 64;
 
@@ -7474,9 +7494,10 @@ class emulated_amx {
       std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
                   shapes_.row_bytes[Register]);
   }
-  /// Products of even and of odd positions along the depth are summed apart, from zero; then their sums are
-  /// added, and the whole to `Sums`.
-  template <int Sums, int Left, int Right> void multiply_add() {
+  /// Integers wrap around; of bfloat16, products of even and of odd positions along the depth are summed
+  /// apart, from zero; then their sums are added, and the whole to `Sums`.
+  template <int Sums, int Left, int Right, class E = bfloat16> void multiply_add() {
+    if constexpr (std::is_same_v<E, int8>) return multiply_add_integers(Sums, Left, Right);
     using floats = batch<float>;
     for (int r = 0; r < shapes_.rows[Sums]; ++r)
       for (int column = 0; column < amx_columns; column += lanes<float>) {
@@ -7496,6 +7517,17 @@ class emulated_amx {
   }
 
  private:
+  void multiply_add_integers(int sums, int left, int right) {
+    for (int r = 0; r < shapes_.rows[sums]; ++r)
+      for (int column = 0; column < shapes_.row_bytes[sums] / 4; ++column) {
+        std::uint32_t sum;
+        std::memcpy(&sum, register_[sums][r] + 4 * column, sizeof sum);
+        for (int k = 0; k < 4 * shapes_.rows[right]; ++k)
+          sum += std::uint32_t(std::int8_t(register_[left][r][k])) *
+                 std::uint32_t(std::int8_t(register_[right][k / 4][4 * column + k % 4]));
+        std::memcpy(register_[sums][r] + 4 * column, &sum, sizeof sum);
+      }
+  }
   static reg<std::uint32_t> load_bits(std::byte const* from) {
     reg<std::uint32_t> bits;
     std::memcpy(&bits, from, sizeof bits);
@@ -7521,8 +7553,11 @@ class hardware_amx {
   template <int Register> TESSERA_INLINE void store(void* to, std::ptrdiff_t row_bytes) const {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(Register) : "memory");
   }
-  template <int Sums, int Left, int Right> TESSERA_INLINE void multiply_add() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+  template <int Sums, int Left, int Right, class E = bfloat16> TESSERA_INLINE void multiply_add() {
+    if constexpr (std::is_same_v<E, int8>)
+      asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+    else
+      asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
   }
 };
 #endif
@@ -7540,7 +7575,8 @@ inline constexpr bool has_amx = true;
 inline constexpr bool has_amx = false;
 #endif
 
-}}}  // namespace tessera::TESSERA_ISA::simd
+}  // namespace simd
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/kernels/engine.hpp
@@ -7553,16 +7589,29 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma ||
-                                   (Which == engine::pairs && element_traits<E>::features_a_lane > 1 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::amx && std::is_same_v<E, bfloat16> && simd::has_amx);
+inline constexpr bool has_engine =
+    Which == engine::fma ||
+    (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
+     simd::multiplies<simd::stored_lane<E>, Arch>) ||
+    (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
+     simd::multiplies<simd::stored_lane<E>, Arch>) ||
+    (Which == engine::amx && simd::has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>));
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
 using factor_of =
-    std::conditional_t<Which == engine::amx || (Which == engine::pairs && has_engine<engine::pairs, E, Arch>),
-                       E, accumulator_t<E>>;
+    std::conditional_t<Which == engine::amx || (Which != engine::fma && has_engine<Which, E, Arch>), E,
+                       accumulator_t<E>>;
+
+/// The sums that an engine keeps of products of elements E.
+template <engine Which, class E> struct sum_of {
+  using type = accumulator_t<E>;
+};
+template <engine Which, class E>
+  requires(Which != engine::fma) && requires { typename simd::lane<E>::sum; }
+struct sum_of<Which, E> {
+  using type = typename simd::lane<E>::sum;
+};
 
 /// Whether products by AMX take blocks of a shape.
 template <class Shape>
@@ -7681,6 +7730,8 @@ template <class A, class B, engine... Of, class Use> void with_engine(machine co
     const engine fastest = fastest_engine(on.family, on.engines, compiled);
     if constexpr (compiled.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
+    if constexpr (compiled.allows(engine::quads))
+      if (fastest == engine::quads) return use(engine_constant<engine::quads>());
     if constexpr (compiled.allows(engine::pairs))
       if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
   }
@@ -7695,8 +7746,9 @@ template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
   engine_set compiled;
-  for (const engine which : {engine::pairs, engine::amx})
-    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
+  for (const engine which : {engine::pairs, engine::quads, engine::amx})
+    if ((eval::engines_for<E, engine::pairs, engine::quads, engine::amx>().allows(which) || ...))
+      compiled.allow(which);
   if (compiled != engine_set())
     words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
   return words;
@@ -7705,85 +7757,135 @@ template <class... E> std::string arithmetic_of(machine const& on) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/kernels/panel_prefetcher.hpp
-#ifndef TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
-#define TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
+// ---- tessera/kernels/quads.hpp
+#ifndef TESSERA_SINGLE_KERNELS_QUADS
+#define TESSERA_SINGLE_KERNELS_QUADS
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
+
+// Operands of the engine `quads`, which multiplies signed numbers by unsigned ones.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Prefetches the next panel in equal shares, one for each visit of a register block to a block of W, and no
-/// cache line twice. If the panel is one chunk, only the second half of the work prefetches: this panel still
-/// needs the caches in the first.
-struct panel_prefetcher {
-  static constexpr int fraction = 20;
-  std::byte const* next = nullptr;
-  std::int64_t due = 0, step = 0;  // in 2^-fraction cache lines; none is prefetched until due > 0
+/// Whether quads multiply blocks of a shape: rows are whole lanes, and a block fills registers, or a register
+/// holds whole blocks.
+template <class Shape, class Arch>
+inline constexpr bool fits_quads =
+    Shape::cols % 4 == 0 && (Shape::elements / 4 % simd::lanes<std::int32_t, Arch> == 0 ||
+                             simd::lanes<std::int32_t, Arch> % (Shape::elements / 4) == 0);
 
-  TESSERA_INLINE void fetch() {
-    for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
-      simd::prefetch<2>(next);
-      next += 64;
-      asm("" : "+r"(due));  // or the compiler divides to count the iterations
-    }
+/// Where the sums of the rows of a line begin with quads: at -128 Σ w, since x is offset by 128.
+template <class Arch, class Shape, class W>
+[[gnu::noinline]] void offsets_of_rows(W const* w, int blocks, std::int32_t* offsets) {
+  using lane = simd::lane<W>;
+  constexpr int lanes = simd::lanes<std::int32_t, Arch>, lanes_a_row = Shape::cols / 4,
+                block_lanes = Shape::elements / 4, at_once = std::max(1, lanes / block_lanes);
+  alignas(64) std::int32_t sums[unsigned(std::max(lanes, block_lanes))];
+  const auto zero = lane::template offset<Arch>(simd::zero<Arch, std::uint32_t>());
+  const int whole = blocks / at_once * at_once;
+  for (int l = 0; l < std::max(lanes, block_lanes); l += lanes) {
+    auto sum = simd::zero<Arch, std::int32_t>();
+    for (int b = 0; b < whole; b += at_once)
+      sum = simd::multiply_add<simd::quad<W>, Arch>(
+          simd::load_lanes<Arch>(w + std::int64_t(b) * Shape::elements + l * 4), zero, sum);
+    simd::store<Arch>(sums + l, sum);
   }
+  for (int row = 0; row < Shape::rows; ++row) {
+    std::int32_t sum = 0;
+    for (int at = row * lanes_a_row; at < std::max(lanes, block_lanes); at += block_lanes)
+      for (int k = 0; k < lanes_a_row; ++k) sum += sums[at + k];
+    for (int b = whole; b < blocks; ++b)
+      for (int k = 0; k < Shape::cols; ++k)
+        sum += 128 * int(float(w[std::int64_t(b) * Shape::elements + row * Shape::cols + k]));
+    offsets[row] = -sum;
+  }
+}
 
-  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
-  /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
-  static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
-                               std::int64_t visits, int visit_bytes) {
-    if (!next_panel || visits == 0) return {};
-    const std::int64_t all = std::min(std::int64_t(bytes), visits * visit_bytes) / 64 << fraction,
-                       before = chunks == 1 ? all : 0;
-    return {next_panel - bytes + bytes / std::size_t(chunks), -before, (all + before) / visits};
-  }
-};
-
-/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
-/// products; without prefetches each row would wait for memory.
-struct rows_ahead {
-  static constexpr int most = 8;
-  std::byte const* at[most] = {};
-  int count = 0;
-  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
-
-  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
-  /// Cuts the rows into `shares` equal shares.
-  void cut(int shares) {
-    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
-  }
-  TESSERA_INLINE void fetch() {
-    const std::size_t now = std::min(share, bytes);
-    for (std::size_t i = 0; i < now; i += 64)
-      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
-    for (int r = 0; r < count; ++r) at[r] += now;
-    bytes -= now;
-  }
-};
+/// The lanes of x, from features [first, last) of a panel, offset by 128.
+template <class Arch, class X>
+void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* to) {
+  constexpr int step = simd::lanes<std::uint32_t, Arch> * element_traits<X>::features_a_lane;
+  for (std::int64_t at = first * panel_tokens; at < last * panel_tokens; at += step, to += step)
+    simd::store<Arch>(reinterpret_cast<simd::stored_lane<X>*>(to),
+                      simd::lane<X>::template offset<Arch>(simd::load_lanes<Arch>(panel + at)));
+}
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
-// ---- tessera/kernels/product.hpp
-#ifndef TESSERA_SINGLE_KERNELS_PRODUCT
-#define TESSERA_SINGLE_KERNELS_PRODUCT
+// ---- tessera/eval/product_engines.hpp
+#ifndef TESSERA_SINGLE_EVAL_PRODUCT_ENGINES
+#define TESSERA_SINGLE_EVAL_PRODUCT_ENGINES
+#include <cstdint>
+#include <type_traits>
+
+// The choice of the engine of W·x.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
+inline constexpr std::int64_t fewest_amx_tokens = 17;
+
+/// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
+template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
+  engine_set all;
+  if constexpr (std::is_same_v<W, X> && element_traits<W>::features_a_lane == 4) {
+    if (kernels::fits_quads<LineBlock, simd::native>) all = engines_for<W, engine::quads>();
+    // Narrower blocks fill less of the unit than of registers.
+    if (kernels::fits_amx<LineBlock> && LineBlock::cols >= 16 &&
+        kernels::has_engine<engine::amx, W, simd::native>)
+      all.allow(engine::amx);
+  }
+  return all;
+}
+/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened.
+template <class W, class X, class LineBlock>
+constexpr engine integer_engine(machine const& on, std::int64_t tokens) {
+  if (tokens < fewest_amx_tokens) return engine::fma;
+  return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
+}
+
+/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
+template <class W, class X, class LineBlock, class Use>
+void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
+  constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
+  if constexpr (in_integers != engine_set()) {
+    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens);
+    if constexpr (in_integers.allows(engine::amx))
+      if (fastest == engine::amx) return use(engine_constant<engine::amx>());
+    if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());
+    return;
+  }
+  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
+  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/product_operands.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PRODUCT_OPERANDS
+#define TESSERA_SINGLE_KERNELS_PRODUCT_OPERANDS
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+// What the kernels of W·x take, and how they store results.
+
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The element types of weights, activation and result. Sums have the accumulator type, which is one for all
-/// three.
+/// The element types of weights, activation and result. The accumulator is one for all three; sums have it
+/// too, or are integers, which become accumulators before the tree.
 template <element W, element X, element Y, engine By = engine::fma> struct product_types {
   static constexpr engine by = By;
   using weight = W;
   using activation = X;
   using result = Y;
   using accumulator = accumulator_t<W>;
+  using sum = typename sum_of<By, W>::type;
 };
 
 /// The operands of one panel of W·x or Wᵀ·x.
@@ -7798,8 +7900,8 @@ template <class Types> struct panel_operands {
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // data of the next panel, to be prefetched, or null
   std::size_t next_bytes;
-  std::int64_t first_token;           // number of the panel's first token in the batch
-  typename Types::accumulator* sums;  // scratch
+  std::int64_t first_token;   // number of the panel's first token in the batch
+  typename Types::sum* sums;  // scratch
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
@@ -7843,10 +7945,10 @@ TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch 
 /// features from `first` on, and of `Registers` registers of tokens. A row is panel_tokens sums long. Not
 /// inlined: a costly op in a register loop would spill accumulators.
 template <class Arch, bool Partial, int Registers, class Types, class Tree>
-[[gnu::noinline]] void store_sums(product_arguments<Types, Tree> const& a,
-                                  typename Types::accumulator const* sums, std::int64_t first, int count,
-                                  int token) {
+[[gnu::noinline]] void store_sums(product_arguments<Types, Tree> const& a, typename Types::sum const* sums,
+                                  std::int64_t first, int count, int token) {
   using batch = simd::batch<typename Types::accumulator, Arch>;
+  using sum_batch = simd::batch<typename Types::sum, Arch>;
   constexpr int step = element_traits<typename Types::result>::features_a_lane;
   count = int(std::min<std::int64_t>(count, a.rows - first));
   auto* to = a.y + place_in_panel<typename Types::result>(first, token);
@@ -7855,7 +7957,8 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
       constexpr int width = batch::size;
       batch sum[unsigned(step)] = {};
       unroll<stored>([&](auto i) TESSERA_INLINE_LAMBDA {
-        sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width);
+        sum[i] = simd::as<typename Types::accumulator>(
+            sum_batch::load_unaligned(sums + i * panel_tokens + token + c * width));
       });
       store_result<Partial>(a, sum, first + row, token + c * width, to + c * width * step, stored < step);
     }
@@ -7867,285 +7970,6 @@ template <class Arch, bool Partial, int Registers, class Types, class Tree>
   if constexpr (step > 1)
     if (row < count) store(row, std::integral_constant<int, 1>());
 }
-
-/// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
-/// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
-/// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
-template <class Arch, class Types, class Shape, class Tree> struct sparse_product {
-  using W = typename Types::weight;
-  using X = typename Types::activation;
-  using Y = typename Types::result;
-  using T = typename Types::accumulator;
-  using arguments = product_arguments<Types, Tree>;
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  using sizes = register_block<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int line_rows = Shape::rows;
-  static constexpr int block_depth = Shape::cols;
-  static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
-  static constexpr int registers = sizes::registers;
-  /// The engine multiplies lanes as they are stored if W and x have one element type and every block begins
-  /// at a lane. Otherwise it multiplies accumulators.
-  static constexpr bool in_lanes =
-      std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
-  using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
-  static constexpr bool widens_x = !std::is_same_v<X, factor>;
-  static constexpr int feature_bytes = panel_tokens * sizeof(factor);
-  static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
-  /// Features of x in one lane of the engine.
-  static constexpr int factors_a_lane = element_traits<factor>::features_a_lane;
-  /// Features of y in one lane.
-  static constexpr int results_a_lane = element_traits<Y>::features_a_lane;
-  /// Whether several lines share a lane of y: one thread stores them, after the last of their sums.
-  static constexpr bool shares_lanes = line_rows % results_a_lane != 0;
-  static constexpr bool sums_in_memory = Tree::costly || rows % results_a_lane != 0;
-  static constexpr int results_at_once = sums_in_memory ? 1 : results_a_lane;
-
-  /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
-  /// the widened chunk of x, if x must be widened.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
-    const std::int64_t blocks =
-        ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
-    return room_at(index, depth) +
-           (widens_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
-  }
-
-  /// The number of chunks of a panel: the smallest that meets every condition.
-  ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
-  ///   several register blocks a line               a line's part of a chunk fits the L1
-  ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
-  static int chunks(block_index const& index, std::int64_t depth) {
-    const std::int64_t panel = depth * feature_bytes;
-    std::int64_t kept = 0;  // bytes of x that should pass through the L1
-    if (index.lines() > 0) {
-      const std::int64_t used = index.blocks() / index.lines() * block_depth;
-      if (line_rows > rows)
-        kept = used * feature_bytes;
-      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
-        kept = panel;
-    }
-    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
-                            kept / sizes::line_bytes));
-  }
-
-  static void run(arguments const& a) noexcept {
-    const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
-    const bool keeps_all = count > 1 || shares_lanes;
-    const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
-    T* const all_sums = a.sums;
-    auto* const walked =
-        reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
-    const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
-    panel_prefetcher next = fetch_plan(a, count);
-    for (int c = 0; c < count; ++c) {
-      chunk now{.column = nullptr,
-                .end = nullptr,
-                .weights = nullptr,
-                .prefetch_distance = 0,
-                .limit = std::int32_t((c + 1) * blocks / count),
-                .begins = c == 0,
-                .ends = c + 1 == count,
-                .fetches = weights_bytes > sizes::fitting_weights_bytes,
-                .x = {},
-                .first_feature = 0};
-      if constexpr (widens_x)
-        widen(a, c * blocks / count * block_depth, now);
-      else
-        now.x = a.x;
-      const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
-      T* sums = all_sums;
-      for (int line = a.first_line; line < a.last_line; ++line) {
-        const block_line blocks_of_line = a.index.line(line);
-        const std::int32_t first = first_of(line);
-        const std::int64_t before = blocks_of_line.first + first;
-        now.column = blocks_of_line.columns + first;
-        now.end = blocks_of_line.columns + blocks_of_line.count;
-        if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
-        if (now.fetches && line + 1 < a.last_line)
-          now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
-        else
-          now.prefetch_distance = 0;
-        std::int32_t const* last = now.column;
-        for (int token = 0; token < a.tokens;)
-          if (token + registers * lanes <= a.tokens) {
-            last = compute_line<registers>(a, line, token, now, sums, next);
-            token += registers * lanes;
-          } else {
-            last = compute_last_tokens(a, line, token, now, sums, next);
-            token += lanes;
-          }
-        if (!keeps_all) continue;
-        walked[line - a.first_line] = std::int32_t(last - blocks_of_line.columns);
-        sums += line_rows * panel_tokens;
-      }
-    }
-    if constexpr (shares_lanes)
-      for (int token = 0; token < a.tokens; token += lanes)
-        store_sums<Arch, true, 1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
-  }
-
- private:
-  struct chunk {
-    std::int32_t const *column, *end;  // block columns of the line from this chunk on
-    W const* weights;                  // of the block at `column`
-    std::int64_t prefetch_distance;    // distance to the prefetched weights, in blocks
-    std::int32_t limit;                // block column of the line where the chunk ends
-    bool begins, ends;                 // whether it is the first, the last chunk
-    bool fetches;                      // whether weights of the next line are prefetched
-    factor const* x;                   // at first_feature
-    std::int64_t first_feature;
-  };
-
-  static constexpr int stored_x = element_traits<X>::features_a_lane;
-
-  /// Offset in product_arguments::sums of the widened chunk of x, in bytes.
-  static std::size_t room_at(block_index const& index, std::int64_t depth) {
-    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
-    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
-    return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
-  }
-
-  /// Widens the features of a chunk, which begins at feature `first`.
-  [[gnu::noinline]] static void widen(arguments const& a, std::int64_t first, chunk& now) {
-    T* const room = a.sums + room_at(a.index, a.depth) / sizeof(T);
-    const std::int64_t begin = first / stored_x * stored_x;
-    const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
-    simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
-    now.x = room;
-    now.first_feature = begin;
-  }
-
-  /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
-  static constexpr int fewest_steps = 48;
-
-  static panel_prefetcher fetch_plan(arguments const& a, int count) {
-    constexpr int tile_tokens = registers * lanes;
-    const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
-    return panel_prefetcher::plan(
-        a.next, a.next_bytes, count,
-        a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row,
-        block_depth * tile_tokens * int(sizeof(X)));
-  }
-
-  /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
-  /// other tokens.
-  [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
-                                                                   chunk const& now, T* sums,
-                                                                   panel_prefetcher& next) {
-    return compute_line<1>(a, line, token, now, sums, next);
-  }
-
-  /// Returns where the line's blocks of the next chunk begin.
-  template <int C>
-  TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
-                                                         chunk const& now, T* sums, panel_prefetcher& next) {
-    std::int32_t const* last = now.column;
-    for (int row = 0; row < line_rows; row += rows)
-      last = compute_tile<C>(a, line, row, token, now, sums, next);
-    if constexpr (!shares_lanes)
-      if (now.ends && (sums_in_memory || overhangs(a, line))) {
-        constexpr int at_once = sums_in_memory ? C : 1;
-        for (int c = 0; c < C; c += at_once)
-          store_sums<Arch, at_once == 1, at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
-      }
-    return last;
-  }
-
-  /// Whether a line has rows beyond the last feature.
-  TESSERA_INLINE static bool overhangs(arguments const& a, int line) {
-    return std::int64_t(line + 1) * line_rows > a.rows;
-  }
-
-  template <int C>
-  TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
-                                                         chunk const& now, T* sums, panel_prefetcher& next) {
-    constexpr int sets = C == 1 ? 2 : 1;
-    reg set[unsigned(sets)][unsigned(rows)]
-           [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
-    auto& acc = set[0];
-    // An offset: without chunks `sums` may be null.
-    const std::ptrdiff_t carried = row * panel_tokens + token;
-    unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-      acc[i / C][i % C] = now.begins
-                              ? simd::zero<Arch, T>()
-                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
-    });
-    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
-    panel_prefetcher fetching = next;  // in registers
-    std::int32_t const* column = now.column;
-    W const* w = nullptr;  // a matrix without blocks has no weights
-    if (column < now.end) w = now.weights + row * Shape::cols;
-    for (; column < now.end && *column < now.limit; ++column, w += Shape::elements) {
-      fetching.fetch();
-      if (now.fetches) fetch_rows(w + now.prefetch_distance * Shape::elements);
-      const std::int64_t feature = std::int64_t(*column) * block_depth;
-      int depth = block_depth;
-      if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
-      multiply_block<C>(set, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
-    }
-    next = fetching;
-    unroll<(sets - 1) * rows>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i][0] = (batch(acc[i][0]) + batch(set[1][i][0])).data; });
-    const auto carry = [&]() TESSERA_INLINE_LAMBDA {
-      unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
-      });
-    };
-    if constexpr (sums_in_memory) {
-      carry();
-    } else if (!now.ends || overhangs(a, line)) {
-      carry();
-    } else {
-      const std::int64_t feature = std::int64_t(line) * line_rows + row;
-      Y* const to = a.y + place_in_panel<Y>(feature, token);
-      unroll<rows / results_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-        constexpr int r = i / C * results_at_once, c = i % C;
-        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + results_at_once - 1][c])};
-        store_result<C == 1>(a, sum, feature + r, token + c * lanes,
-                             to + r * panel_tokens + c * lanes * results_at_once, false);
-      });
-    }
-    return column;
-  }
-
-  /// Prefetches the rows of a block that one register block reads.
-  TESSERA_INLINE static void fetch_rows(W const* w) {
-    unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
-      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w) + l * 64);
-    });
-  }
-
-  /// The steps of a block go to several sets of sums in turn: one register of tokens gives too few
-  /// sums to hide the latency of a multiply-add.
-  template <int C, unsigned Sets>
-  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][unsigned(rows)][unsigned(C)], W const* w,
-                                            factor const* x, int depth) {
-    using lane = simd::stored_lane<factor>;
-    const auto step = [&](auto s) TESSERA_INLINE_LAMBDA {
-      multiply_registers<lane, Arch>(
-          sums[s], [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
-          [&](auto c)
-              TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * factors_a_lane); });
-      w += factors_a_lane;
-      x += factors_a_lane * panel_tokens;
-    };
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
-    int k = 0;
-    if constexpr (Sets > 1)
-      for (; k + int(Sets) * factors_a_lane <= depth; k += int(Sets) * factors_a_lane)
-        unroll<int(Sets)>(step);
-    for (; k < depth; k += factors_a_lane) step(std::integral_constant<int, 0>());
-  }
-
-  /// The weight of one row, broadcast to all lanes.
-  TESSERA_INLINE static simd::reg<simd::stored_lane<factor>, Arch> weight_of(W const* w) {
-    if constexpr (std::is_same_v<W, factor>)
-      return simd::broadcast_lane<Arch>(w);
-    else
-      return simd::broadcast_value<Arch>(*w).data;
-  }
-};
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
@@ -8993,6 +8817,67 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
+// ---- tessera/kernels/panel_prefetcher.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
+#define TESSERA_SINGLE_KERNELS_PANEL_PREFETCHER
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Prefetches the next panel in equal shares, one for each visit of a register block to a block of W, and no
+/// cache line twice. If the panel is one chunk, only the second half of the work prefetches: this panel still
+/// needs the caches in the first.
+struct panel_prefetcher {
+  static constexpr int fraction = 20;
+  std::byte const* next = nullptr;
+  std::int64_t due = 0, step = 0;  // in 2^-fraction cache lines; none is prefetched until due > 0
+
+  TESSERA_INLINE void fetch() {
+    for (due += step; due > 0; due -= std::int64_t(1) << fraction) {
+      simd::prefetch<2>(next);
+      next += 64;
+      asm("" : "+r"(due));  // or the compiler divides to count the iterations
+    }
+  }
+
+  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
+  static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
+                               std::int64_t visits, int visit_bytes) {
+    if (!next_panel || visits == 0) return {};
+    const std::int64_t all = std::min(std::int64_t(bytes), visits * visit_bytes) / 64 << fraction,
+                       before = chunks == 1 ? all : 0;
+    return {next_panel - bytes + bytes / std::size_t(chunks), -before, (all + before) / visits};
+  }
+};
+
+/// Rows of panels that are used soon, all of equal length. Prefetches them in equal shares during other
+/// products; without prefetches each row would wait for memory.
+struct rows_ahead {
+  static constexpr int most = 8;
+  std::byte const* at[most] = {};
+  int count = 0;
+  std::size_t bytes = 0, share = 0;  // bytes left of each row, bytes at a time
+
+  void add(void const* rows) { at[count++] = static_cast<std::byte const*>(rows); }
+  /// Cuts the rows into `shares` equal shares.
+  void cut(int shares) {
+    share = round_up<std::size_t>(ceil_div<std::size_t>(bytes, std::size_t(shares)), 64);
+  }
+  TESSERA_INLINE void fetch() {
+    const std::size_t now = std::min(share, bytes);
+    for (std::size_t i = 0; i < now; i += 64)
+      for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
+    for (int r = 0; r < count; ++r) at[r] += now;
+    bytes -= now;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/amx_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_AMX_PRODUCT
 #define TESSERA_SINGLE_KERNELS_AMX_PRODUCT
@@ -9015,15 +8900,17 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using W = typename Types::weight;
   using X = typename Types::activation;
   using T = typename Types::accumulator;
+  using S = typename Types::sum;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
   static constexpr int beside = amx_blocks_beside<Shape>;
   static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
+  static constexpr int features_a_lane = element_traits<X>::features_a_lane;
 
   /// Bytes of product_arguments::sums: sums, then gathered slices.
   static std::size_t sums_bytes(block_index const&, std::int64_t) {
-    return sums_at_once * sizeof(T) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+    return sums_at_once * sizeof(S) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
   }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
@@ -9049,9 +8936,9 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     simd::amx_shapes all;
     for (int t = 0; t < tokens_a_panel; ++t) all.set(t, rows, simd::amx_row_bytes);
     all.set(left, rows, depth * int(sizeof(W)));
-    all.set(right, depth / 2, simd::amx_row_bytes);
+    all.set(right, depth / features_a_lane, simd::amx_row_bytes);
     all.set(narrow_left, rows, narrow_depth * int(sizeof(W)));
-    all.set(narrow_right, narrow_depth / 2, simd::amx_row_bytes);
+    all.set(narrow_right, narrow_depth / features_a_lane, simd::amx_row_bytes);
     return all;
   }();
 
@@ -9062,7 +8949,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
             of.next, of.next_bytes, 1,
             ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
                 (Shape::rows / rows),
-            depth * panel_tokens * 2)) {}
+            depth * panel_tokens * int(sizeof(X)))) {}
 
   /// W·x by `Columns` times 16 tokens at a time.
   template <int Columns> TESSERA_INLINE void multiply() {
@@ -9102,7 +8989,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
-      unit_.template store<c>(a_.sums + token + c * simd::amx_columns, panel_tokens * sizeof(T));
+      unit_.template store<c>(a_.sums + token + c * simd::amx_columns, panel_tokens * sizeof(S));
     });
     unfinished_ = {a_.sums, std::int64_t(line) * Shape::rows + row, token, rows};
   }
@@ -9111,8 +8998,9 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     constexpr int row = Left == left ? depth : Shape::cols;
     unit_.template load<Left>(w, row * sizeof(W));
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
-      unit_.template load<Right>(x + c * simd::amx_columns * 2, panel_tokens * 2 * sizeof(X));
-      unit_.template multiply_add<c, Left, Right>();
+      unit_.template load<Right>(x + c * simd::amx_columns * features_a_lane,
+                                 panel_tokens * features_a_lane * sizeof(X));
+      unit_.template multiply_add<c, Left, Right, W>();
     });
     next_.fetch();
     finish(4);
@@ -9152,7 +9040,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     constexpr int lanes = simd::lanes<word, Arch>, row = Columns * simd::amx_columns;
     auto const* const from =
         reinterpret_cast<word const*>(a_.x + place_in_panel<X>(column * Shape::cols, token));
-    unroll<Shape::cols / 2 * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+    unroll<Shape::cols / features_a_lane * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
       constexpr int at = i * lanes / row * panel_tokens + i * lanes % row;
       simd::store<Arch>(reinterpret_cast<word*>(to) + at, simd::load<Arch>(from + at));
     });
@@ -9174,7 +9062,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   struct rows_of_sums {
-    T const* sums = nullptr;
+    S const* sums = nullptr;
     std::int64_t feature = 0;
     int token = 0, rows = 0;
   };
@@ -9189,6 +9077,323 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   panel_prefetcher next_;
   blocks_of_line soon_;                     // whose slices are gathered next
   unsigned gathered_ = 0, multiplied_ = 0;  // slots so far
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/product.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PRODUCT
+#define TESSERA_SINGLE_KERNELS_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
+/// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
+/// that a chunk and the prefetched data fit the caches; sums are carried from chunk to chunk.
+template <class Arch, class Types, class Shape, class Tree> struct sparse_product {
+  using W = typename Types::weight;
+  using X = typename Types::activation;
+  using Y = typename Types::result;
+  using T = typename Types::accumulator;
+  using arguments = product_arguments<Types, Tree>;
+  using S = typename Types::sum;
+  using reg = simd::reg<S, Arch>;
+  using batch = simd::batch<T, Arch>;
+  using sums_batch = simd::batch<S, Arch>;
+  using sizes = register_block<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int line_rows = Shape::rows;
+  static constexpr int block_depth = Shape::cols;
+  static constexpr int rows = power_of_two_divisor(sizes::rows, line_rows);
+  static constexpr int registers = sizes::registers;
+  /// The engine multiplies lanes as they are stored if W and x have one element type and every block begins
+  /// at a lane. Otherwise it multiplies accumulators.
+  static constexpr bool in_lanes =
+      std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
+  using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
+  static constexpr bool by_quads = Types::by == engine::quads;
+  /// Whether x is brought into another form, a chunk at a time: widened, or offset for quads.
+  static constexpr bool prepares_x = !std::is_same_v<X, factor> || by_quads;
+  static constexpr int feature_bytes = panel_tokens * sizeof(factor);
+  static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
+  /// Features of x in one lane of the engine.
+  static constexpr int factors_a_lane = element_traits<factor>::features_a_lane;
+  /// Features of y in one lane.
+  static constexpr int results_a_lane = element_traits<Y>::features_a_lane;
+  /// Whether several lines share a lane of y: one thread stores them, after the last of their sums.
+  static constexpr bool shares_lanes = line_rows % results_a_lane != 0;
+  static constexpr bool sums_in_memory = Tree::costly || rows % results_a_lane != 0;
+  static constexpr int results_at_once = sums_in_memory ? 1 : results_a_lane;
+
+  /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
+  /// the prepared chunk of x, if it is prepared.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
+    const std::int64_t blocks =
+        ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
+    return room_at(index, depth) +
+           (prepares_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
+  }
+
+  /// The number of chunks of a panel: the smallest that meets every condition.
+  ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
+  ///   several register blocks a line               a line's part of a chunk fits the L1
+  ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
+  static int chunks(block_index const& index, std::int64_t depth) {
+    const std::int64_t panel = depth * feature_bytes;
+    std::int64_t kept = 0;  // bytes of x that should pass through the L1
+    if (index.lines() > 0) {
+      const std::int64_t used = index.blocks() / index.lines() * block_depth;
+      if (line_rows > rows)
+        kept = used * feature_bytes;
+      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
+        kept = panel;
+    }
+    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
+                            kept / sizes::line_bytes));
+  }
+
+  static void run(arguments const& a) noexcept {
+    const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
+    const bool keeps_all = count > 1 || shares_lanes;
+    const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
+    S* const all_sums = a.sums;
+    [[maybe_unused]] S offsets[unsigned(by_quads ? line_rows : 1)];
+    auto* const walked =
+        reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
+    const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
+    panel_prefetcher next = fetch_plan(a, count);
+    for (int c = 0; c < count; ++c) {
+      chunk now{.column = nullptr,
+                .end = nullptr,
+                .weights = nullptr,
+                .prefetch_distance = 0,
+                .limit = std::int32_t((c + 1) * blocks / count),
+                .begins = c == 0,
+                .ends = c + 1 == count,
+                .fetches = weights_bytes > sizes::fitting_weights_bytes,
+                .x = {},
+                .first_feature = 0,
+                .offsets = offsets};
+      if constexpr (prepares_x)
+        prepare(a, c * blocks / count * block_depth, now);
+      else
+        now.x = a.x;
+      const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
+      S* sums = all_sums;
+      for (int line = a.first_line; line < a.last_line; ++line) {
+        const block_line blocks_of_line = a.index.line(line);
+        const std::int32_t first = first_of(line);
+        const std::int64_t before = blocks_of_line.first + first;
+        now.column = blocks_of_line.columns + first;
+        now.end = blocks_of_line.columns + blocks_of_line.count;
+        if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
+        if constexpr (by_quads)
+          if (now.begins) offsets_of_rows<Arch, Shape>(now.weights, blocks_of_line.count, offsets);
+        if (now.fetches && line + 1 < a.last_line)
+          now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
+        else
+          now.prefetch_distance = 0;
+        std::int32_t const* last = now.column;
+        for (int token = 0; token < a.tokens;)
+          if (token + registers * lanes <= a.tokens) {
+            last = compute_line<registers>(a, line, token, now, sums, next);
+            token += registers * lanes;
+          } else {
+            last = compute_last_tokens(a, line, token, now, sums, next);
+            token += lanes;
+          }
+        if (!keeps_all) continue;
+        walked[line - a.first_line] = std::int32_t(last - blocks_of_line.columns);
+        sums += line_rows * panel_tokens;
+      }
+    }
+    if constexpr (shares_lanes)
+      for (int token = 0; token < a.tokens; token += lanes)
+        store_sums<Arch, true, 1>(a, all_sums, a.first_line * line_rows, lines * line_rows, token);
+  }
+
+ private:
+  struct chunk {
+    std::int32_t const *column, *end;  // block columns of the line from this chunk on
+    W const* weights;                  // of the block at `column`
+    std::int64_t prefetch_distance;    // distance to the prefetched weights, in blocks
+    std::int32_t limit;                // block column of the line where the chunk ends
+    bool begins, ends;                 // whether it is the first, the last chunk
+    bool fetches;                      // whether weights of the next line are prefetched
+    factor const* x;                   // at first_feature
+    std::int64_t first_feature;
+    S const* offsets;  // of the line's rows, with quads: where their sums begin
+  };
+
+  static constexpr int stored_x = element_traits<X>::features_a_lane;
+
+  /// Offset in product_arguments::sums of the prepared chunk of x, in bytes.
+  static std::size_t room_at(block_index const& index, std::int64_t depth) {
+    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(S);
+    if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
+    return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
+  }
+
+  /// Prepares the features of a chunk, which begins at feature `first`.
+  [[gnu::noinline]] static void prepare(arguments const& a, std::int64_t first, chunk& now) {
+    auto* const room = reinterpret_cast<factor*>(a.sums + room_at(a.index, a.depth) / sizeof(S));
+    const std::int64_t begin = first / stored_x * stored_x;
+    const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
+    if constexpr (by_quads)
+      offset_features<Arch>(a.x, begin, end, room);
+    else
+      simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    now.x = room;
+    now.first_feature = begin;
+  }
+
+  /// Steps along the depth, of a line in a chunk, that are worth loading and storing its sums.
+  static constexpr int fewest_steps = 48;
+
+  static panel_prefetcher fetch_plan(arguments const& a, int count) {
+    constexpr int tile_tokens = registers * lanes;
+    const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
+    return panel_prefetcher::plan(
+        a.next, a.next_bytes, count,
+        a.index.blocks(a.first_line, a.last_line) * (line_rows / rows) * tiles_a_row,
+        block_depth * tile_tokens * int(sizeof(X)));
+  }
+
+  /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
+  /// other tokens.
+  [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
+                                                                   chunk const& now, S* sums,
+                                                                   panel_prefetcher& next) {
+    return compute_line<1>(a, line, token, now, sums, next);
+  }
+
+  /// Returns where the line's blocks of the next chunk begin.
+  template <int C>
+  TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
+                                                         chunk const& now, S* sums, panel_prefetcher& next) {
+    std::int32_t const* last = now.column;
+    for (int row = 0; row < line_rows; row += rows)
+      last = compute_tile<C>(a, line, row, token, now, sums, next);
+    if constexpr (!shares_lanes)
+      if (now.ends && (sums_in_memory || overhangs(a, line))) {
+        constexpr int at_once = sums_in_memory ? C : 1;
+        for (int c = 0; c < C; c += at_once)
+          store_sums<Arch, at_once == 1, at_once>(a, sums, line * line_rows, line_rows, token + c * lanes);
+      }
+    return last;
+  }
+
+  /// Whether a line has rows beyond the last feature.
+  TESSERA_INLINE static bool overhangs(arguments const& a, int line) {
+    return std::int64_t(line + 1) * line_rows > a.rows;
+  }
+
+  template <int C>
+  TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
+                                                         chunk const& now, S* sums, panel_prefetcher& next) {
+    constexpr int sets = C == 1 ? 2 : 1;
+    reg set[unsigned(sets)][unsigned(rows)]
+           [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
+    auto& acc = set[0];
+    // An offset: without chunks `sums` may be null.
+    const std::ptrdiff_t carried = row * panel_tokens + token;
+    unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+      acc[i / C][i % C] = now.begins
+                              ? begin_sum(now, row + i / C)
+                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
+    });
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
+    panel_prefetcher fetching = next;  // in registers
+    std::int32_t const* column = now.column;
+    W const* w = nullptr;  // a matrix without blocks has no weights
+    if (column < now.end) w = now.weights + row * Shape::cols;
+    for (; column < now.end && *column < now.limit; ++column, w += Shape::elements) {
+      fetching.fetch();
+      if (now.fetches) fetch_rows(w + now.prefetch_distance * Shape::elements);
+      const std::int64_t feature = std::int64_t(*column) * block_depth;
+      int depth = block_depth;
+      if constexpr (ragged) depth = int(std::min<std::int64_t>(depth, a.depth - feature));
+      multiply_block<C>(set, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
+    }
+    next = fetching;
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA {
+      acc[i][0] = (sums_batch(acc[i][0]) + sums_batch(set[1][i][0])).data;
+    });
+    const auto carry = [&]() TESSERA_INLINE_LAMBDA {
+      unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
+      });
+    };
+    if constexpr (sums_in_memory) {
+      carry();
+    } else if (!now.ends || overhangs(a, line)) {
+      carry();
+    } else {
+      const std::int64_t feature = std::int64_t(line) * line_rows + row;
+      Y* const to = a.y + place_in_panel<Y>(feature, token);
+      unroll<rows / results_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
+        constexpr int r = i / C * results_at_once, c = i % C;
+        const batch sum[2] = {simd::as<T>(sums_batch(acc[r][c])),
+                              simd::as<T>(sums_batch(acc[r + results_at_once - 1][c]))};
+        store_result<C == 1>(a, sum, feature + r, token + c * lanes,
+                             to + r * panel_tokens + c * lanes * results_at_once, false);
+      });
+    }
+    return column;
+  }
+
+  TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
+    if constexpr (by_quads)
+      return simd::broadcast<Arch>(now.offsets[row]);
+    else
+      return simd::zero<Arch, S>();
+  }
+
+  /// Prefetches the rows of a block that one register block reads.
+  TESSERA_INLINE static void fetch_rows(W const* w) {
+    unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w) + l * 64);
+    });
+  }
+
+  /// The steps of a block go to several sets of sums in turn: one register of tokens gives too few
+  /// sums to hide the latency of a multiply-add.
+  template <int C, unsigned Sets>
+  TESSERA_INLINE static void multiply_block(reg (&sums)[Sets][unsigned(rows)][unsigned(C)], W const* w,
+                                            factor const* x, int depth) {
+    using lane = simd::stored_lane<factor>;
+    const auto step = [&](auto s) TESSERA_INLINE_LAMBDA {
+      multiply_registers<lane, Arch>(
+          sums[s], [&](auto r) TESSERA_INLINE_LAMBDA { return weight_of(w + r * Shape::cols); },
+          [&](auto c)
+              TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(x + c * lanes * factors_a_lane); });
+      w += factors_a_lane;
+      x += factors_a_lane * panel_tokens;
+    };
+    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
+    // With quads a block has but a quarter of the steps.
+    int k = 0;
+    if constexpr (by_quads && Sets == 1 && !ragged)
+      return unroll<block_depth / factors_a_lane>(
+          [&](auto) TESSERA_INLINE_LAMBDA { step(std::integral_constant<int, 0>()); });
+    if constexpr (Sets > 1)
+      for (; k + int(Sets) * factors_a_lane <= depth; k += int(Sets) * factors_a_lane)
+        unroll<int(Sets)>(step);
+    for (; k < depth; k += factors_a_lane) step(std::integral_constant<int, 0>());
+  }
+
+  /// The weight of one row, broadcast to all lanes.
+  TESSERA_INLINE static simd::reg<simd::stored_lane<factor>, Arch> weight_of(W const* w) {
+    if constexpr (std::is_same_v<W, factor>)
+      return simd::broadcast_lane<Arch>(w);
+    else
+      return simd::broadcast_value<Arch>(*w).data;
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
@@ -9473,7 +9678,12 @@ template <class Arch, class W, class Block> struct vector_sums {
       for (; b + lanes <= columns.size(); b += lanes)
         simd::scatter_add<Arch>(sums, columns.data() + b,
                                 (simd::load_values<Arch>(w + b) * batch(factor)).data);
-      for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
+      for (; b < columns.size(); ++b) {
+        T product = T(w[b]) * factor;
+        simd::pin(
+            product);  // rounded, as in registers: which weights come here depends on the number of threads
+        sums[columns[b]] += product;
+      }
     } else {
       constexpr int steps = rows / rows_a_register;
       alignas(64) T factors[unsigned(steps)][unsigned(lanes)];
@@ -9608,7 +9818,7 @@ template <class Types, class Tree> struct product_operands {
          .next = nullptr,
          .next_bytes = 0,
          .first_token = t.index * panel_tokens,
-         .sums = t.address<T>(sums)},
+         .sums = t.address<typename Types::sum>(sums)},
         on_panel};
     const bool has_next = (t.index + 1) * panel_tokens < tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
@@ -9727,9 +9937,6 @@ inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
 
-/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
-inline constexpr std::int64_t fewest_amx_tokens = 17;
-
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
 inline int most_pieces(std::int64_t x_bytes, int lines) {
@@ -9766,7 +9973,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  if constexpr (Types::by != engine::amx) {
+  if constexpr (Types::by != engine::amx && Types::by != engine::quads) {
     using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
     if constexpr (vector_product::exists)
       if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
@@ -9831,15 +10038,6 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
-/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
-template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
-  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
-}
-
 /// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
 ///   X, E   elements of x, of the result
 template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
@@ -9857,7 +10055,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                          .sums = {},
                                          .tree = tree};
   };
-  using factor = multiplied_as<W, X>;
+  using factor = std::conditional_t<std::is_same_v<W, X>, W, multiplied_as<W, X>>;
   operand weights = by_panel(matrix);
   if constexpr (!std::is_same_v<factor, W>) {
     // Not at every broadcast; but a single token reads each weight once.
@@ -9875,6 +10073,22 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
   });
 }
 
+/// The same, with x in elements Factor.
+template <class E, class Factor, class Stored, class To, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void add_product_with_factor(plan& p, To const& to, Node const& node,
+                                          expr::product<Matrix, Transposed, X> const& product) {
+  using bind = binder<accumulator_t<E>, over::panels>;
+  step_draft s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const operand x = s.reads(operand_of_product<Factor, Stored>(p, to.tokens, product.x));
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  add_product_with<Factor, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
+}
+
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
@@ -9884,18 +10098,14 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   static_assert(std::is_same_v<T, accumulator_t<W>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  using bind = binder<T, over::panels>;
-  using x_stored = typename bind::template element_of<X>;
-  using x_element = multiplied_as<x_stored, W>;
-  step_draft s("product", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  const operand x = s.reads(operand_of_product<x_element, x_stored>(p, to.tokens, product.x));
-  if (shared_tiles(to.at, x) != relation::none)
-    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-  const auto tree = bind(p, s, to.tokens).around_product(node);
-  require_same_names(tree);
-  add_product_with<x_element, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
+  using stored = typename binder<T, over::panels>::template element_of<X>;
+  if constexpr (requires { typename Matrix::tensor_type::block; }) {
+    using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
+    if constexpr (integer_engines<W, stored, line_block>() != engine_set())
+      if (integer_engine<W, stored, line_block>(p.on(), to.tokens) != engine::fma)
+        return add_product_with_factor<E, stored, stored>(p, to, node, product);
+  }
+  add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);
 }
 
 template <class E, class Node>
@@ -14811,7 +15021,8 @@ namespace eval {
 /// with_engine for attention: AMX sums over whole registers of 32 features.
 template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
   if (head_size % 32 != 0) on.engines.forbid(engine::amx);
-  with_engine<T, T, engine::pairs, engine::amx>(on, static_cast<Use&&>(use));
+  with_engine<T, T, engine::pairs, std::is_same_v<T, bfloat16> ? engine::amx : engine::fma>(
+      on, static_cast<Use&&>(use));
 }
 
 /// Computes attention. A tile is one head of a panel of queries.

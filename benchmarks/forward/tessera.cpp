@@ -5,6 +5,7 @@
 
 #include <harness/operands.hpp>
 
+#include <tessera/eval/quantised.hpp>
 #include <tessera/tessera.hpp>
 
 // y = W·x as users write it.
@@ -14,7 +15,8 @@ namespace bench { namespace {
 template <class T, class Block> struct forward_product {
   context ctx;
   block_sparse_matrix<T, Block> w;
-  panel_matrix<T> x, y;
+  panel_matrix<T> x;
+  panel_matrix<result_of<T>> y;
   explicit forward_product(workload const& what)
       : ctx(what.threads),
         w(weights_of<Block, T>(what)),
@@ -34,8 +36,10 @@ template <class T, class Block> job forward_job(workload const& what) {
 }
 
 std::optional<job> prepare(workload const& what) {
-  return with_product_element_and_block(
-      what, [&]<class T, class Block> { return std::optional(forward_job<T, Block>(what)); });
+  const auto job_of = [&]<class T, class Block> { return std::optional(forward_job<T, Block>(what)); };
+  if (what.element == "int8")
+    return with_block(what.block, [&]<class Block> { return job_of.template operator()<int8, Block>(); });
+  return with_product_element_and_block(what, job_of);
 }
 
 // A dense matrix is one whose pattern stores every block.

@@ -17,9 +17,14 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-// Operands with values in [-1, 1) and fixed seeds, and results beside a sum in double.
+// Operands with values in [-1, 1), of integers in [-127, 127], and fixed seeds, and results beside a sum in
+// double.
 
 namespace bench {
+
+template <class T> constexpr double largest = sizeof(T) == 1 ? 127 : 1;
+/// The element of results: numbers of one byte would have to be scaled.
+template <class T> using result_of = std::conditional_t<sizeof(T) == 1, accumulator_t<T>, T>;
 
 /// The weights of a workload (m, k), blocks chosen at random.
 template <class Block, class T = float> block_sparse_matrix<T, Block> weights_of(workload const& what) {
@@ -29,7 +34,7 @@ template <class Block, class T = float> block_sparse_matrix<T, Block> weights_of
       what.m, what.k, random_pattern(rows, cols, what.density, random_stream(1, random_purpose::test)));
   const random_stream random(2, random_purpose::test);
   std::uint64_t n = 0;
-  w.generate([&](std::int64_t, std::int64_t) { return 2 * random.uniform(n++) - 1; });
+  w.generate([&](std::int64_t, std::int64_t) { return largest<T> * (2 * random.uniform(n++) - 1); });
   return w;
 }
 
@@ -39,7 +44,7 @@ panel_matrix<T> activation(std::int64_t features, std::int64_t tokens, std::uint
   const random_stream random(seed, random_purpose::test);
   for (std::int64_t f = 0; f < features; ++f)
     for (std::int64_t t = 0; t < tokens; ++t)
-      x(f, t) = T(2 * random.uniform(std::uint64_t(f * tokens + t)) - 1);
+      x(f, t) = T(largest<T> * (2 * random.uniform(std::uint64_t(f * tokens + t)) - 1));
   return x;
 }
 

@@ -16,6 +16,7 @@
 #include <tessera/exec/amx_permission.hpp>
 #include <tessera/kernels/amx_panel_times_panel.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/simd/int8.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
 
@@ -30,7 +31,7 @@ inline double now_ns() {
 
 /// A number in all lanes, as often as one holds it.
 template <class T> auto in_all_lanes(T value) {
-  const T lane[] = {value, value};
+  const T lane[] = {value, value, value, value};
   return simd::broadcast_lane<simd::native>(lane);
 }
 
@@ -39,7 +40,7 @@ template <class T> auto in_all_lanes(T value) {
 /// chains hide the latency of every core so far (6 cycles, 2 a cycle).
 template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   using arch = simd::native;
-  using sums = accumulator_t<T>;
+  using sums = typename kernels::sum_of<engine::quads, T>::type;
   using lane = simd::stored_lane<T>;
   constexpr int chains = 24, pieces = 64, steps = 10000;
   simd::reg<sums, arch> sum[chains];
@@ -53,8 +54,8 @@ template <class T> [[gnu::noinline]] double peak_of_one_thread() {
     for (int step = 0; step < steps; ++step)
       unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA {
         sum[i] = simd::multiply_add<lane, arch>(left, right, sum[i]);
+        simd::pin(sum[i]);  // or GCC moves sums that are integers through memory
       });
-    unroll<chains>([&](auto i) TESSERA_INLINE_LAMBDA { simd::pin(sum[i]); });
     piece = now_ns() - start;
   }
   simd::batch<sums> total(sums(0));
@@ -111,9 +112,14 @@ inline double peak_gflops(std::string const& element, int threads) {
   if (element == "double") return peak_of(peak_of_one_thread<double>, threads);
   if (element == "bfloat16" && multiplies_by_amx()) return peak_of(amx_peak_of_one_thread, threads);
   if (element == "bfloat16") return peak_of(of_pairs(bfloat16()), threads);
+  if (element == "int8") {
+    if constexpr (kernels::has_engine<engine::quads, int8, simd::native>)
+      return peak_of(peak_of_one_thread<int8>, threads);
+    return peak_gflops("bfloat16", threads);  // as which it is multiplied elsewhere
+  }
   if (element == "float16") return peak_of(of_pairs(float16()), threads);
   throw option_error("[peak] no peak is known for " + element +
-                     ", but for float, double, bfloat16 and float16");
+                     ", but for float, double, bfloat16, float16 and int8");
 }
 
 }  // namespace bench

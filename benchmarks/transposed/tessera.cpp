@@ -5,6 +5,7 @@
 
 #include <harness/operands.hpp>
 
+#include <tessera/eval/quantised.hpp>
 #include <tessera/tessera.hpp>
 
 // dx = Wᵀ·dy as users write it, with the same weights in memory as W·x.
@@ -14,7 +15,8 @@ namespace bench { namespace {
 template <class T, class Block> struct transposed_product {
   context ctx;
   block_sparse_matrix<T, Block> w;
-  panel_matrix<T> dy, dx;
+  panel_matrix<T> dy;
+  panel_matrix<result_of<T>> dx;
   explicit transposed_product(workload const& what)
       : ctx(what.threads),
         w(weights_of<Block, T>(what)),
@@ -33,10 +35,13 @@ template <class T, class Block> job transposed_job(workload const& what) {
           }};
 }
 
-const registered here({"tessera", "transposed", [](workload const& what) {
-                         return with_product_element_and_block(what, [&]<class T, class Block> {
-                           return std::optional(transposed_job<T, Block>(what));
-                         });
-                       }});
+std::optional<job> prepare(workload const& what) {
+  const auto job_of = [&]<class T, class Block> { return std::optional(transposed_job<T, Block>(what)); };
+  if (what.element == "int8")
+    return with_block(what.block, [&]<class Block> { return job_of.template operator()<int8, Block>(); });
+  return with_product_element_and_block(what, job_of);
+}
+
+const registered here({"tessera", "transposed", prepare});
 
 }}  // namespace bench

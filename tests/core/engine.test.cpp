@@ -16,6 +16,8 @@ TEST_CASE("engine: the fastest is taken of those that are allowed and compiled")
     CHECK(fastest_engine(family, all, all) == engine::amx);
     CHECK(fastest_engine(family, none, all) == engine::fma);
     CHECK(fastest_engine(family, all, none) == engine::fma);
+    CHECK(fastest_engine(family, {engine::pairs, engine::quads}, {engine::quads}) == engine::quads);
+    CHECK(fastest_engine(family, {engine::quads, engine::amx}, {engine::quads, engine::amx}) == engine::amx);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <tessera/core/element.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/exec/amx_permission.hpp>
 #include <tessera/exec/denormals.hpp>
@@ -124,6 +125,58 @@ TEST_CASE("amx: the unit in plain C++ adds even and odd products apart, each rou
         }
     }
   });
+}
+
+namespace {
+
+/// sums += left · right of int8, by a unit and by loops.
+template <class Unit> void check_integers(std::uint64_t seed, int rows, int depth, int columns) {
+  simd::amx_shapes shapes;
+  shapes.set(2, rows, columns * 4);
+  shapes.set(5, rows, depth);
+  shapes.set(7, depth / 4, columns * 4);
+  const random_stream random(seed, random_purpose::test);
+  std::vector<std::uint64_t> left(16 * 8), right(16 * 8);  // rows of 64 bytes
+  for (std::size_t i = 0; i < left.size(); ++i)
+    left[i] = random.bits(2 * i), right[i] = random.bits(2 * i + 1);
+  std::vector<std::int32_t> sums(16 * 16);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    sums[i] = std::int32_t(random.bits(1000 + i));  // they wrap around
+  std::vector<std::int32_t> exact = sums;
+  const auto byte = [](std::vector<std::uint64_t> const& of, int at) {
+    std::int8_t code;
+    std::memcpy(&code, reinterpret_cast<char const*>(of.data()) + at, 1);
+    return std::uint32_t(code);
+  };
+  Unit unit(shapes);
+  unit.template load<2>(sums.data(), 64);
+  unit.template load<5>(left.data(), 64);
+  unit.template load<7>(right.data(), 64);
+  unit.template multiply_add<2, 5, 7, int8>();
+  unit.template store<2>(sums.data(), 64);
+  Unit::release();
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) {
+      auto sum = std::uint32_t(exact[std::size_t(r * 16 + c)]);
+      for (int k = 0; k < depth; ++k) sum += byte(left, r * 64 + k) * byte(right, k / 4 * 64 + 4 * c + k % 4);
+      exact[std::size_t(r * 16 + c)] = std::int32_t(sum);
+    }
+  CHECK(sums == exact);
+}
+
+}  // namespace
+
+TEST_CASE("amx: products of int8 are summed in integers of 32 bits, in plain C++ and by the hardware") {
+  for (const int rows : {16, 8, 1})
+    for (const int depth : {64, 32, 16, 4})
+      for (const int columns : {16, 8, 4})
+        for (std::uint64_t seed = 0; seed < 20; ++seed) {
+          INFO("rows ", rows, ", depth ", depth, ", columns ", columns);
+          check_integers<simd::emulated_amx>(seed, rows, depth, columns);
+#ifdef TESSERA_HARDWARE_AMX
+          if (exec::amx_permitted()) check_integers<simd::hardware_amx>(seed, rows, depth, columns);
+#endif
+        }
 }
 
 TEST_CASE("amx: a register that is cleared is zero, and rows of any distance are loaded and stored") {

@@ -13,11 +13,12 @@ namespace tessera { inline namespace TESSERA_ISA {
 enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
-  amx,    // blocks of bfloat16, by the matrix unit of Intel CPUs
+  quads,  // four neighbours of int8 in each lane, summed in integers of 32 bits, by one instruction (VNNI)
+  amx,    // blocks of bfloat16 or int8, by the matrix unit of Intel CPUs
 };
 
 constexpr char const* name_of(engine which) {
-  constexpr char const* names[] = {"fma", "pairs", "amx"};
+  constexpr char const* names[] = {"fma", "pairs", "quads", "amx"};
   return names[int(which)];
 }
 
@@ -47,11 +48,13 @@ class engine_set {
 ///   pairs   2 where the instruction is issued as often as an FMA: measured on Zen 4 and Zen 5, assumed of
 ///           families that were not measured. On Intel 0.5: Sapphire and Granite Rapids issue it a quarter
 ///           as often (117 of 237 GFLOP/s a core), and widened products are 1.2 to 1.35 times as fast
+///   quads   4: four multiply-adds in each lane, issued as often as an FMA
 ///   amx     13, of which a product of blocks of 16x16 sees 5, one of 8x8 2.6, one of 4x4 1.4: measured on
 ///           Granite Rapids
 constexpr double rate_of(engine which, cpu_family family) {
   if (which == engine::fma) return 1;
   if (which == engine::amx) return 13;
+  if (which == engine::quads) return 4;
   return family == cpu_family::intel ? 0.5 : 2;
 }
 
@@ -59,7 +62,7 @@ constexpr double rate_of(engine which, cpu_family family) {
 ///   compiled   engines for which there is code
 constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_set compiled) {
   engine fastest = engine::fma;
-  for (const engine which : {engine::pairs, engine::amx})
+  for (const engine which : {engine::pairs, engine::quads, engine::amx})
     if (allowed.allows(which) && compiled.allows(which) && rate_of(which, family) > rate_of(fastest, family))
       fastest = which;
   return fastest;

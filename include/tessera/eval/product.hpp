@@ -11,8 +11,8 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/range.hpp>
 #include <tessera/eval/bind.hpp>
-#include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
+#include <tessera/eval/product_engines.hpp>
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/amx_product.hpp>
@@ -71,7 +71,7 @@ template <class Types, class Tree> struct product_operands {
          .next = nullptr,
          .next_bytes = 0,
          .first_token = t.index * panel_tokens,
-         .sums = t.address<T>(sums)},
+         .sums = t.address<typename Types::sum>(sums)},
         on_panel};
     const bool has_next = (t.index + 1) * panel_tokens < tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
@@ -190,9 +190,6 @@ inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
 /// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
 inline constexpr int fewest_panels_ordered = 4;
 
-/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
-inline constexpr std::int64_t fewest_amx_tokens = 17;
-
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
 inline int most_pieces(std::int64_t x_bytes, int lines) {
@@ -229,7 +226,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
   const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  if constexpr (Types::by != engine::amx) {
+  if constexpr (Types::by != engine::amx && Types::by != engine::quads) {
     using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
     if constexpr (vector_product::exists)
       if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
@@ -294,15 +291,6 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
-/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
-template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
-  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
-  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
-}
-
 /// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
 ///   X, E   elements of x, of the result
 template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
@@ -320,7 +308,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                          .sums = {},
                                          .tree = tree};
   };
-  using factor = multiplied_as<W, X>;
+  using factor = std::conditional_t<std::is_same_v<W, X>, W, multiplied_as<W, X>>;
   operand weights = by_panel(matrix);
   if constexpr (!std::is_same_v<factor, W>) {
     // Not at every broadcast; but a single token reads each weight once.
@@ -338,6 +326,22 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
   });
 }
 
+/// The same, with x in elements Factor.
+template <class E, class Factor, class Stored, class To, class Node, class Matrix, bool Transposed, class X>
+TESSERA_COLD void add_product_with_factor(plan& p, To const& to, Node const& node,
+                                          expr::product<Matrix, Transposed, X> const& product) {
+  using bind = binder<accumulator_t<E>, over::panels>;
+  step_draft s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const operand x = s.reads(operand_of_product<Factor, Stored>(p, to.tokens, product.x));
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  add_product_with<Factor, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
+}
+
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
@@ -347,18 +351,14 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   static_assert(std::is_same_v<T, accumulator_t<W>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  using bind = binder<T, over::panels>;
-  using x_stored = typename bind::template element_of<X>;
-  using x_element = multiplied_as<x_stored, W>;
-  step_draft s("product", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  const operand x = s.reads(operand_of_product<x_element, x_stored>(p, to.tokens, product.x));
-  if (shared_tiles(to.at, x) != relation::none)
-    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-  const auto tree = bind(p, s, to.tokens).around_product(node);
-  require_same_names(tree);
-  add_product_with<x_element, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
+  using stored = typename binder<T, over::panels>::template element_of<X>;
+  if constexpr (requires { typename Matrix::tensor_type::block; }) {
+    using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
+    if constexpr (integer_engines<W, stored, line_block>() != engine_set())
+      if (integer_engine<W, stored, line_block>(p.on(), to.tokens) != engine::fma)
+        return add_product_with_factor<E, stored, stored>(p, to, node, product);
+  }
+  add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);
 }
 
 template <class E, class Node>

@@ -13,7 +13,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// The workers for which a run is cut into tiles, and the engines that multiply.
 struct machine {
   int workers = 1;  // tasks that it computes at the same time
-  engine_set engines{engine::pairs};
+  engine_set engines{engine::pairs, engine::quads};
   cpu_family family = cpu_family::other;  // by which it chooses among its engines
   std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };

@@ -12,7 +12,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
-#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/product_operands.hpp>
 #include <tessera/simd/amx.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
@@ -29,15 +29,17 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using W = typename Types::weight;
   using X = typename Types::activation;
   using T = typename Types::accumulator;
+  using S = typename Types::sum;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
   static constexpr int beside = amx_blocks_beside<Shape>;
   static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
+  static constexpr int features_a_lane = element_traits<X>::features_a_lane;
 
   /// Bytes of product_arguments::sums: sums, then gathered slices.
   static std::size_t sums_bytes(block_index const&, std::int64_t) {
-    return sums_at_once * sizeof(T) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+    return sums_at_once * sizeof(S) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
   }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
@@ -63,9 +65,9 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     simd::amx_shapes all;
     for (int t = 0; t < tokens_a_panel; ++t) all.set(t, rows, simd::amx_row_bytes);
     all.set(left, rows, depth * int(sizeof(W)));
-    all.set(right, depth / 2, simd::amx_row_bytes);
+    all.set(right, depth / features_a_lane, simd::amx_row_bytes);
     all.set(narrow_left, rows, narrow_depth * int(sizeof(W)));
-    all.set(narrow_right, narrow_depth / 2, simd::amx_row_bytes);
+    all.set(narrow_right, narrow_depth / features_a_lane, simd::amx_row_bytes);
     return all;
   }();
 
@@ -76,7 +78,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
             of.next, of.next_bytes, 1,
             ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
                 (Shape::rows / rows),
-            depth * panel_tokens * 2)) {}
+            depth * panel_tokens * int(sizeof(X)))) {}
 
   /// W·x by `Columns` times 16 tokens at a time.
   template <int Columns> TESSERA_INLINE void multiply() {
@@ -116,7 +118,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
-      unit_.template store<c>(a_.sums + token + c * simd::amx_columns, panel_tokens * sizeof(T));
+      unit_.template store<c>(a_.sums + token + c * simd::amx_columns, panel_tokens * sizeof(S));
     });
     unfinished_ = {a_.sums, std::int64_t(line) * Shape::rows + row, token, rows};
   }
@@ -125,8 +127,9 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     constexpr int row = Left == left ? depth : Shape::cols;
     unit_.template load<Left>(w, row * sizeof(W));
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
-      unit_.template load<Right>(x + c * simd::amx_columns * 2, panel_tokens * 2 * sizeof(X));
-      unit_.template multiply_add<c, Left, Right>();
+      unit_.template load<Right>(x + c * simd::amx_columns * features_a_lane,
+                                 panel_tokens * features_a_lane * sizeof(X));
+      unit_.template multiply_add<c, Left, Right, W>();
     });
     next_.fetch();
     finish(4);
@@ -166,7 +169,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     constexpr int lanes = simd::lanes<word, Arch>, row = Columns * simd::amx_columns;
     auto const* const from =
         reinterpret_cast<word const*>(a_.x + place_in_panel<X>(column * Shape::cols, token));
-    unroll<Shape::cols / 2 * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+    unroll<Shape::cols / features_a_lane * row / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
       constexpr int at = i * lanes / row * panel_tokens + i * lanes % row;
       simd::store<Arch>(reinterpret_cast<word*>(to) + at, simd::load<Arch>(from + at));
     });
@@ -188,7 +191,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   struct rows_of_sums {
-    T const* sums = nullptr;
+    S const* sums = nullptr;
     std::int64_t feature = 0;
     int token = 0, rows = 0;
   };

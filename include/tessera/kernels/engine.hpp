@@ -17,16 +17,29 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma ||
-                                   (Which == engine::pairs && element_traits<E>::features_a_lane > 1 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::amx && std::is_same_v<E, bfloat16> && simd::has_amx);
+inline constexpr bool has_engine =
+    Which == engine::fma ||
+    (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
+     simd::multiplies<simd::stored_lane<E>, Arch>) ||
+    (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
+     simd::multiplies<simd::stored_lane<E>, Arch>) ||
+    (Which == engine::amx && simd::has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>));
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
 using factor_of =
-    std::conditional_t<Which == engine::amx || (Which == engine::pairs && has_engine<engine::pairs, E, Arch>),
-                       E, accumulator_t<E>>;
+    std::conditional_t<Which == engine::amx || (Which != engine::fma && has_engine<Which, E, Arch>), E,
+                       accumulator_t<E>>;
+
+/// The sums that an engine keeps of products of elements E.
+template <engine Which, class E> struct sum_of {
+  using type = accumulator_t<E>;
+};
+template <engine Which, class E>
+  requires(Which != engine::fma) && requires { typename simd::lane<E>::sum; }
+struct sum_of<Which, E> {
+  using type = typename simd::lane<E>::sum;
+};
 
 /// Whether products by AMX take blocks of a shape.
 template <class Shape>

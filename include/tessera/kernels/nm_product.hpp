@@ -13,7 +13,7 @@
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
-#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/product_operands.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>

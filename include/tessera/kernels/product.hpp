@@ -13,104 +13,13 @@
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
+#include <tessera/kernels/product_operands.hpp>
+#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/register_block.hpp>
-#include <tessera/kernels/tree.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The element types of weights, activation and result. Sums have the accumulator type, which is one for all
-/// three.
-template <element W, element X, element Y, engine By = engine::fma> struct product_types {
-  static constexpr engine by = By;
-  using weight = W;
-  using activation = X;
-  using result = Y;
-  using accumulator = accumulator_t<W>;
-};
-
-/// The operands of one panel of W·x or Wᵀ·x.
-template <class Types> struct panel_operands {
-  typename Types::weight const* weights;
-  block_index index;
-  typename Types::activation const* x;  // the panel of the operand
-  typename Types::result* y;            // the panel of the result
-  int first_line, last_line;
-  std::int64_t rows;      // features of y
-  std::int64_t depth;     // stored features of x: a multiple of the granule
-  int tokens;             // of this panel, 1 … 64
-  std::byte const* next;  // data of the next panel, to be prefetched, or null
-  std::size_t next_bytes;
-  std::int64_t first_token;           // number of the panel's first token in the batch
-  typename Types::accumulator* sums;  // scratch
-};
-
-/// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
-template <class Types, class Tree> struct product_arguments : panel_operands<Types> {
-  Tree tree;
-};
-
-/// Applies the tree to one register of sums. Only the last register of a ragged panel may be Partial: its
-/// lanes beyond the last token become zero.
-template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE Batch result_of(product_arguments<Types, Tree> const& a, Batch sum, std::int64_t feature,
-                               int token) {
-  Batch value = tree::evaluate(a.tree, {feature, token, a.first_token}, sum);
-  if constexpr (Partial)
-    if (token + int(Batch::size) > a.tokens) value = simd::first_lanes(value, a.tokens - token);
-  return value;
-}
-
-/// Applies the tree to the features that share a lane and stores them at `to`. `sums` are a register for each
-/// feature; the last feature of y may be `alone` in its lane.
-template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
-                                 std::int64_t feature, int token, typename Types::result* to, bool alone) {
-  constexpr int features_a_lane = element_traits<typename Types::result>::features_a_lane;
-  Batch values[unsigned(features_a_lane)];
-  unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-    values[i] = i == 0 || !alone ? result_of<Partial>(a, sums[i], feature + i, token) : Batch(0);
-  });
-  store_lanes<numbers::normal>(to, a.tree, values, feature, a.first_token + token);
-}
-
-/// store_result at the address of (feature, token) in y.
-template <bool Partial, class Types, class Tree, class Batch>
-TESSERA_INLINE void store_result(product_arguments<Types, Tree> const& a, Batch const* sums,
-                                 std::int64_t feature, int token) {
-  store_result<Partial>(a, sums, feature, token, a.y + place_in_panel<typename Types::result>(feature, token),
-                        feature + 1 == a.rows);
-}
-
-/// Applies the tree to sums that are still in the L1, and stores the results: of rows [0, count), which are
-/// features from `first` on, and of `Registers` registers of tokens. A row is panel_tokens sums long. Not
-/// inlined: a costly op in a register loop would spill accumulators.
-template <class Arch, bool Partial, int Registers, class Types, class Tree>
-[[gnu::noinline]] void store_sums(product_arguments<Types, Tree> const& a,
-                                  typename Types::accumulator const* sums, std::int64_t first, int count,
-                                  int token) {
-  using batch = simd::batch<typename Types::accumulator, Arch>;
-  constexpr int step = element_traits<typename Types::result>::features_a_lane;
-  count = int(std::min<std::int64_t>(count, a.rows - first));
-  auto* to = a.y + place_in_panel<typename Types::result>(first, token);
-  const auto store = [&](int row, auto stored) TESSERA_INLINE_LAMBDA {
-    for (int c = 0; c < Registers; ++c) {
-      constexpr int width = batch::size;
-      batch sum[unsigned(step)] = {};
-      unroll<stored>([&](auto i) TESSERA_INLINE_LAMBDA {
-        sum[i] = batch::load_unaligned(sums + i * panel_tokens + token + c * width);
-      });
-      store_result<Partial>(a, sum, first + row, token + c * width, to + c * width * step, stored < step);
-    }
-    sums += stored * panel_tokens;
-    to += step * panel_tokens;
-  };
-  int row = 0;
-  for (; row + step <= count; row += step) store(row, std::integral_constant<int, step>());
-  if constexpr (step > 1)
-    if (row < count) store(row, std::integral_constant<int, 1>());
-}
 
 /// The kernel for one panel. A register block of `rows` rows × C registers of tokens walks along the blocks
 /// of a line, and the weights of the next line are prefetched. A deep x is walked in chunks of features, so
@@ -121,8 +30,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   using Y = typename Types::result;
   using T = typename Types::accumulator;
   using arguments = product_arguments<Types, Tree>;
-  using reg = simd::reg<T, Arch>;
+  using S = typename Types::sum;
+  using reg = simd::reg<S, Arch>;
   using batch = simd::batch<T, Arch>;
+  using sums_batch = simd::batch<S, Arch>;
   using sizes = register_block<T, Arch>;
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int line_rows = Shape::rows;
@@ -134,7 +45,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr bool in_lanes =
       std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
   using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
-  static constexpr bool widens_x = !std::is_same_v<X, factor>;
+  static constexpr bool by_quads = Types::by == engine::quads;
+  /// Whether x is brought into another form, a chunk at a time: widened, or offset for quads.
+  static constexpr bool prepares_x = !std::is_same_v<X, factor> || by_quads;
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x in one lane of the engine.
@@ -147,12 +60,12 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr int results_at_once = sums_in_memory ? 1 : results_a_lane;
 
   /// Bytes of product_arguments::sums: the sums of one line, or the sums and the position of every line; then
-  /// the widened chunk of x, if x must be widened.
+  /// the prepared chunk of x, if it is prepared.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
     const std::int64_t blocks =
         ceil_div(ceil_div<std::int64_t>(depth, block_depth), std::int64_t(chunks(index, depth)));
     return room_at(index, depth) +
-           (widens_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
+           (prepares_x ? std::size_t(blocks * block_depth + 2 * (stored_x - 1)) * feature_bytes : 0);
   }
 
   /// The number of chunks of a panel: the smallest that meets every condition.
@@ -177,7 +90,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const int count = chunks(a.index, a.depth), lines = a.last_line - a.first_line;
     const bool keeps_all = count > 1 || shares_lanes;
     const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
-    T* const all_sums = a.sums;
+    S* const all_sums = a.sums;
+    [[maybe_unused]] S offsets[unsigned(by_quads ? line_rows : 1)];
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
@@ -192,13 +106,14 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                 .ends = c + 1 == count,
                 .fetches = weights_bytes > sizes::fitting_weights_bytes,
                 .x = {},
-                .first_feature = 0};
-      if constexpr (widens_x)
-        widen(a, c * blocks / count * block_depth, now);
+                .first_feature = 0,
+                .offsets = offsets};
+      if constexpr (prepares_x)
+        prepare(a, c * blocks / count * block_depth, now);
       else
         now.x = a.x;
       const auto first_of = [&](int line) { return c > 0 ? walked[line - a.first_line] : 0; };
-      T* sums = all_sums;
+      S* sums = all_sums;
       for (int line = a.first_line; line < a.last_line; ++line) {
         const block_line blocks_of_line = a.index.line(line);
         const std::int32_t first = first_of(line);
@@ -206,6 +121,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
         now.column = blocks_of_line.columns + first;
         now.end = blocks_of_line.columns + blocks_of_line.count;
         if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
+        if constexpr (by_quads)
+          if (now.begins) offsets_of_rows<Arch, Shape>(now.weights, blocks_of_line.count, offsets);
         if (now.fetches && line + 1 < a.last_line)
           now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
         else
@@ -239,23 +156,27 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     bool fetches;                      // whether weights of the next line are prefetched
     factor const* x;                   // at first_feature
     std::int64_t first_feature;
+    S const* offsets;  // of the line's rows, with quads: where their sums begin
   };
 
   static constexpr int stored_x = element_traits<X>::features_a_lane;
 
-  /// Offset in product_arguments::sums of the widened chunk of x, in bytes.
+  /// Offset in product_arguments::sums of the prepared chunk of x, in bytes.
   static std::size_t room_at(block_index const& index, std::int64_t depth) {
-    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(T);
+    constexpr std::size_t line_bytes = line_rows * panel_tokens * sizeof(S);
     if (chunks(index, depth) == 1 && !shares_lanes) return line_bytes;
     return round_up<std::size_t>(std::size_t(index.lines()) * (line_bytes + sizeof(std::int32_t)), 64);
   }
 
-  /// Widens the features of a chunk, which begins at feature `first`.
-  [[gnu::noinline]] static void widen(arguments const& a, std::int64_t first, chunk& now) {
-    T* const room = a.sums + room_at(a.index, a.depth) / sizeof(T);
+  /// Prepares the features of a chunk, which begins at feature `first`.
+  [[gnu::noinline]] static void prepare(arguments const& a, std::int64_t first, chunk& now) {
+    auto* const room = reinterpret_cast<factor*>(a.sums + room_at(a.index, a.depth) / sizeof(S));
     const std::int64_t begin = first / stored_x * stored_x;
     const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
-    simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    if constexpr (by_quads)
+      offset_features<Arch>(a.x, begin, end, room);
+    else
+      simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
     now.x = room;
     now.first_feature = begin;
   }
@@ -275,7 +196,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   /// compute_line for one register of tokens. Not inlined, so that the compiler has more registers for the
   /// other tokens.
   [[gnu::noinline]] static std::int32_t const* compute_last_tokens(arguments const& a, int line, int token,
-                                                                   chunk const& now, T* sums,
+                                                                   chunk const& now, S* sums,
                                                                    panel_prefetcher& next) {
     return compute_line<1>(a, line, token, now, sums, next);
   }
@@ -283,7 +204,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   /// Returns where the line's blocks of the next chunk begin.
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_line(arguments const& a, int line, int token,
-                                                         chunk const& now, T* sums, panel_prefetcher& next) {
+                                                         chunk const& now, S* sums, panel_prefetcher& next) {
     std::int32_t const* last = now.column;
     for (int row = 0; row < line_rows; row += rows)
       last = compute_tile<C>(a, line, row, token, now, sums, next);
@@ -303,7 +224,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   template <int C>
   TESSERA_INLINE static std::int32_t const* compute_tile(arguments const& a, int line, int row, int token,
-                                                         chunk const& now, T* sums, panel_prefetcher& next) {
+                                                         chunk const& now, S* sums, panel_prefetcher& next) {
     constexpr int sets = C == 1 ? 2 : 1;
     reg set[unsigned(sets)][unsigned(rows)]
            [unsigned(C)];  // (steps of the depth in turn, rows of W, registers of tokens)
@@ -312,10 +233,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
       acc[i / C][i % C] = now.begins
-                              ? simd::zero<Arch, T>()
+                              ? begin_sum(now, row + i / C)
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
-    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, T>(); });
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
     panel_prefetcher fetching = next;  // in registers
     std::int32_t const* column = now.column;
     W const* w = nullptr;  // a matrix without blocks has no weights
@@ -329,8 +250,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       multiply_block<C>(set, w, now.x + place_in_panel<factor>(feature - now.first_feature, token), depth);
     }
     next = fetching;
-    unroll<(sets - 1) * rows>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i][0] = (batch(acc[i][0]) + batch(set[1][i][0])).data; });
+    unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA {
+      acc[i][0] = (sums_batch(acc[i][0]) + sums_batch(set[1][i][0])).data;
+    });
     const auto carry = [&]() TESSERA_INLINE_LAMBDA {
       unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         simd::store<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes, acc[i / C][i % C]);
@@ -345,12 +267,20 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       Y* const to = a.y + place_in_panel<Y>(feature, token);
       unroll<rows / results_at_once * C>([&](auto i) TESSERA_INLINE_LAMBDA {
         constexpr int r = i / C * results_at_once, c = i % C;
-        const batch sum[2] = {batch(acc[r][c]), batch(acc[r + results_at_once - 1][c])};
+        const batch sum[2] = {simd::as<T>(sums_batch(acc[r][c])),
+                              simd::as<T>(sums_batch(acc[r + results_at_once - 1][c]))};
         store_result<C == 1>(a, sum, feature + r, token + c * lanes,
                              to + r * panel_tokens + c * lanes * results_at_once, false);
       });
     }
     return column;
+  }
+
+  TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
+    if constexpr (by_quads)
+      return simd::broadcast<Arch>(now.offsets[row]);
+    else
+      return simd::zero<Arch, S>();
   }
 
   /// Prefetches the rows of a block that one register block reads.
@@ -375,7 +305,11 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       x += factors_a_lane * panel_tokens;
     };
     // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
+    // With quads a block has but a quarter of the steps.
     int k = 0;
+    if constexpr (by_quads && Sets == 1 && !ragged)
+      return unroll<block_depth / factors_a_lane>(
+          [&](auto) TESSERA_INLINE_LAMBDA { step(std::integral_constant<int, 0>()); });
     if constexpr (Sets > 1)
       for (; k + int(Sets) * factors_a_lane <= depth; k += int(Sets) * factors_a_lane)
         unroll<int(Sets)>(step);

@@ -12,7 +12,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/product_operands.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>

@@ -13,7 +13,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/block_index.hpp>
-#include <tessera/kernels/product.hpp>
+#include <tessera/kernels/product_operands.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
@@ -143,7 +143,12 @@ template <class Arch, class W, class Block> struct vector_sums {
       for (; b + lanes <= columns.size(); b += lanes)
         simd::scatter_add<Arch>(sums, columns.data() + b,
                                 (simd::load_values<Arch>(w + b) * batch(factor)).data);
-      for (; b < columns.size(); ++b) sums[columns[b]] += T(w[b]) * factor;
+      for (; b < columns.size(); ++b) {
+        T product = T(w[b]) * factor;
+        simd::pin(
+            product);  // rounded, as in registers: which weights come here depends on the number of threads
+        sums[columns[b]] += product;
+      }
     } else {
       constexpr int steps = rows / rows_a_register;
       alignas(64) T factors[unsigned(steps)][unsigned(lanes)];

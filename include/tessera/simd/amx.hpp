@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
@@ -21,9 +22,12 @@
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, int8>() is of (rows, depth)
+// and (depth / 4, columns, 4), and sums in integers of 32 bits.
 
-namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+namespace tessera { inline namespace TESSERA_ISA {
+class int8;
+namespace simd {
 
 inline constexpr int amx_registers = 8, amx_rows = 16, amx_columns = 16, amx_row_bytes = 64;
 
@@ -61,9 +65,10 @@ class emulated_amx {
       std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
                   shapes_.row_bytes[Register]);
   }
-  /// Products of even and of odd positions along the depth are summed apart, from zero; then their sums are
-  /// added, and the whole to `Sums`.
-  template <int Sums, int Left, int Right> void multiply_add() {
+  /// Integers wrap around; of bfloat16, products of even and of odd positions along the depth are summed
+  /// apart, from zero; then their sums are added, and the whole to `Sums`.
+  template <int Sums, int Left, int Right, class E = bfloat16> void multiply_add() {
+    if constexpr (std::is_same_v<E, int8>) return multiply_add_integers(Sums, Left, Right);
     using floats = batch<float>;
     for (int r = 0; r < shapes_.rows[Sums]; ++r)
       for (int column = 0; column < amx_columns; column += lanes<float>) {
@@ -83,6 +88,17 @@ class emulated_amx {
   }
 
  private:
+  void multiply_add_integers(int sums, int left, int right) {
+    for (int r = 0; r < shapes_.rows[sums]; ++r)
+      for (int column = 0; column < shapes_.row_bytes[sums] / 4; ++column) {
+        std::uint32_t sum;
+        std::memcpy(&sum, register_[sums][r] + 4 * column, sizeof sum);
+        for (int k = 0; k < 4 * shapes_.rows[right]; ++k)
+          sum += std::uint32_t(std::int8_t(register_[left][r][k])) *
+                 std::uint32_t(std::int8_t(register_[right][k / 4][4 * column + k % 4]));
+        std::memcpy(register_[sums][r] + 4 * column, &sum, sizeof sum);
+      }
+  }
   static reg<std::uint32_t> load_bits(std::byte const* from) {
     reg<std::uint32_t> bits;
     std::memcpy(&bits, from, sizeof bits);
@@ -108,8 +124,11 @@ class hardware_amx {
   template <int Register> TESSERA_INLINE void store(void* to, std::ptrdiff_t row_bytes) const {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(Register) : "memory");
   }
-  template <int Sums, int Left, int Right> TESSERA_INLINE void multiply_add() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+  template <int Sums, int Left, int Right, class E = bfloat16> TESSERA_INLINE void multiply_add() {
+    if constexpr (std::is_same_v<E, int8>)
+      asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+    else
+      asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
   }
 };
 #endif
@@ -127,4 +146,5 @@ inline constexpr bool has_amx = true;
 inline constexpr bool has_amx = false;
 #endif
 
-}}}  // namespace tessera::TESSERA_ISA::simd
+}  // namespace simd
+}}  // namespace tessera::TESSERA_ISA

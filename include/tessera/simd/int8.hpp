@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
@@ -12,10 +13,21 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
-/// Widened as integers are. Rounded to nearest only: a lane of random bits has too
+/// Widened as integers are; products of two are summed in integers of 32 bits, exactly up to some 130000 of
+/// them. Rounded to nearest only: a lane of random bits has too
 /// few for four features.
 template <> struct lane<int8> {
+  /// Bytes of the registers that VNNI multiplies, or 0.
+#ifdef __AVX512VNNI__
+  static constexpr std::size_t vnni_bytes = 64;
+#elif defined(__AVXVNNI__)
+  static constexpr std::size_t vnni_bytes = 32;
+#else
+  static constexpr std::size_t vnni_bytes = 0;
+#endif
+
   using stored = quad<int8>;
+  using sum = std::int32_t;
 
   template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<int8, Arch> values) {
     // By the instruction for it, which GCC 12 does not find.
@@ -48,6 +60,24 @@ template <> struct lane<int8> {
   TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
     return (nearest(features[0]) | nearest(features[1]) << 8) |
            (nearest(features[2]) << 16 | nearest(features[3]) << 24);
+  }
+
+  /// The instruction multiplies signed by unsigned: b is offset by 128, and so the sum of the products is too
+  /// large by 128 Σ a, which is the product with an offset zero.
+  template <class Arch>
+    requires(sizeof(reg<std::int32_t, Arch>) == vnni_bytes)
+  TESSERA_INLINE static reg<std::int32_t, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
+                                                             reg<std::int32_t, Arch> to) {
+#ifdef __AVX512VNNI__
+    return _mm512_dpbusd_epi32(to, b, a);
+#elif defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(to, b, a);
+#else
+    return to;
+#endif
+  }
+  template <class Arch> TESSERA_INLINE static reg<stored, Arch> offset(reg<stored, Arch> b) {
+    return (lane_bits<Arch>(b) ^ lane_bits<Arch>(0x80808080u)).data;
   }
 
  private:

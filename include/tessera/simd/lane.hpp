@@ -40,6 +40,7 @@ enum class numbers : bool { any, normal };
 ///   packed<numbers>(features)                 the reverse, to nearest
 ///   multiply_add(a, b, sum)                   sum + Σ a · b over the features of a lane, only where that is
 ///                                             one instruction
+///   sum                                       its sums, if they are not accumulators
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   static_assert(sizeof(E) >= 4,
@@ -92,7 +93,9 @@ template <class E, class Arch>
 inline constexpr bool multiplies<pair<E>, Arch> =
     requires(reg<pair<E>, Arch> a, reg<float, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
 
-template <class E, class Arch> inline constexpr bool multiplies<quad<E>, Arch> = false;
+template <class E, class Arch>
+inline constexpr bool multiplies<quad<E>, Arch> = requires(
+    reg<quad<E>, Arch> a, reg<std::int32_t, Arch> sum) { lane<E>::template multiply_add<Arch>(a, a, sum); };
 
 /// a · b + sum in each lane, over the elements in it.
 template <class Lane, class Arch, class Sum>

@@ -145,6 +145,14 @@ template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) 
   return xsimd::reduce_add(value);
 }
 
+/// Sums as numbers To: themselves, or integers of 32 bits as floats.
+template <class To, class Sum, class Arch> TESSERA_INLINE batch<To, Arch> as(batch<Sum, Arch> const& sums) {
+  if constexpr (std::is_same_v<To, Sum>)
+    return sums;
+  else
+    return xsimd::to_float(sums);
+}
+
 /// Keeps a loaded value in a register: without this GCC folds the load into each multiplication that uses it,
 /// and clang each broadcast. Costs no instruction.
 template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& value) {
@@ -152,6 +160,8 @@ template <class Register> TESSERA_INLINE void pin([[maybe_unused]] Register& val
   asm("" : "+v"(value));
 #elif defined(__SSE2__)
   asm("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm("" : "+w"(value));
 #endif
 }
 

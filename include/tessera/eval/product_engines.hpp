@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/engine.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/exec/machine.hpp>
+#include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/quads.hpp>
+#include <tessera/simd/simd.hpp>
+
+// The choice of the engine of W·x.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
+inline constexpr std::int64_t fewest_amx_tokens = 17;
+
+/// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
+template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
+  engine_set all;
+  if constexpr (std::is_same_v<W, X> && element_traits<W>::features_a_lane == 4) {
+    if (kernels::fits_quads<LineBlock, simd::native>) all = engines_for<W, engine::quads>();
+    // Narrower blocks fill less of the unit than of registers.
+    if (kernels::fits_amx<LineBlock> && LineBlock::cols >= 16 &&
+        kernels::has_engine<engine::amx, W, simd::native>)
+      all.allow(engine::amx);
+  }
+  return all;
+}
+/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened.
+template <class W, class X, class LineBlock>
+constexpr engine integer_engine(machine const& on, std::int64_t tokens) {
+  if (tokens < fewest_amx_tokens) return engine::fma;
+  return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
+}
+
+/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
+template <class W, class X, class LineBlock, class Use>
+void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
+  constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
+  if constexpr (in_integers != engine_set()) {
+    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens);
+    if constexpr (in_integers.allows(engine::amx))
+      if (fastest == engine::amx) return use(engine_constant<engine::amx>());
+    if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());
+    return;
+  }
+  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
+  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
