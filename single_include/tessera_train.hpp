@@ -798,7 +798,7 @@ class part_scope {
 // ---- tessera/core/cpu.hpp
 #ifndef TESSERA_SINGLE_CORE_CPU
 #define TESSERA_SINGLE_CORE_CPU
-#include <string>
+#include <cstdio>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -814,7 +814,7 @@ TESSERA_COLD inline cpu_family this_cpu_family() {
 }
 
 /// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
-TESSERA_COLD inline std::string missing_cpu_feature() {
+TESSERA_COLD inline const char* missing_cpu_feature() {
 #if defined(__x86_64__) || defined(__i386__)
 #define TESSERA_NEEDS(feature) \
   if (!__builtin_cpu_supports(feature)) return feature
@@ -856,13 +856,18 @@ TESSERA_COLD inline std::string missing_cpu_feature() {
   return "";
 }
 
-/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+/// Throws machine_error if this code would end in an illegal instruction on this CPU. Its own code has no
+/// strings, which might be copied by just these instructions.
 TESSERA_COLD inline void require_compiled_instruction_set() {
-  if (const std::string feature = missing_cpu_feature(); !feature.empty())
-    throw machine_error(
-        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
-                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
-                "common subset (-march=x86-64-v3)"));
+  const char* const feature = missing_cpu_feature();
+  if (*feature == '\0') return;
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "[context] this program was compiled for %s with %s, which this CPU lacks; compile it for this machine "
+      "(-march=native) or for a common subset (-march=x86-64-v3)",
+      TESSERA_ISA_NAME, feature);
+  throw machine_error(text);
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -2329,7 +2334,7 @@ class page_buffer {
 class context {
  public:
   /// A thread pool on all the cores this process may use.
-  context() : context(exec::available_threads()) {}
+  context() : context((require_compiled_instruction_set(), exec::available_threads())) {}
 
   /// A new thread pool; with 1 thread everything is done by the caller. Throws option_error for fewer
   /// threads than 1 or, unless allowed, more than cores.
@@ -2340,13 +2345,12 @@ class context {
   template <exec::executor Executor>
     requires(!std::is_same_v<Executor, context>)
   explicit context(Executor& executor)
-      : executor_(const_cast<void*>(static_cast<void const*>(std::addressof(executor)))),
+      : executor_(on_this_cpu(std::addressof(executor))),
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
         ranges_(concurrency_) {
-    require_compiled_instruction_set();
     machine_ = this_machine();
     machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
@@ -2457,6 +2461,12 @@ class context {
     for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
     run_phases_(executor_, {list.get(), std::size_t(phases)});
     return true;
+  }
+
+  /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
+  static void* on_this_cpu(void const* executor) {
+    require_compiled_instruction_set();
+    return const_cast<void*>(executor);
   }
 
   static int checked_concurrency(int concurrency) {

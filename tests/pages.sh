@@ -3,6 +3,7 @@
 #   ```cpp global   code outside of functions: includes, types, templates
 #   ```cpp          statements; those of a page follow each other in one function
 #   ```             the lines that the program prints, all of them
+# A page without `global` code has <tessera/tessera.hpp> and its namespace.
 # usage: pages.sh SOURCE_DIR PAGE COMPILER FLAGS…
 set -euo pipefail
 page=$1/$2
@@ -16,6 +17,7 @@ blocks() { # those after this fence; with the line where each begins, so that th
     inside && wanted' "$page"
 }
 {
+  grep -qx '```cpp global' "$page" || printf '#include <tessera/tessera.hpp>\nusing namespace tessera;\n'
   blocks '```cpp global' 1
   if grep -qx '```cpp' "$page"; then
     echo 'int main() {'

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <string>
+#include <cstdio>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -20,7 +20,7 @@ TESSERA_COLD inline cpu_family this_cpu_family() {
 }
 
 /// The first feature this code was compiled for that this CPU lacks, or "" if it has them all.
-TESSERA_COLD inline std::string missing_cpu_feature() {
+TESSERA_COLD inline const char* missing_cpu_feature() {
 #if defined(__x86_64__) || defined(__i386__)
 #define TESSERA_NEEDS(feature) \
   if (!__builtin_cpu_supports(feature)) return feature
@@ -62,13 +62,18 @@ TESSERA_COLD inline std::string missing_cpu_feature() {
   return "";
 }
 
-/// Throws machine_error if this code would end in an illegal instruction on this CPU.
+/// Throws machine_error if this code would end in an illegal instruction on this CPU. Its own code has no
+/// strings, which might be copied by just these instructions.
 TESSERA_COLD inline void require_compiled_instruction_set() {
-  if (const std::string feature = missing_cpu_feature(); !feature.empty())
-    throw machine_error(
-        message("[context] this program was compiled for ", TESSERA_ISA_NAME, " with ", feature,
-                ", which this CPU lacks; compile it for this machine (-march=native) or for a "
-                "common subset (-march=x86-64-v3)"));
+  const char* const feature = missing_cpu_feature();
+  if (*feature == '\0') return;
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "[context] this program was compiled for %s with %s, which this CPU lacks; compile it for this machine "
+      "(-march=native) or for a common subset (-march=x86-64-v3)",
+      TESSERA_ISA_NAME, feature);
+  throw machine_error(text);
 }
 
 }}  // namespace tessera::TESSERA_ISA

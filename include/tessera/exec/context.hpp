@@ -65,7 +65,7 @@ class page_buffer {
 class context {
  public:
   /// A thread pool on all the cores this process may use.
-  context() : context(exec::available_threads()) {}
+  context() : context((require_compiled_instruction_set(), exec::available_threads())) {}
 
   /// A new thread pool; with 1 thread everything is done by the caller. Throws option_error for fewer
   /// threads than 1 or, unless allowed, more than cores.
@@ -76,13 +76,12 @@ class context {
   template <exec::executor Executor>
     requires(!std::is_same_v<Executor, context>)
   explicit context(Executor& executor)
-      : executor_(const_cast<void*>(static_cast<void const*>(std::addressof(executor)))),
+      : executor_(on_this_cpu(std::addressof(executor))),
         run_([](void* object, int count, exec::body_ref body) {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
         ranges_(concurrency_) {
-    require_compiled_instruction_set();
     machine_ = this_machine();
     machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
@@ -193,6 +192,12 @@ class context {
     for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
     run_phases_(executor_, {list.get(), std::size_t(phases)});
     return true;
+  }
+
+  /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
+  static void* on_this_cpu(void const* executor) {
+    require_compiled_instruction_set();
+    return const_cast<void*>(executor);
   }
 
   static int checked_concurrency(int concurrency) {
