@@ -7801,13 +7801,13 @@ template <class Arch, class Shape, class W>
     simd::store<Arch>(sums + l, sum);
   }
   for (int row = 0; row < Shape::rows; ++row) {
-    std::int32_t sum = 0;
+    std::uint32_t sum = 0;  // wraps around, as the products' own sums do on their way
     for (int at = row * lanes_a_row; at < std::max(lanes, block_lanes); at += block_lanes)
-      for (int k = 0; k < lanes_a_row; ++k) sum += sums[at + k];
+      for (int k = 0; k < lanes_a_row; ++k) sum += std::uint32_t(sums[at + k]);
     for (int b = whole; b < blocks; ++b)
       for (int k = 0; k < Shape::cols; ++k)
-        sum += 128 * int(float(w[std::int64_t(b) * Shape::elements + row * Shape::cols + k]));
-    offsets[row] = -sum;
+        sum += 128 * std::uint32_t(int(float(w[std::int64_t(b) * Shape::elements + row * Shape::cols + k])));
+    offsets[row] = std::int32_t(0 - sum);
   }
 }
 
@@ -7848,19 +7848,21 @@ template <class W, class X, class LineBlock> constexpr engine_set integer_engine
   }
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened.
+/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened, or
+/// where `depth` products might exceed an integer.
 template <class W, class X, class LineBlock>
-constexpr engine integer_engine(machine const& on, std::int64_t tokens) {
-  if (tokens < fewest_amx_tokens) return engine::fma;
+constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
+  constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
+  if (tokens < fewest_amx_tokens || depth > most) return engine::fma;
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
 /// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
 template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
+void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Use&& use) {
   constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
   if constexpr (in_integers != engine_set()) {
-    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens);
+    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens, depth);
     if constexpr (in_integers.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
     if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());
@@ -10055,13 +10057,14 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                    block_sparse_matrix<W, Block> const& matrix) {
   using line_block = line_block_of<Block, Transposed>;
   kernels::block_index const by_rows = index_of(matrix.pattern());
+  const std::int64_t inner = Transposed ? matrix.rows() : matrix.cols();
   const auto of = [&]<class Types>(std::type_identity<Types>) {
     return product_operands<Types, Tree>{.to = to.at,
                                          .x = x,
                                          .index = index_of(matrix.pattern(), Transposed),
                                          .features = to.features,
                                          .tokens = to.tokens,
-                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .inner = inner,
                                          .sums = {},
                                          .tree = tree};
   };
@@ -10077,7 +10080,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(p.on(), to.tokens, [&]<engine By>(engine_constant<By>) {
+  with_product_engine<W, X, line_block>(p.on(), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<factor, X, E, By>;
     add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
   });
@@ -10111,8 +10114,10 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   using stored = typename binder<T, over::panels>::template element_of<X>;
   if constexpr (requires { typename Matrix::tensor_type::block; }) {
     using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
+    [[maybe_unused]] auto const& w = product.matrix.tensor();
     if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block>(p.on(), to.tokens) != engine::fma)
+      if (integer_engine<W, stored, line_block>(p.on(), to.tokens, Transposed ? w.rows() : w.cols()) !=
+          engine::fma)
         return add_product_with_factor<E, stored, stored>(p, to, node, product);
   }
   add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);

@@ -119,13 +119,22 @@ TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a c
       panel_matrix<float> y(32, 70);
       run(ctx, y = w * x);
       // Without an engine for integers sums are floats.
-      if (eval::integer_engine<int8, int8, Block>(ctx.runs_on(), 70) != engine::fma)
+      if (eval::integer_engine<int8, int8, Block>(ctx.runs_on(), 70, depth) != engine::fma)
         CHECK(same_bits(y, exact));
     }
   };
   deep(block_shape<16>(), 2000);
   deep(block_shape<16>(), 20000);
   deep(block_shape<4>(), 20000);
+
+  using block = block_shape<16>;
+  const machine here = context(1).runs_on();
+  const auto takes = [&](std::int64_t tokens, std::int64_t depth) {
+    return eval::integer_engine<int8, int8, block>(here, tokens, depth) != engine::fma;
+  };
+  CHECK(takes(17, 131071) == takes(17, 16));
+  CHECK(!takes(17, 131072));  // 131072 products of -128 by -128 are 2^31
+  CHECK(!takes(16, 16));
 }
 
 }  // namespace int8_products_test

@@ -298,13 +298,14 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                    block_sparse_matrix<W, Block> const& matrix) {
   using line_block = line_block_of<Block, Transposed>;
   kernels::block_index const by_rows = index_of(matrix.pattern());
+  const std::int64_t inner = Transposed ? matrix.rows() : matrix.cols();
   const auto of = [&]<class Types>(std::type_identity<Types>) {
     return product_operands<Types, Tree>{.to = to.at,
                                          .x = x,
                                          .index = index_of(matrix.pattern(), Transposed),
                                          .features = to.features,
                                          .tokens = to.tokens,
-                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .inner = inner,
                                          .sums = {},
                                          .tree = tree};
   };
@@ -320,7 +321,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(p.on(), to.tokens, [&]<engine By>(engine_constant<By>) {
+  with_product_engine<W, X, line_block>(p.on(), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
     using types = kernels::product_types<factor, X, E, By>;
     add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
   });
@@ -354,8 +355,10 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   using stored = typename binder<T, over::panels>::template element_of<X>;
   if constexpr (requires { typename Matrix::tensor_type::block; }) {
     using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
+    [[maybe_unused]] auto const& w = product.matrix.tensor();
     if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block>(p.on(), to.tokens) != engine::fma)
+      if (integer_engine<W, stored, line_block>(p.on(), to.tokens, Transposed ? w.rows() : w.cols()) !=
+          engine::fma)
         return add_product_with_factor<E, stored, stored>(p, to, node, product);
   }
   add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);

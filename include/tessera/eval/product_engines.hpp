@@ -32,19 +32,21 @@ template <class W, class X, class LineBlock> constexpr engine_set integer_engine
   }
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened.
+/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened, or
+/// where `depth` products might exceed an integer.
 template <class W, class X, class LineBlock>
-constexpr engine integer_engine(machine const& on, std::int64_t tokens) {
-  if (tokens < fewest_amx_tokens) return engine::fma;
+constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
+  constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
+  if (tokens < fewest_amx_tokens || depth > most) return engine::fma;
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
 /// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
 template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, Use&& use) {
+void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Use&& use) {
   constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
   if constexpr (in_integers != engine_set()) {
-    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens);
+    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens, depth);
     if constexpr (in_integers.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
     if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());

@@ -38,13 +38,13 @@ template <class Arch, class Shape, class W>
     simd::store<Arch>(sums + l, sum);
   }
   for (int row = 0; row < Shape::rows; ++row) {
-    std::int32_t sum = 0;
+    std::uint32_t sum = 0;  // wraps around, as the products' own sums do on their way
     for (int at = row * lanes_a_row; at < std::max(lanes, block_lanes); at += block_lanes)
-      for (int k = 0; k < lanes_a_row; ++k) sum += sums[at + k];
+      for (int k = 0; k < lanes_a_row; ++k) sum += std::uint32_t(sums[at + k]);
     for (int b = whole; b < blocks; ++b)
       for (int k = 0; k < Shape::cols; ++k)
-        sum += 128 * int(float(w[std::int64_t(b) * Shape::elements + row * Shape::cols + k]));
-    offsets[row] = -sum;
+        sum += 128 * std::uint32_t(int(float(w[std::int64_t(b) * Shape::elements + row * Shape::cols + k])));
+    offsets[row] = std::int32_t(0 - sum);
   }
 }
 
