@@ -8,6 +8,7 @@
 #include <kernels/arrays.hpp>
 #include <simd/archs.hpp>
 
+#include <tessera/core/block_shape.hpp>
 #include <tessera/kernels/scattered_product.hpp>
 
 using namespace tessera;

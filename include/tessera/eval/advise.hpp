@@ -149,7 +149,7 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens,
+    eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens, cols,
                                            [&]<engine By>(eval::engine_constant<By>) { a.by = By; });
     const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
               block_cols = int(ceil_div<std::int64_t>(cols, Block::cols));
