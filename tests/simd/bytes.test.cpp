@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -127,11 +128,41 @@ TEST_CASE_TEMPLATE_DEFINE("bytes: registers are widened and rounded as single nu
 }
 TEST_CASE_TEMPLATE_APPLY(registers, support::archs);
 
-TEST_CASE("bytes: no instruction multiplies its lanes") {
+/// Σ a · b over the features of each lane, for all pairs of some codes.
+template <class Arch> void check_multiply_add() {
+  if constexpr (simd::multiplies<simd::stored_lane<int8>, Arch>) {
+    constexpr int lanes = simd::lanes<std::int32_t, Arch>;
+    int8 a[4 * lanes], b[4 * lanes];
+    for (int first = 0; first < 256; ++first) {
+      for (int i = 0; i < 4 * lanes; ++i) {
+        a[i] = int8(first - 128 + (i % 4 == 0 ? 0 : 7 * i % 128) * (first < 128 ? 1 : -1));
+        b[i] = int8((37 * i + first) % 256 - 128);
+      }
+      const auto zero = simd::lane<int8>::offset<Arch>(simd::zero<Arch, std::uint32_t>());
+      const auto left = simd::load_lanes<Arch>(a);
+      auto sum = simd::broadcast<Arch>(std::int32_t(first));
+      const auto offset =
+          simd::multiply_add<simd::quad<int8>, Arch>(left, zero, simd::zero<Arch, std::int32_t>());
+      sum = simd::multiply_add<simd::quad<int8>, Arch>(
+          left, simd::lane<int8>::offset<Arch>(simd::load_lanes<Arch>(b)), sum);
+      std::int32_t got[lanes], too_much[lanes];
+      std::memcpy(got, &sum, sizeof got);
+      std::memcpy(too_much, &offset, sizeof too_much);
+      for (int l = 0; l < lanes; ++l) {
+        std::int32_t exact = first;
+        for (int i = 4 * l; i < 4 * l + 4; ++i)
+          exact += std::int32_t(float(a[i])) * std::int32_t(float(b[i]));
+        CHECK(got[l] - too_much[l] == exact);
+      }
+    }
+  }
+}
+
+TEST_CASE("bytes: VNNI multiplies lanes of int8, nothing those of 8-bit floats") {
   CHECK_FALSE(simd::multiplies<simd::stored_lane<float8_e4m3>, simd::native>);
-  CHECK_FALSE(simd::multiplies<simd::stored_lane<int8>, simd::native>);
   CHECK(simd::elements_a_lane<simd::stored_lane<float8_e4m3>> == 4);
   CHECK(simd::elements_a_lane<simd::stored_lane<int8>> == 4);
+  check_multiply_add<simd::native>();
 }
 
 }  // namespace bytes_test
