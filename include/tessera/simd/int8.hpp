@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
@@ -17,15 +16,6 @@ namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 /// them. Rounded to nearest only: a lane of random bits has too
 /// few for four features.
 template <> struct lane<int8> {
-  /// Bytes of the registers that VNNI multiplies, or 0.
-#ifdef __AVX512VNNI__
-  static constexpr std::size_t vnni_bytes = 64;
-#elif defined(__AVXVNNI__)
-  static constexpr std::size_t vnni_bytes = 32;
-#else
-  static constexpr std::size_t vnni_bytes = 0;
-#endif
-
   using stored = quad<int8>;
   using sum = std::int32_t;
 
@@ -64,18 +54,21 @@ template <> struct lane<int8> {
 
   /// The instruction multiplies signed by unsigned: b is offset by 128, and so the sum of the products is too
   /// large by 128 Σ a, which is the product with an offset zero.
-  template <class Arch>
-    requires(sizeof(reg<std::int32_t, Arch>) == vnni_bytes)
-  TESSERA_INLINE static reg<std::int32_t, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
-                                                             reg<std::int32_t, Arch> to) {
 #ifdef __AVX512VNNI__
+  template <class Arch>
+    requires(sizeof(reg<stored, Arch>) == 64)
+  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
+                                                    reg<sum, Arch> to) {
     return _mm512_dpbusd_epi32(to, b, a);
-#elif defined(__AVXVNNI__)
-    return _mm256_dpbusd_avx_epi32(to, b, a);
-#else
-    return to;
-#endif
   }
+#elif defined(__AVXVNNI__)
+  template <class Arch>
+    requires(sizeof(reg<stored, Arch>) == 32)
+  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
+                                                    reg<sum, Arch> to) {
+    return _mm256_dpbusd_avx_epi32(to, b, a);
+  }
+#endif
   template <class Arch> TESSERA_INLINE static reg<stored, Arch> offset(reg<stored, Arch> b) {
     return (lane_bits<Arch>(b) ^ lane_bits<Arch>(0x80808080u)).data;
   }
