@@ -48,8 +48,6 @@ template <class A, class B, engine... Of, class Use> void with_engine(machine co
     const engine fastest = fastest_engine(on.family, on.engines, compiled);
     if constexpr (compiled.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
-    if constexpr (compiled.allows(engine::quads))
-      if (fastest == engine::quads) return use(engine_constant<engine::quads>());
     if constexpr (compiled.allows(engine::pairs))
       if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
   }
@@ -64,9 +62,8 @@ template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
   engine_set compiled;
-  for (const engine which : {engine::pairs, engine::quads, engine::amx})
-    if ((eval::engines_for<E, engine::pairs, engine::quads, engine::amx>().allows(which) || ...))
-      compiled.allow(which);
+  for (const engine which : {engine::pairs, engine::amx})
+    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
   if (compiled != engine_set())
     words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
   return words;
