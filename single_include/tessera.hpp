@@ -8781,7 +8781,7 @@ template <class T, class W> struct nonzeros_body {
 
 /// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
 /// that of W or of Wᵀ. Returns the copy.
-template <class W, class Block, bool Transposed, int Beside>
+template <class W, class Block, bool Transposed, int Beside = 1>
 operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;
@@ -9356,6 +9356,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     return column;
   }
 
+  /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
+  /// weights.
   TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
     if constexpr (by_quads)
       return simd::broadcast<Arch>(now.offsets[row]);
@@ -10528,8 +10530,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   if constexpr (Factor::is_transposed) {
     using block = typename Factor::of_block;
     const kernels::block_index index = index_of(w.pattern(), true);
-    return {ordered_blocks<typename Factor::value_type, block, true, 1>(p, all_of(w), index),
-            index.in_order(), transposed(w.pattern())};
+    return {ordered_blocks<typename Factor::value_type, block, true>(p, all_of(w), index), index.in_order(),
+            transposed(w.pattern())};
   } else {
     return {all_of(w), index_of(w.pattern()), w.pattern()};
   }

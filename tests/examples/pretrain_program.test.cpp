@@ -410,8 +410,10 @@ TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistake
     CHECK(contains(result, message));
   };
   refused(finetune + "--out " + here.in("tuned"), 2, "exists already");
-  put(here.in("test.tsv"), "even\tof 1\nneither\tof 2\n");
-  refused(finetune, 2, "'neither' is in no line to train on");
+  put(here.in("test.tsv"),
+      "\xEF\xBB\xBF"
+      "even\tof 1\nneither\tof 2\n");
+  refused(finetune, 2, "test.tsv line 2: 'neither' is in no line to train on");
   put(here.in("train.tsv"), "even\tof 1\nno tab\n");
   refused(finetune, 1, "train.tsv line 2: a label, a tab and a text are meant");
   put(here.in("train.tsv"), "even\tof 1\n");

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -135,6 +136,13 @@ TEST_CASE("nm_sparse_matrix: wrong sizes are refused, with the numbers") {
   const float numbers[8] = {};
   CHECK_THROWS_WITH_AS(w.keep(row_major(numbers, 2, 4)),
                        "[keep] the nm_sparse_matrix is 4 x 8 but the view is 2 x 4", shape_error);
+}
+
+TEST_CASE("nm_sparse_matrix: printed, it has points where nothing is stored") {
+  const float numbers[4] = {0, 3, -2, 1};
+  std::ostringstream text;
+  text << nm_sparse_matrix<float, nm_shape<2, 4>>(row_major(numbers, 1, 4));
+  CHECK(text.str() == "matrix of F32, 1 x 4 in 2:4 sparsity\n         .         3        -2         .\n");
 }
 
 }}  // namespace nm_sparse_matrix_test

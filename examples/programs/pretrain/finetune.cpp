@@ -52,8 +52,8 @@ int command(string_list const& arguments) {
   const std::vector<std::string> classes = classes_of(lines);
   if (classes.size() < 2)
     refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
-  const labelled_text training(lines, classes, *words, origin.asked.context),
-      validation(read_labelled(s.validation), classes, *words, origin.asked.context);
+  const labelled_text training(s.train, lines, classes, *words, origin.asked.context),
+      validation(s.validation, read_labelled(s.validation), classes, *words, origin.asked.context);
   std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n", folder.c_str(),
               training.size(), classes.size(), validation.size());
   if (const std::size_t cut = training.cut() + validation.cut(); cut > 0)

@@ -20,9 +20,10 @@
 
 namespace pretrain {
 
-/// A text and the name of its class.
+/// A text and the name of its class, from line `number` of a file.
 struct labelled_line {
   std::string label, text;
+  int number;
 };
 
 /// Reads a file of lines LABEL, a tab, TEXT. Throws io_error for a line of another form, by its number.
@@ -30,7 +31,9 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
   const std::string all = tessera::io::read_file(path);
   std::vector<labelled_line> lines;
   int number = 0;
-  for (std::string_view rest = all; !rest.empty();) {
+  std::string_view rest = all;
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // the mark that editors on Windows write
+  while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
@@ -43,7 +46,7 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
           tessera::message("[labels] ", path, " line ", number, ": a label, a tab and a text are meant"));
     if (const std::string fault = text_fault(line, text_level::character); !fault.empty())
       throw tessera::io_error(tessera::message("[labels] ", path, " line ", number, " ", fault));
-    lines.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
+    lines.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), number});
   }
   if (lines.empty()) throw tessera::io_error(tessera::message("[labels] ", path, " has no lines"));
   return lines;
@@ -52,14 +55,15 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
 /// Texts as tokens, with the numbers of their classes.
 class labelled_text {
  public:
-  /// Throws option_error for a label that is not one of `classes`.
-  labelled_text(std::vector<labelled_line> const& lines, std::vector<std::string> const& classes,
-                tessera::tokenizers::wordpiece const& words, int context) {
+  /// The lines of the file `path`. Throws option_error for a label that is not one of `classes`.
+  labelled_text(std::string const& path, std::vector<labelled_line> const& lines,
+                std::vector<std::string> const& classes, tessera::tokenizers::wordpiece const& words,
+                int context) {
     for (labelled_line const& line : lines) {
       const auto at = std::lower_bound(classes.begin(), classes.end(), line.label);
       if (at == classes.end() || *at != line.label)
-        throw tessera::option_error(
-            tessera::message("[labels] '", line.label, "' is in no line to train on"));
+        throw tessera::option_error(tessera::message("[labels] ", path, " line ", line.number, ": '",
+                                                     line.label, "' is in no line to train on"));
       std::vector<token> tokens = words.encode(line.text);
       const std::size_t most = static_cast<std::size_t>(context) - 2;
       cut_ += tokens.size() > most;

@@ -120,8 +120,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   if constexpr (Factor::is_transposed) {
     using block = typename Factor::of_block;
     const kernels::block_index index = index_of(w.pattern(), true);
-    return {ordered_blocks<typename Factor::value_type, block, true, 1>(p, all_of(w), index),
-            index.in_order(), transposed(w.pattern())};
+    return {ordered_blocks<typename Factor::value_type, block, true>(p, all_of(w), index), index.in_order(),
+            transposed(w.pattern())};
   } else {
     return {all_of(w), index_of(w.pattern()), w.pattern()};
   }

@@ -120,7 +120,7 @@ template <class T, class W> struct nonzeros_body {
 
 /// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
 /// that of W or of Wᵀ. Returns the copy.
-template <class W, class Block, bool Transposed, int Beside>
+template <class W, class Block, bool Transposed, int Beside = 1>
 operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;

@@ -276,6 +276,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     return column;
   }
 
+  /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
+  /// weights.
   TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
     if constexpr (by_quads)
       return simd::broadcast<Arch>(now.offsets[row]);

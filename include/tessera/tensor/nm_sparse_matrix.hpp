@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include <tessera/core/nm_shape.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
+#include <tessera/tensor/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -197,6 +200,20 @@ void copy(nm_sparse_matrix<Element, Shape> const& from, block_sparse_matrix<Othe
   detail::require_shape("nm_sparse_matrix", from.rows(), from.cols(), "block_sparse_matrix", to.rows(),
                         to.cols());
   to.generate([&](std::int64_t i, std::int64_t j) { return Other(accumulator_t<Element>(from(i, j))); });
+}
+
+/// Kind, size and first numbers.
+template <element Element, class Shape> std::string to_text(nm_sparse_matrix<Element, Shape> const& w) {
+  return message("matrix of ", element_traits<Element>::name, ", ", w.rows(), " x ", w.cols(), " in ",
+                 Shape::kept, ":", Shape::group, " sparsity\n") +
+         detail::grid_text(
+             w.rows(), w.cols(), [&](auto i, auto j) { return w(i, j); },
+             [&](auto i, auto j) { return w.find(i, j) >= 0; });
+}
+
+template <class Traits, element Element, class Shape>
+auto& operator<<(std::basic_ostream<char, Traits>& out, nm_sparse_matrix<Element, Shape> const& of) {
+  return out << to_text(of).c_str();
 }
 
 }}  // namespace tessera::TESSERA_ISA
