@@ -294,6 +294,17 @@ TEST_CASE("slices: a statement whose operand overlaps its destination elsewhere 
   CHECK(error_of<shape_error>([&] { run(ctx, low = w * middle); }) ==
         "[y = W * x] y is also x: a product cannot be computed in place");
   CHECK(error_of<shape_error>([&] { run(ctx, low = w * slice_features(y, 16, 32)); }) == "");
+  // Also where a step before the one that writes reads the operand.
+  const std::string apart =
+      "[=] the destination and an operand share memory, but are not at one place: store the result in a "
+      "tensor "
+      "of its own";
+  const auto late = slice_tokens(y, 64, 256), early = slice_tokens(y, 0, 192);
+  CHECK(error_of<shape_error>([&] { run(ctx, late = mean_features(early) + 1 * late); }) == apart);
+  CHECK(error_of<shape_error>([&] {
+          run(ctx, slice_features(late, 0, 16) = w * relu(slice_features(early, 0, 16)));
+        }) == apart);
+  CHECK(error_of<shape_error>([&] { run(ctx, low = w * relu(low)); }) == "");
 }
 
 TEST_CASE("slices: of an activation that has another size now are refused") {

@@ -200,17 +200,6 @@ class plan {
     return s;
   }
 
-  /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
-  TESSERA_COLD static void require_in_place(array_ref<access> all) {
-    for (access const& to : all)
-      for (access const& from : all)
-        if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
-            to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
-          throw shape_error(
-              "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
-              "store the result in a tensor of its own");
-  }
-
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
   TESSERA_COLD void move_early() {
@@ -328,8 +317,20 @@ class plan {
     return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
+  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
+  TESSERA_COLD void require_same_tiles(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (int k = first; k < i; ++k)
+        if (relate(step_[k], step_[i]) == relation::anywhere)
+          throw shape_error(
+              "[=] the destination and an operand share memory, but are not at one place: store the result "
+              "in "
+              "a tensor of its own");
+  }
+
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
+    require_same_tiles(first, last);
     step const& s = step_[first];
     // A barrier separates early steps, which prepare operands, from the other steps.
     const auto is_early = [](step const& of) { return of.when == timing::early; };

@@ -28,7 +28,11 @@ enum class cut : std::uint8_t {
 };
 
 /// The part of an operand that a tile may touch.
-enum class footprint : std::uint8_t { own_range, everything };
+enum class footprint : std::uint8_t {
+  own_range,
+  own_rows,  // of its tokens, in rows of tokens
+  everything
+};
 
 /// Memory that a step reads or writes.
 struct operand {
@@ -53,12 +57,17 @@ enum class relation : std::uint8_t { none, same_tile, anywhere };
 /// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
 TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
   if (!overlap(a, b)) return relation::none;
-  if (a.touches != footprint::own_range || b.touches != footprint::own_range || a.stride != b.stride)
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
     return relation::anywhere;
   if (a.stride == 0) return relation::same_tile;
   const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
   const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) { return std::int64_t(o.bytes) - (tiles(o) - 1) * stride; };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
   // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
   relation all = relation::none;
   const std::int64_t near = -apart / stride;
@@ -126,6 +135,17 @@ struct step : step_form {
 struct access : operand {
   bool writes;
 };
+
+/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
+TESSERA_COLD inline void require_in_place(array_ref<access> all) {
+  for (access const& to : all)
+    for (access const& from : all)
+      if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
+          to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
+        throw shape_error(
+            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+            "store the result in a tensor of its own");
+}
 
 /// A step under construction.
 struct step_draft : step_form {

@@ -29,7 +29,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 /// Rows of which a tile touches those of its panel.
 template <class E> operand rows_by_panel(token_rows<E> const& rows) {
   operand o = all_of(rows);
-  o.touches = footprint::own_range;
+  o.touches = footprint::own_rows;
   o.stride = std::size_t(panel_tokens * rows.stride()) * sizeof(E);
   return o;
 }
