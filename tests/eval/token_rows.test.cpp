@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -171,6 +172,44 @@ TEST_CASE("copy: with a context a view of any strides and numbers goes in and ou
     CHECK(again == rows);
     CHECK_THROWS_AS(copy(ctx, row_major(rows.data(), tokens, features), x), shape_error);
   }
+}
+
+TEST_CASE(
+    "token rows: statements on rows of one memory, some tokens apart, are computed one after the other") {
+  constexpr std::int64_t tokens = 319, features = 16;
+  for (const int threads : {1, 3})
+    for (const std::int64_t by : {1, 10, 64, 70}) {
+      INFO(threads, " threads, ", by, " tokens apart");
+      context ctx(threads, oversubscribe::allowed);
+      std::vector<float> memory(std::size_t(features * tokens), -1.0f);
+      const token_rows<float> all(memory.data(), tokens, features),
+          next(memory.data() + by * features, tokens - by, features);
+      panel_matrix<float> x(features, tokens), z(features, tokens - by), expected = z;
+      for (std::int64_t t = 0; t < tokens; ++t)
+        for (std::int64_t f = 0; f < features; ++f) {
+          x(f, t) = float(t * features + f);
+          if (t >= by) expected(f, t - by) = 2 * x(f, t);
+        }
+      run(ctx, all = 2 * x, z = 1 * next);
+      CHECK(std::equal(z.begin(), z.end(), expected.begin()));
+      CHECK_THROWS_AS(run(ctx, next = relu(token_rows<float>(memory.data(), tokens - by, features))),
+                      shape_error);
+      run(ctx, all = relu(all));
+    }
+}
+
+TEST_CASE("token rows: the padding of an odd number of features is zero, whatever memory held before") {
+  constexpr std::int64_t tokens = 20, odd = 39;
+  context ctx(1);
+  const std::vector<bfloat16> nan(std::size_t(40 * tokens),
+                                  bfloat16(std::numeric_limits<float>::quiet_NaN())),
+      ones(std::size_t(odd * tokens), bfloat16(1.0f));
+  block_sparse_matrix<bfloat16, block_shape<16>> even_w(16, 40), odd_w(16, odd);
+  even_w.fill(bfloat16(1.0f)), odd_w.fill(bfloat16(1.0f));
+  panel_matrix<float> y(16, tokens);
+  run(ctx, y = even_w * token_rows<bfloat16 const>(nan.data(), tokens, 40));
+  run(ctx, y = odd_w * token_rows<bfloat16 const>(ones.data(), tokens, odd));
+  CHECK(y(0, 0) == odd);
 }
 
 TEST_CASE("token rows: sizes that are impossible or do not fit are refused") {

@@ -100,11 +100,12 @@ template <class E> std::size_t panel_bytes(std::int64_t features) {
   return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
 }
 
-/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero. Padding in
-/// the lane of the last feature was written with it.
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
 template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
   if (to.owner == memory::user || t.part + 1 < t.parts) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  for (std::int64_t f = features; f < written; ++f)
+    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
   std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
             T(0));
 }
