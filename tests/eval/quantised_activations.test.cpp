@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -194,6 +195,32 @@ TEST_CASE("8 bits: slices, rows of tokens and rounded expressions in products") 
   copy(ctx, transposed(row_major(std::as_const(in).data(), 66, 32)), again);
   run(ctx, y = w * token_rows<float8_e4m3 const>(in.data(), 66, 32), exact = w * again);
   CHECK(same_bits(y, exact));
+}
+
+TEST_CASE("8 bits: a value is rounded wherever it stands, and whatever its operands are stored in") {
+  context ctx(1);
+  panel_matrix<float> x(16, 20), y(16, 20);
+  run(ctx, x = x + 1.25f);
+  block_sparse_matrix<float, block_shape<16>> one(16, 16);
+  one.generate([](auto i, auto j) { return i == j ? 1.0f : 0.0f; });
+  const auto gives = [&](auto const& value) {
+    run(ctx, y = value);
+    return y(3, 5);
+  };
+  const auto rounded = local(converted<int8>(relu(x)));
+  const auto product = local(converted<int8>(one * x));
+  CHECK(gives(one * rounded) == 1);
+  CHECK(gives(rounded + 0) == 1);
+  CHECK(gives(one * product) == 1);
+  CHECK(gives(one * converted<bfloat16>(converted<int8>(relu(x)))) == 1);
+
+  block_sparse_matrix<int8, block_shape<16>> w8(16, 16);
+  w8.fill(int8(100));
+  panel_matrix<int8> x8(16, 20);
+  std::fill(x8.begin(), x8.end(), int8(100));
+  CHECK(gives(converted<int8>(w8 * x8) + 0) == 127);
+  CHECK(gives(one * converted<int8>(w8 * x8)) == 127);
+  CHECK(gives(one * converted<int8>(0.004 * x8)) == 0);
 }
 
 TEST_CASE_TEMPLATE("8 bits: attention and embeddings read and write activations of one byte", E, FORMATS) {

@@ -201,6 +201,10 @@ operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add con
   return to.at;
 }
 
+/// A value that is rounded to E, where it is stored.
+template <class Node, class E>
+concept converted_to = expr::is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
+
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
@@ -209,7 +213,7 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
     const operand made = compute_before<E>(p, tokens, node.address->argument);
     p.add_local(node.address, made);
     return made;
-  } else if constexpr (expr::is_converted<Node>) {
+  } else if constexpr (converted_to<Node, E>) {
     return compute_before<E>(p, tokens, node.value);
   } else if constexpr (Node::laid_over == domain::tokens) {
     const tokens_to<E> to{

@@ -123,12 +123,13 @@ auto stored_values(Tensor&& of) {
 template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
 
 /// An activation whose values are rounded to Element before they are used: `w * converted<bfloat16>(gelu(z))`
-/// multiplies bfloat16, as a stored gelu(z) would. No conversion if the element is already Element.
+/// multiplies bfloat16, as a stored gelu(z) would. No conversion if values are stored in Element already.
 template <element Element, expr::activation Value> auto converted(Value&& value) {
   using held = expr::held<Value>;
   static_assert(
       !requires { value.reference(); }, "a local value is kept as it is computed: convert what uses it");
-  if constexpr (std::is_same_v<typename held::value_type, Element>)
+  constexpr bool is_stored = expr::leaf<held> || requires { typename held::stored_element; };
+  if constexpr (is_stored && std::is_same_v<typename held::value_type, Element>)
     return expr::hold(std::forward<Value>(value));
   else
     return expr::converted_value<Element, held>{expr::hold(std::forward<Value>(value))};
