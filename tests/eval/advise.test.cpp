@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <tessera/eval/advise.hpp>
+#include <tessera/eval/quantised.hpp>
 
 namespace advise_test {
 
@@ -34,6 +35,21 @@ TEST_CASE("advise: the engine is the one that the products of a context have") {
   CHECK(by(none) == engine::fma);
   CHECK(by(any) == fastest_engine(this_cpu_family(), any.runs_on().engines,
                                   eval::engines_for<bfloat16, engine::pairs, engine::amx>()));
+}
+
+TEST_CASE(
+    "advise: for few tokens, and without an engine for integers, int8 is multiplied as another element") {
+  context any(1), none(1);
+  none.forbid(engine::quads);
+  none.forbid(engine::amx);
+  const auto by = [](context& ctx, std::int64_t tokens) {
+    return advise<int8, block_shape<16>>(ctx, 64, 64, 0.5, tokens).blocks[0].by;
+  };
+  const auto in_integers = [](engine which) { return which == engine::quads || which == engine::amx; };
+  CHECK(in_integers(by(any, 64)) ==
+        (eval::integer_engine<int8, int8, block_shape<16>>(any.runs_on(), 64, 64) != engine::fma));
+  CHECK(by(any, 5) != engine::quads);
+  CHECK(!in_integers(by(none, 64)));
 }
 
 TEST_CASE("advise: more tokens than are measured take longer, in proportion") {

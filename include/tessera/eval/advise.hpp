@@ -149,8 +149,13 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens, cols,
-                                           [&]<engine By>(eval::engine_constant<By>) { a.by = By; });
+    const machine on = ctx.runs_on();
+    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
+    using widened = eval::multiplied_as<T, T>;
+    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
+      eval::with_product_engine<T, T, Block>(on, tokens, cols, take);
+    else
+      eval::with_product_engine<widened, widened, Block>(on, tokens, cols, take);
     const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
               block_cols = int(ceil_div<std::int64_t>(cols, Block::cols));
     a.seconds = expected_seconds<T, Block>(
