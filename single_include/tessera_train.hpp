@@ -53,7 +53,7 @@
 #define TESSERA_ISA with_emulated_amx
 #define TESSERA_ISA_NAME "with_emulated_amx"
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 #define TESSERA_HARDWARE_AMX
 #define TESSERA_ISA avx512_amx
 #define TESSERA_ISA_NAME "avx512_amx"
@@ -848,6 +848,9 @@ TESSERA_COLD inline const char* missing_cpu_feature() {
 #ifdef __AVX512VNNI__
   TESSERA_NEEDS("avx512vnni");
 #endif
+#ifdef __AVXVNNI__
+  TESSERA_NEEDS("avxvnni");
+#endif
 #ifdef __AVX512BF16__
   TESSERA_NEEDS("avx512bf16");
 #endif
@@ -964,7 +967,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
   static const bool permitted = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    constexpr unsigned tile_bit = 1u << 24, bfloat16_bit = 1u << 22, needed = tile_bit | bfloat16_bit;
+    constexpr unsigned int8_bit = 1u << 25, tile_bit = 1u << 24, bfloat16_bit = 1u << 22,
+                       needed = int8_bit | tile_bit | bfloat16_bit;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
     // Some virtual machines announce AMX without a palette.
     if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
@@ -1143,7 +1147,11 @@ enum class cut : std::uint8_t {
 };
 
 /// The part of an operand that a tile may touch.
-enum class footprint : std::uint8_t { own_range, everything };
+enum class footprint : std::uint8_t {
+  own_range,
+  own_rows,  // of its tokens, in rows of tokens
+  everything
+};
 
 /// Memory that a step reads or writes.
 struct operand {
@@ -1168,12 +1176,17 @@ enum class relation : std::uint8_t { none, same_tile, anywhere };
 /// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
 TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
   if (!overlap(a, b)) return relation::none;
-  if (a.touches != footprint::own_range || b.touches != footprint::own_range || a.stride != b.stride)
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
     return relation::anywhere;
   if (a.stride == 0) return relation::same_tile;
   const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
   const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) { return std::int64_t(o.bytes) - (tiles(o) - 1) * stride; };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
   // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
   relation all = relation::none;
   const std::int64_t near = -apart / stride;
@@ -1241,6 +1254,17 @@ struct step : step_form {
 struct access : operand {
   bool writes;
 };
+
+/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
+TESSERA_COLD inline void require_in_place(array_ref<access> all) {
+  for (access const& to : all)
+    for (access const& from : all)
+      if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
+          to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
+        throw shape_error(
+            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+            "store the result in a tensor of its own");
+}
 
 /// A step under construction.
 struct step_draft : step_form {
@@ -1758,11 +1782,12 @@ template <class E> std::size_t panel_bytes(std::int64_t features) {
   return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
 }
 
-/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero. Padding in
-/// the lane of the last feature was written with it.
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
 template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
   if (to.owner == memory::user || t.part + 1 < t.parts) return;
   const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  for (std::int64_t f = features; f < written; ++f)
+    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
   std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
             T(0));
 }
@@ -2695,17 +2720,6 @@ class plan {
     return s;
   }
 
-  /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
-  TESSERA_COLD static void require_in_place(array_ref<access> all) {
-    for (access const& to : all)
-      for (access const& from : all)
-        if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
-            to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
-          throw shape_error(
-              "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
-              "store the result in a tensor of its own");
-  }
-
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
   TESSERA_COLD void move_early() {
@@ -2823,8 +2837,20 @@ class plan {
     return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
+  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
+  TESSERA_COLD void require_same_tiles(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (int k = first; k < i; ++k)
+        if (relate(step_[k], step_[i]) == relation::anywhere)
+          throw shape_error(
+              "[=] the destination and an operand share memory, but are not at one place: store the result "
+              "in "
+              "a tensor of its own");
+  }
+
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
   TESSERA_COLD void place(int first, int last) {
+    require_same_tiles(first, last);
     step const& s = step_[first];
     // A barrier separates early steps, which prepare operands, from the other steps.
     const auto is_early = [](step const& of) { return of.when == timing::early; };
@@ -4114,12 +4140,13 @@ auto stored_values(Tensor&& of) {
 template <tensor Tensor> auto converted(Tensor&& tensor) { return expr::hold(std::forward<Tensor>(tensor)); }
 
 /// An activation whose values are rounded to Element before they are used: `w * converted<bfloat16>(gelu(z))`
-/// multiplies bfloat16, as a stored gelu(z) would. No conversion if the element is already Element.
+/// multiplies bfloat16, as a stored gelu(z) would. No conversion if values are stored in Element already.
 template <element Element, expr::activation Value> auto converted(Value&& value) {
   using held = expr::held<Value>;
   static_assert(
       !requires { value.reference(); }, "a local value is kept as it is computed: convert what uses it");
-  if constexpr (std::is_same_v<typename held::value_type, Element>)
+  constexpr bool is_stored = expr::leaf<held> || requires { typename held::stored_element; };
+  if constexpr (is_stored && std::is_same_v<typename held::value_type, Element>)
     return expr::hold(std::forward<Value>(value));
   else
     return expr::converted_value<Element, held>{expr::hold(std::forward<Value>(value))};
@@ -6303,6 +6330,10 @@ operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add con
   return to.at;
 }
 
+/// A value that is rounded to E, where it is stored.
+template <class Node, class E>
+concept converted_to = expr::is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
+
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
 template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
@@ -6311,7 +6342,7 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
     const operand made = compute_before<E>(p, tokens, node.address->argument);
     p.add_local(node.address, made);
     return made;
-  } else if constexpr (expr::is_converted<Node>) {
+  } else if constexpr (converted_to<Node, E>) {
     return compute_before<E>(p, tokens, node.value);
   } else if constexpr (Node::laid_over == domain::tokens) {
     const tokens_to<E> to{
@@ -12332,7 +12363,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 /// Rows of which a tile touches those of its panel.
 template <class E> operand rows_by_panel(token_rows<E> const& rows) {
   operand o = all_of(rows);
-  o.touches = footprint::own_range;
+  o.touches = footprint::own_rows;
   o.stride = std::size_t(panel_tokens * rows.stride()) * sizeof(E);
   return o;
 }
@@ -14363,8 +14394,13 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    eval::with_product_engine<T, T, Block>(ctx.runs_on(), tokens, cols,
-                                           [&]<engine By>(eval::engine_constant<By>) { a.by = By; });
+    const machine on = ctx.runs_on();
+    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
+    using widened = eval::multiplied_as<T, T>;
+    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
+      eval::with_product_engine<T, T, Block>(on, tokens, cols, take);
+    else
+      eval::with_product_engine<widened, widened, Block>(on, tokens, cols, take);
     const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
               block_cols = int(ceil_div<std::int64_t>(cols, Block::cols));
     a.seconds = expected_seconds<T, Block>(

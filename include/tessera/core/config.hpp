@@ -20,7 +20,7 @@
 #define TESSERA_ISA with_emulated_amx
 #define TESSERA_ISA_NAME "with_emulated_amx"
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 #define TESSERA_HARDWARE_AMX
 #define TESSERA_ISA avx512_amx
 #define TESSERA_ISA_NAME "avx512_amx"

@@ -54,6 +54,9 @@ TESSERA_COLD inline const char* missing_cpu_feature() {
 #ifdef __AVX512VNNI__
   TESSERA_NEEDS("avx512vnni");
 #endif
+#ifdef __AVXVNNI__
+  TESSERA_NEEDS("avxvnni");
+#endif
 #ifdef __AVX512BF16__
   TESSERA_NEEDS("avx512bf16");
 #endif

@@ -21,7 +21,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
   static const bool permitted = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    constexpr unsigned tile_bit = 1u << 24, bfloat16_bit = 1u << 22, needed = tile_bit | bfloat16_bit;
+    constexpr unsigned int8_bit = 1u << 25, tile_bit = 1u << 24, bfloat16_bit = 1u << 22,
+                       needed = int8_bit | tile_bit | bfloat16_bit;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
     // Some virtual machines announce AMX without a palette.
     if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
