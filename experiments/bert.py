@@ -97,6 +97,14 @@ def loss_after(curve, step):
     return None
 
 
+def step_of(curve, loss):
+    """The first step with this validation loss, on the line between two evaluations; None if there is none."""
+    for before, after in zip(curve, curve[1:]):
+        if after[2] <= loss:
+            return before[0] + (before[2] - loss) / (before[2] - after[2]) * (after[0] - before[0])
+    return None
+
+
 def spread(values):
     values = [v for v in values if v is not None]
     if not values:
@@ -113,23 +121,31 @@ def page(results):
         "into the time of the dense one",
         f"({', '.join(f'{m} {n}' for m, n in DENSE_STEPS.items())} steps), at most {MOST_STEPS}. *Dense at equal FLOPs* is the",
         "loss that the dense model had when it had taken as many FLOPs as the sparse one at its end. ε is the time of a sparse",
-        "FLOP in dense ones. Losses in nats per masked token, mean ± deviation of the seeds.",
+        "FLOP in dense ones, and ε_crit what it may be at most for the sparse model to have the dense one's last loss as soon:",
+        "the FLOPs of the dense run over those that the sparse model takes to that loss (Dietrich et al. 2021). Losses in",
+        "nats per masked token, mean ± deviation of the seeds.",
         "",
-        "| | seconds of a step | steps | loss at the end | dense at equal FLOPs | ε | blocks tried | runs |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| | seconds of a step | steps | loss at the end | dense at equal FLOPs | ε | ε_crit | blocks tried | runs |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, time in seconds.items():
         mine, dense = of_contestant(results, name), of_contestant(results, name.split(",")[0] + ", dense")
         if not mine:
             continue
         flops = mine[0]["step_flops"]
-        equal, cost = [], ""
+        equal, cost, critical = [], "", ""
         if dense and mine is not dense and not name.endswith("dense"):
             steps = mine[0]["steps"] * flops / dense[0]["step_flops"]
             equal = [loss_after(r["curve"], steps) for r in dense]
             cost = f"{time / flops / (seconds[name.split(',')[0] + ', dense'] / dense[0]['step_flops']):.2f}"
+            last = statistics.mean(r["loss"] for r in dense)
+            reached = [s for s in (step_of(r["curve"], last) for r in mine) if s]
+            ratios = [dense[0]["steps"] * dense[0]["step_flops"] / (s * flops) for s in reached]
+            critical = f"{statistics.mean(ratios):.1f}" if ratios else "–"
+            if ratios and len(ratios) < len(mine):
+                critical += f" ({len(ratios)} of {len(mine)})"
         lines.append(f"| {name} | {time:.4f} | {mine[0]['steps']} | {spread([r['loss'] for r in mine])} | "
-                     f"{spread(equal) if equal else ''} | {cost} | {100 * mine[0]['explored']:.0f} % | {len(mine)} |")
+                     f"{spread(equal) if equal else ''} | {cost} | {critical} | {100 * mine[0]['explored']:.0f} % | {len(mine)} |")
     lines += ["", "![Loss by time](bert.svg)"]
     return "\n".join(lines)
 
