@@ -15,7 +15,7 @@ function(tessera_add_variants name)
   set(flags_baseline -march=x86-64)
   set(flags_avx2 -march=x86-64-v3)
   set(flags_avx512 -march=x86-64-v4)
-  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16 -mavx512vnni)
   set(flags_avx512_amx ${flags_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
   foreach(set IN LISTS arg_VARIANTS)

@@ -72,20 +72,21 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   }
 #define TESSERA_LIST(set, name, condition) {#set, [] { return condition; }, &tessera_variants::set::name},
 #define TESSERA_CPU_HAS(feature) (__builtin_cpu_supports(feature) != 0)
+#define TESSERA_CPU_HAS_BF16 \
+  (TESSERA_CPU_HAS("x86-64-v4") && TESSERA_CPU_HAS("avx512bf16") && TESSERA_CPU_HAS("avx512vnni"))
 
 #ifdef TESSERA_HAS_avx512_amx
 #define TESSERA_DECLARE_AMX(...) TESSERA_DECLARE(avx512_amx, __VA_ARGS__)
 #define TESSERA_LIST_AMX(name)   \
   TESSERA_LIST(avx512_amx, name, \
-               TESSERA_CPU_HAS("x86-64-v4") && TESSERA_CPU_HAS("avx512bf16") && TESSERA_CPU_HAS("amx-bf16"))
+               TESSERA_CPU_HAS_BF16&& TESSERA_CPU_HAS("amx-bf16") && TESSERA_CPU_HAS("amx-int8"))
 #else
 #define TESSERA_DECLARE_AMX(...)
 #define TESSERA_LIST_AMX(name)
 #endif
 #ifdef TESSERA_HAS_avx512_bf16
 #define TESSERA_DECLARE_BF16(...) TESSERA_DECLARE(avx512_bf16, __VA_ARGS__)
-#define TESSERA_LIST_BF16(name) \
-  TESSERA_LIST(avx512_bf16, name, TESSERA_CPU_HAS("x86-64-v4") && TESSERA_CPU_HAS("avx512bf16"))
+#define TESSERA_LIST_BF16(name) TESSERA_LIST(avx512_bf16, name, TESSERA_CPU_HAS_BF16)
 #else
 #define TESSERA_DECLARE_BF16(...)
 #define TESSERA_LIST_BF16(name)
