@@ -131,7 +131,7 @@ template <element Element, class Block> class block_sparse_matrix {
     });
   }
   /// Sets every live value to `value`.
-  void fill(Element value) {
+  template <class Number> void fill(Number value) {
     generate([value](std::int64_t, std::int64_t) { return value; });
   }
 
