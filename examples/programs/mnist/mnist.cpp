@@ -355,7 +355,7 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
   require_effect(s, given);
   if (s.policy == "dense") s.block = 16;  // the fastest
-  if (s.policy == "set" && !is_said(given, "decay")) s.decay = "constant";
+  if ((s.policy == "set" || s.policy == "deep-r") && !is_said(given, "decay")) s.decay = "constant";
   if (!s.json.empty()) require_writable(s.json);
   io::json result = pretrain::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
     return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,

@@ -62,9 +62,10 @@ inline pretrain::option_table<settings> const& table() {
          "al. "
          "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
          "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017)"},
-        {"fraction", &s::fraction, "[0, 1]", "share of the blocks that the first update replaces"},
+        {"fraction", &s::fraction, "[0, 1]",
+         "share of the blocks that the first update replaces; 0.3 in the papers of set and rigl"},
         {"decay", &s::decay, "cosine|linear|constant",
-         "of this share; that of set stays unless this is said"},
+         "of this share; without this option that of set and deep-r stays"},
         {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},
       {"Lottery tickets",
        {{"tickets", &s::tickets, "[0, 1000]",
