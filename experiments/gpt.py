@@ -76,9 +76,10 @@ def page(results):
     lines = [
         f"nanoGPT's shape with four heads and layers, 256 features, 128 characters of context, batches of 32. Each run has",
         f"as many steps as fit into {MINUTES} minutes on {THREADS} threads, by the step times below, which were measured in turns.",
-        f"Highest learning rate {RATES['dense']:g} dense and {RATES['sparse']:g} sparse ([rates.md](rates.md)), a cosine down to a",
-        "tenth; sparse patterns change by magnitude and at random. Losses in nats per character of the validation text,",
-        "mean ± deviation of the seeds.",
+        f"Highest learning rate {RATES['dense']:g} dense and {RATES['sparse']:g} sparse, half of the best of 300 steps in [rates.md](rates.md),",
+        "since these runs are longer; a cosine down to a tenth; sparse patterns change by magnitude and at random. Losses in",
+        "nats per character of the validation text, mean ± deviation of the seeds. *Minutes to the best dense loss* are those",
+        "until an evaluation during the run is as low as the lowest of all dense runs; the loss at the end is of more text.",
         "",
         "| | seconds of a step | steps | loss at the end | minutes to the best dense loss | memory of tensors, MB | runs |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -79,7 +79,8 @@ def page(results):
     lines = [
         "Blocks whose patterns change by magnitude and at random; one seed. Validation losses in nats, by the highest learning",
         "rate of a cosine down to a tenth. *Best* is the vertex of a parabola through the least loss and its two neighbours;",
-        "*rule* is equation 3 of Dietrich et al. 2021, from the best dense rate.",
+        "where the least loss is at an end of the rates that were tried, *best* is that rate, and a better one may lie beyond.",
+        "*Rule* is equation 3 of Dietrich et al. 2021, from the best dense rate. Empty cells were not run.",
     ]
     for model in RATES:
         table = by_density(results, model)
