@@ -2843,9 +2843,8 @@ class plan {
       for (int k = first; k < i; ++k)
         if (relate(step_[k], step_[i]) == relation::anywhere)
           throw shape_error(
-              "[=] the destination and an operand share memory, but are not at one place: store the result "
-              "in "
-              "a tensor of its own");
+              "[=] the destination and an operand share memory, but are not at one place: store the "
+              "result in a tensor of its own");
   }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
@@ -13910,7 +13909,7 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 #define TESSERA_DECLARE_AMX(...) TESSERA_DECLARE(avx512_amx, __VA_ARGS__)
 #define TESSERA_LIST_AMX(name)   \
   TESSERA_LIST(avx512_amx, name, \
-               TESSERA_CPU_HAS_BF16&& TESSERA_CPU_HAS("amx-bf16") && TESSERA_CPU_HAS("amx-int8"))
+               TESSERA_CPU_HAS("amx-bf16") && TESSERA_CPU_HAS("amx-int8") && TESSERA_CPU_HAS_BF16)
 #else
 #define TESSERA_DECLARE_AMX(...)
 #define TESSERA_LIST_AMX(name)

@@ -79,7 +79,7 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 #define TESSERA_DECLARE_AMX(...) TESSERA_DECLARE(avx512_amx, __VA_ARGS__)
 #define TESSERA_LIST_AMX(name)   \
   TESSERA_LIST(avx512_amx, name, \
-               TESSERA_CPU_HAS_BF16&& TESSERA_CPU_HAS("amx-bf16") && TESSERA_CPU_HAS("amx-int8"))
+               TESSERA_CPU_HAS("amx-bf16") && TESSERA_CPU_HAS("amx-int8") && TESSERA_CPU_HAS_BF16)
 #else
 #define TESSERA_DECLARE_AMX(...)
 #define TESSERA_LIST_AMX(name)

@@ -323,9 +323,8 @@ class plan {
       for (int k = first; k < i; ++k)
         if (relate(step_[k], step_[i]) == relation::anywhere)
           throw shape_error(
-              "[=] the destination and an operand share memory, but are not at one place: store the result "
-              "in "
-              "a tensor of its own");
+              "[=] the destination and an operand share memory, but are not at one place: store the "
+              "result in a tensor of its own");
   }
 
   /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
