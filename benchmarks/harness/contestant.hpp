@@ -84,7 +84,7 @@ template <class Body> std::optional<job> with_block(int size, Body&& body) {
 }
 
 /// body.operator()<element, block>() for the elements and sizes in which whole layers are timed; blocks of 32
-/// in bfloat16, for AMX.
+/// in bfloat16, for AMX. With TESSERA_REDUCED_TYPES bfloat16 has blocks of 16 alone.
 template <class Body> std::optional<job> with_element_and_block(workload const& what, Body&& body) {
 #ifndef TESSERA_REDUCED_TYPES
   if (what.element == "bfloat16" && what.block == 32)
@@ -92,7 +92,13 @@ template <class Body> std::optional<job> with_element_and_block(workload const& 
 #endif
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     if (what.element == "float") return body.template operator()<float, Block>();
-    if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
+#ifdef TESSERA_REDUCED_TYPES
+    constexpr bool is_narrow = Block::rows == 16;
+#else
+    constexpr bool is_narrow = true;
+#endif
+    if constexpr (is_narrow)
+      if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
     return std::nullopt;
   });
 }

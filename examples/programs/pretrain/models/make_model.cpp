@@ -16,10 +16,16 @@ namespace pretrain {
 #ifdef TESSERA_REDUCED_TYPES
 template <class Element, class Block>
 constexpr bool is_compiled =
-    sizeof(Element) == sizeof(float) || (Block::rows == 16 && !std::is_same_v<Element, tessera::float16>);
+    std::is_same_v<Element, float> ? Block::rows != 8
+                                   : Block::rows == 16 && !std::is_same_v<Element, tessera::float16>;
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
 #endif
+
+[[noreturn]] void refuse(model_description const& what) {
+  throw tessera::option_error(tessera::message("[model] this build (TESSERA_REDUCED_TYPES) has no --block ",
+                                               what.block, " with --precision ", what.precision));
+}
 
 /// Calls visit(std::type_identity<Element>(), std::type_identity<Block>()) for what a model is made of.
 template <class Visit> auto with_types(model_description const& what, Visit&& visit) {
@@ -28,9 +34,7 @@ template <class Visit> auto with_types(model_description const& what, Visit&& vi
       if constexpr (is_compiled<Element, Block>) {
         return visit(element, block);
       } else {
-        throw tessera::option_error(
-            tessera::message("[model] this build (TESSERA_REDUCED_TYPES) has no --block ", what.block,
-                             " with --precision ", what.precision));
+        refuse(what);
         return visit(std::type_identity<float>(), std::type_identity<tessera::block_shape<16>>());
       }
     });
@@ -48,7 +52,11 @@ std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, tra
                                               int classes, train::adamw const& optimizer,
                                               tessera::context& ctx) {
   return with_block(what.block, [&]<class Block>(std::type_identity<Block>) {
-    return new_fine_tuning<Block>(what, from, classes, optimizer, ctx);
+    if constexpr (is_compiled<float, Block>)
+      return new_fine_tuning<Block>(what, from, classes, optimizer, ctx);
+    else
+      refuse(what);
+    return std::unique_ptr<fine_tuning>();
   });
 }
 
