@@ -128,25 +128,25 @@ def page(results):
         "into the time of the dense one",
         f"({', '.join(f'{m} {n}' for m, n in DENSE_STEPS.items())} steps), at most {MOST_STEPS}. *Dense at equal FLOPs* is the",
         "loss that the dense models had when they had taken as many FLOPs as the sparse one at its end. ε is the time of a",
-        "FLOP of the sparse model divided by that of the dense one, and ε_crit what it may be at most for the sparse model to",
-        "have the dense one's last loss as soon: the FLOPs of the dense run over those that the sparse model takes to that loss",
-        "(Dietrich et al. 2021). *Blocks tried* were ever stored; L2 and largest are norms of blocks in place of L1. Losses in",
-        "nats per masked token, mean ± deviation of the seeds.",
+        "FLOP of the sparse model divided by that of the dense one; ε_crit is the largest ε with which the sparse model still",
+        "reaches the last loss of the dense model in the same time: the FLOPs of the dense run divided by the FLOPs of the sparse",
+        "run up to that loss (Dietrich et al. 2021). *Blocks tried* were ever stored; L2 and largest are norms of blocks in",
+        "place of L1. Losses in nats per masked token, mean ± deviation of the seeds.",
         "",
         "| | seconds of a step | steps | loss at the end | dense at equal FLOPs | ε | ε_crit | blocks tried | runs |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model, contestant in all_contestants(False):
         name, time = f"{model}, {contestant}", time_of(seconds, model, contestant)
-        mine, dense = of_contestant(results, name), of_contestant(results, name.split(",")[0] + ", dense")
+        mine, dense = of_contestant(results, name), of_contestant(results, f"{model}, dense")
         if not mine:
             continue
         flops = mine[0]["step_flops"]
         equal, cost, critical = [], "", ""
-        if dense and mine is not dense and not name.endswith("dense"):
+        if dense and contestant != "dense":
             steps = mine[0]["steps"] * flops / dense[0]["step_flops"]
             equal = [loss_after(r["curve"], steps) for r in dense]
-            cost = f"{time / flops / (seconds[name.split(',')[0] + ', dense'] / dense[0]['step_flops']):.2f}"
+            cost = f"{time / flops / (seconds[f'{model}, dense'] / dense[0]['step_flops']):.2f}"
             last = statistics.mean(r["loss"] for r in dense)
             reached = [s for s in (step_of(r["curve"], last) for r in mine) if s]
             ratios = [dense[0]["steps"] * dense[0]["step_flops"] / (s * flops) for s in reached]

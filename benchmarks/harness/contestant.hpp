@@ -93,11 +93,11 @@ template <class Body> std::optional<job> with_element_and_block(workload const& 
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     if (what.element == "float") return body.template operator()<float, Block>();
 #ifdef TESSERA_REDUCED_TYPES
-    constexpr bool is_narrow = Block::rows == 16;
+    constexpr bool has_bfloat16 = Block::rows == 16;
 #else
-    constexpr bool is_narrow = true;
+    constexpr bool has_bfloat16 = true;
 #endif
-    if constexpr (is_narrow)
+    if constexpr (has_bfloat16)
       if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
     return std::nullopt;
   });
