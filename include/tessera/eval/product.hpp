@@ -102,7 +102,7 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx;
+  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
   using kernel =
       std::conditional_t<by_amx,
                          kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
@@ -110,6 +110,7 @@ template <class Types, class Block, class Tree> struct product_body {
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
+  operand offsets;  // row_offsets, with quads
 
   operand const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
@@ -121,10 +122,17 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
+    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
+    if constexpr (by_quads) {
+      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
+      const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
+      d.read(
+          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    }
   }
 };
 
@@ -268,8 +276,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
   if constexpr (body::by_amx) s.around = &around_amx;
+  operand offsets{};
+  if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
-  p.add(s, to.finished(body{of, in_order}));
+  p.add(s, to.finished(body{of, in_order, offsets}));
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they

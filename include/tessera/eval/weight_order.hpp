@@ -18,7 +18,7 @@
 #include <tessera/simd/simd.hpp>
 
 // Steps before a product that bring weights into the order in which it reads them, the blocks of Wᵀ and
-// single elements, or that widen weights of one byte.
+// single elements, that widen weights of one byte, or sum their rows for quads.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -93,6 +93,27 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
   }
 };
 
+/// kernels::offsets_of_rows of weights in the order of the lines. A tile is a range of lines.
+template <class W, class LineBlock> struct row_offsets_body {
+  operand to, weights;
+  kernels::block_index index;
+  int tiles;
+
+  void compute(tile const& t) const noexcept {
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    for (int i = lines.first; i < lines.last; ++i)
+      kernels::offsets_of_rows<simd::native, LineBlock>(
+          t.address<W const>(weights) + index.blocks_before(i) * LineBlock::elements, index.line(i).count,
+          t.address<std::int32_t>(to) + std::int64_t(i) * LineBlock::rows);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t line_bytes = LineBlock::rows * sizeof(std::int32_t);
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    describe_blocks(d, index, lines, weights, LineBlock::elements * std::int64_t(sizeof(W)));
+    d.write({to.owner, to.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+  }
+};
+
 /// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
 template <class T, class W> struct nonzeros_body {
   static constexpr int group = kernels::nonzeros<T>::group;
@@ -128,6 +149,20 @@ operand ordered_blocks(plan& p, operand const& weights, kernels::block_index con
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
   p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before a product by quads that computes where the sums of each row begin, and returns them.
+///   weights   in the order of the lines of `index`
+template <class W, class LineBlock>
+operand row_offsets(plan& p, operand const& weights, kernels::block_index const& index) {
+  step_draft offsets("offsets", cut::lines);
+  offsets.when = timing::early;
+  offsets.tiles = std::min(index.lines(), 4 * p.workers());
+  const operand to =
+      offsets.writes(p.run_memory(std::size_t(index.lines()) * LineBlock::rows * sizeof(std::int32_t)));
+  offsets.reads(weights);
+  p.add(offsets, row_offsets_body<W, LineBlock>{to, weights, index, offsets.tiles});
   return to;
 }
 

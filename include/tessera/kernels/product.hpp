@@ -91,7 +91,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const bool keeps_all = count > 1 || shares_lanes;
     const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
     S* const all_sums = a.sums;
-    [[maybe_unused]] S offsets[unsigned(by_quads ? line_rows : 1)];
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
@@ -106,8 +105,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                 .ends = c + 1 == count,
                 .fetches = weights_bytes > sizes::fitting_weights_bytes,
                 .x = {},
-                .first_feature = 0,
-                .offsets = offsets};
+                .first_feature = 0};
       if constexpr (prepares_x)
         prepare(a, c * blocks / count * block_depth, now);
       else
@@ -121,8 +119,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
         now.column = blocks_of_line.columns + first;
         now.end = blocks_of_line.columns + blocks_of_line.count;
         if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
-        if constexpr (by_quads)
-          if (now.begins) offsets_of_rows<Arch, Shape>(now.weights, blocks_of_line.count, offsets);
         if (now.fetches && line + 1 < a.last_line)
           now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
         else
@@ -156,7 +152,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     bool fetches;                      // whether weights of the next line are prefetched
     factor const* x;                   // at first_feature
     std::int64_t first_feature;
-    S const* offsets;  // of the line's rows, with quads: where their sums begin
   };
 
   static constexpr int stored_x = element_traits<X>::features_a_lane;
@@ -233,7 +228,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
       acc[i / C][i % C] = now.begins
-                              ? begin_sum(now, row + i / C)
+                              ? begin_sum(a, std::int64_t(line) * line_rows + row + i / C)
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
@@ -278,9 +273,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
   /// weights.
-  TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
+  TESSERA_INLINE static reg begin_sum([[maybe_unused]] arguments const& a,
+                                      [[maybe_unused]] std::int64_t row) {
     if constexpr (by_quads)
-      return simd::broadcast<Arch>(now.offsets[row]);
+      return simd::broadcast<Arch>(a.row_offsets[row]);
     else
       return simd::zero<Arch, S>();
   }

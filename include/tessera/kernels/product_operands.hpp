@@ -42,8 +42,9 @@ template <class Types> struct panel_operands {
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // data of the next panel, to be prefetched, or null
   std::size_t next_bytes;
-  std::int64_t first_token;   // number of the panel's first token in the batch
-  typename Types::sum* sums;  // scratch
+  std::int64_t first_token;                          // number of the panel's first token in the batch
+  typename Types::sum* sums;                         // scratch
+  typename Types::sum const* row_offsets = nullptr;  // with quads: offsets_of_rows of all lines
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
