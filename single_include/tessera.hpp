@@ -55,8 +55,14 @@
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 #define TESSERA_HARDWARE_AMX
+#ifdef __AMX_FP16__
+#define TESSERA_HARDWARE_AMX_FP16
+#define TESSERA_ISA avx512_amx_fp16
+#define TESSERA_ISA_NAME "avx512_amx_fp16"
+#else
 #define TESSERA_ISA avx512_amx
 #define TESSERA_ISA_NAME "avx512_amx"
+#endif
 #elif defined(__AVX512BF16__)
 #define TESSERA_ISA avx512_bf16
 #define TESSERA_ISA_NAME "avx512_bf16"
@@ -889,7 +895,7 @@ enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
   quads,  // four neighbours of int8 in each lane, summed in integers of 32 bits, by one instruction (VNNI)
-  amx,    // blocks of bfloat16 or int8, by the matrix unit of Intel CPUs
+  amx,    // blocks of bfloat16, float16 or int8, by the matrix unit of Intel CPUs
 };
 
 constexpr char const* name_of(engine which) {
@@ -970,6 +976,10 @@ TESSERA_COLD inline bool amx_permitted() {
     constexpr unsigned int8_bit = 1u << 25, tile_bit = 1u << 24, bfloat16_bit = 1u << 22,
                        needed = int8_bit | tile_bit | bfloat16_bit;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
+#ifdef TESSERA_HARDWARE_AMX_FP16
+    constexpr unsigned float16_bit = 1u << 21;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & float16_bit)) return false;
+#endif
     // Some virtual machines announce AMX without a palette.
     if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
     unsigned low = 0, high = 0;
@@ -7491,10 +7501,12 @@ auto concat_features(Parts&&... parts) {
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, int8>() is of (rows, depth)
-// and (depth / 4, columns, 4), and sums in integers of 32 bits.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() is the same of
+// float16; multiply_add<Sums, Left, Right, int8>() is of (rows, depth) and (depth / 4, columns, 4), and sums
+// in integers of 32 bits.
 
 namespace tessera { inline namespace TESSERA_ISA {
+class float16;
 class int8;
 namespace simd {
 
@@ -7514,7 +7526,8 @@ struct alignas(64) amx_shapes {
 static_assert(sizeof(amx_shapes) == 64);
 
 /// The unit in plain C++. Its bits are the hardware's where a multiply-add rounds once and denormals are
-/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands.
+/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands of bfloat16.
+/// That of float16 follows Intel's Instruction Set Extensions Reference (TDPFP16PS), and is not measured.
 class emulated_amx {
  public:
   explicit emulated_amx(amx_shapes const& shapes) : shapes_(shapes) {
@@ -7534,29 +7547,34 @@ class emulated_amx {
       std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
                   shapes_.row_bytes[Register]);
   }
-  /// Integers wrap around; of bfloat16, products of even and of odd positions along the depth are summed
+  /// Integers wrap around; of floats, products of even and of odd positions along the depth are summed
   /// apart, from zero; then their sums are added, and the whole to `Sums`.
   template <int Sums, int Left, int Right, class E = bfloat16> void multiply_add() {
-    if constexpr (std::is_same_v<E, int8>) return multiply_add_integers(Sums, Left, Right);
-    using floats = batch<float>;
-    for (int r = 0; r < shapes_.rows[Sums]; ++r)
-      for (int column = 0; column < amx_columns; column += lanes<float>) {
-        floats sums[2] = {floats(0.0f), floats(0.0f)};
-        for (int k = 0; k < shapes_.rows[Right]; ++k) {
-          const lane_bits<native> right(load_bits(register_[Right][k] + column * 4));
-          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
-            bfloat16 left;
-            std::memcpy(static_cast<void*>(&left), register_[Left][r] + (2 * k + i) * 2, sizeof left);
-            sums[i] = simd::fma<native, float>(floats(float(left)).data,
-                                               lane<bfloat16>::feature<i, native>(right).data, sums[i].data);
-          });
-        }
-        float* const to = reinterpret_cast<float*>(register_[Sums][r]) + column;
-        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
-      }
+    if constexpr (std::is_same_v<E, int8>)
+      multiply_add_integers(Sums, Left, Right);
+    else
+      multiply_add_floats<E>(Sums, Left, Right);
   }
 
  private:
+  template <class E> void multiply_add_floats(int to_sums, int left, int right) {
+    using floats = batch<float>;
+    for (int r = 0; r < shapes_.rows[to_sums]; ++r)
+      for (int column = 0; column < amx_columns; column += lanes<float>) {
+        floats sums[2] = {floats(0.0f), floats(0.0f)};
+        for (int k = 0; k < shapes_.rows[right]; ++k) {
+          const lane_bits<native> pairs(load_bits(register_[right][k] + column * 4));
+          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+            E factor;
+            std::memcpy(static_cast<void*>(&factor), register_[left][r] + (2 * k + i) * 2, sizeof factor);
+            sums[i] = simd::fma<native, float>(
+                floats(float(factor)).data, lane<E>::template feature<i, native>(pairs).data, sums[i].data);
+          });
+        }
+        float* const to = reinterpret_cast<float*>(register_[to_sums][r]) + column;
+        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
+      }
+  }
   void multiply_add_integers(int sums, int left, int right) {
     for (int r = 0; r < shapes_.rows[sums]; ++r)
       for (int column = 0; column < shapes_.row_bytes[sums] / 4; ++column) {
@@ -7596,6 +7614,8 @@ class hardware_amx {
   template <int Sums, int Left, int Right, class E = bfloat16> TESSERA_INLINE void multiply_add() {
     if constexpr (std::is_same_v<E, int8>)
       asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+    else if constexpr (std::is_same_v<E, float16>)
+      asm volatile("tdpfp16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
     else
       asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
   }
@@ -7614,6 +7634,12 @@ inline constexpr bool has_amx = true;
 #else
 inline constexpr bool has_amx = false;
 #endif
+/// Whether the unit multiplies elements E.
+template <class E>
+inline constexpr bool amx_multiplies = has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>);
+#if defined(TESSERA_HARDWARE_AMX_FP16) || defined(TESSERA_EMULATED_AMX)
+template <> inline constexpr bool amx_multiplies<float16> = true;
+#endif
 
 }  // namespace simd
 }}  // namespace tessera::TESSERA_ISA
@@ -7629,13 +7655,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine =
-    Which == engine::fma ||
-    (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
-     simd::multiplies<simd::stored_lane<E>, Arch>) ||
-    (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
-     simd::multiplies<simd::stored_lane<E>, Arch>) ||
-    (Which == engine::amx && simd::has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>));
+inline constexpr bool has_engine = Which == engine::fma ||
+                                   (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::amx && simd::amx_multiplies<E>);
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
@@ -7939,8 +7964,9 @@ template <class Types> struct panel_operands {
   int tokens;             // of this panel, 1 … 64
   std::byte const* next;  // data of the next panel, to be prefetched, or null
   std::size_t next_bytes;
-  std::int64_t first_token;   // number of the panel's first token in the batch
-  typename Types::sum* sums;  // scratch
+  std::int64_t first_token;                          // number of the panel's first token in the batch
+  typename Types::sum* sums;                         // scratch
+  typename Types::sum const* row_offsets = nullptr;  // with quads: offsets_of_rows of all lines
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
@@ -8709,7 +8735,7 @@ void transpose_blocks_back(block_index const& index, T const* from, T* values, i
 #include <memory>
 
 // Steps before a product that bring weights into the order in which it reads them, the blocks of Wᵀ and
-// single elements, or that widen weights of one byte.
+// single elements, that widen weights of one byte, or sum their rows for quads.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
@@ -8784,6 +8810,27 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
   }
 };
 
+/// kernels::offsets_of_rows of weights in the order of the lines. A tile is a range of lines.
+template <class W, class LineBlock> struct row_offsets_body {
+  operand to, weights;
+  kernels::block_index index;
+  int tiles;
+
+  void compute(tile const& t) const noexcept {
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    for (int i = lines.first; i < lines.last; ++i)
+      kernels::offsets_of_rows<simd::native, LineBlock>(
+          t.address<W const>(weights) + index.blocks_before(i) * LineBlock::elements, index.line(i).count,
+          t.address<std::int32_t>(to) + std::int64_t(i) * LineBlock::rows);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t line_bytes = LineBlock::rows * sizeof(std::int32_t);
+    const range lines = index.lines_of_part(int(t.index), tiles);
+    describe_blocks(d, index, lines, weights, LineBlock::elements * std::int64_t(sizeof(W)));
+    d.write({to.owner, to.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+  }
+};
+
 /// Single elements in the order of kernels::ordered_product, widened to T. A tile is a group of lines.
 template <class T, class W> struct nonzeros_body {
   static constexpr int group = kernels::nonzeros<T>::group;
@@ -8819,6 +8866,20 @@ operand ordered_blocks(plan& p, operand const& weights, kernels::block_index con
   const operand to = order.writes(p.run_memory(weights.bytes));
   order.reads(weights);
   p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
+  return to;
+}
+
+/// Adds a step before a product by quads that computes where the sums of each row begin, and returns them.
+///   weights   in the order of the lines of `index`
+template <class W, class LineBlock>
+operand row_offsets(plan& p, operand const& weights, kernels::block_index const& index) {
+  step_draft offsets("offsets", cut::lines);
+  offsets.when = timing::early;
+  offsets.tiles = std::min(index.lines(), 4 * p.workers());
+  const operand to =
+      offsets.writes(p.run_memory(std::size_t(index.lines()) * LineBlock::rows * sizeof(std::int32_t)));
+  offsets.reads(weights);
+  p.add(offsets, row_offsets_body<W, LineBlock>{to, weights, index, offsets.tiles});
   return to;
 }
 
@@ -9201,7 +9262,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const bool keeps_all = count > 1 || shares_lanes;
     const std::int64_t blocks = ceil_div<std::int64_t>(a.depth, block_depth);
     S* const all_sums = a.sums;
-    [[maybe_unused]] S offsets[unsigned(by_quads ? line_rows : 1)];
     auto* const walked =
         reinterpret_cast<std::int32_t*>(all_sums + std::int64_t(lines) * (line_rows * panel_tokens));
     const std::int64_t weights_bytes = a.index.blocks() * int(Shape::elements * sizeof(W));
@@ -9216,8 +9276,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
                 .ends = c + 1 == count,
                 .fetches = weights_bytes > sizes::fitting_weights_bytes,
                 .x = {},
-                .first_feature = 0,
-                .offsets = offsets};
+                .first_feature = 0};
       if constexpr (prepares_x)
         prepare(a, c * blocks / count * block_depth, now);
       else
@@ -9231,8 +9290,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
         now.column = blocks_of_line.columns + first;
         now.end = blocks_of_line.columns + blocks_of_line.count;
         if (now.column < now.end) now.weights = a.weights + before * Shape::elements;
-        if constexpr (by_quads)
-          if (now.begins) offsets_of_rows<Arch, Shape>(now.weights, blocks_of_line.count, offsets);
         if (now.fetches && line + 1 < a.last_line)
           now.prefetch_distance = a.index.blocks_before(line + 1) + first_of(line + 1) - before;
         else
@@ -9266,7 +9323,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     bool fetches;                      // whether weights of the next line are prefetched
     factor const* x;                   // at first_feature
     std::int64_t first_feature;
-    S const* offsets;  // of the line's rows, with quads: where their sums begin
   };
 
   static constexpr int stored_x = element_traits<X>::features_a_lane;
@@ -9343,7 +9399,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
       acc[i / C][i % C] = now.begins
-                              ? begin_sum(now, row + i / C)
+                              ? begin_sum(a, std::int64_t(line) * line_rows + row + i / C)
                               : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
@@ -9388,9 +9444,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 
   /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
   /// weights.
-  TESSERA_INLINE static reg begin_sum([[maybe_unused]] chunk const& now, [[maybe_unused]] int row) {
+  TESSERA_INLINE static reg begin_sum([[maybe_unused]] arguments const& a,
+                                      [[maybe_unused]] std::int64_t row) {
     if constexpr (by_quads)
-      return simd::broadcast<Arch>(now.offsets[row]);
+      return simd::broadcast<Arch>(a.row_offsets[row]);
     else
       return simd::zero<Arch, S>();
   }
@@ -9890,7 +9947,7 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx;
+  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
   using kernel =
       std::conditional_t<by_amx,
                          kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
@@ -9898,6 +9955,7 @@ template <class Types, class Block, class Tree> struct product_body {
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
+  operand offsets;  // row_offsets, with quads
 
   operand const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
@@ -9909,10 +9967,17 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
+    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
+    if constexpr (by_quads) {
+      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
+      const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
+      d.read(
+          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    }
   }
 };
 
@@ -10056,8 +10121,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
   if constexpr (body::by_amx) s.around = &around_amx;
+  operand offsets{};
+  if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
-  p.add(s, to.finished(body{of, in_order}));
+  p.add(s, to.finished(body{of, in_order, offsets}));
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
@@ -11435,7 +11502,7 @@ struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns>
             unit.template load<right_register>(b[p] + first * simd::amx_columns,
                                                simd::amx_columns * sizeof(lane));
             unroll<row_registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-              unit.template multiply_add<r * Parts + p, left + r, right_register>();
+              unit.template multiply_add<r * Parts + p, left + r, right_register, typename Types::left>();
             });
           });
         }
@@ -14120,8 +14187,7 @@ class amx_unit : public simd::native_amx {
 
 /// panel_times_panel by AMX, of whole blocks: rows and depth are multiples of 16 and 32, whatever is hidden
 /// counts as zero.
-template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel {
-  using E = bfloat16;
+template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_times_panel {
   static constexpr int group = 2;
   static constexpr int depth_step = 32;  // of a register
 
@@ -14155,7 +14221,7 @@ template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel
           else
             unit.load<right>(b + (j * panel_tokens + k) * simd::amx_columns,
                              simd::amx_columns * group * sizeof(E));
-          unit.multiply_add<j, left, right>();
+          unit.multiply_add<j, left, right, E>();
         });
       }
       unroll<register_columns>(
@@ -14193,7 +14259,7 @@ template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel
 
 /// The product, and what it keeps, of an engine.
 template <class Arch, class E, engine By, rows_are Left, columns Right>
-using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, Left, Right>,
+using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
                                              panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
 template <engine By> using unit_of = std::conditional_t<By == engine::amx, amx_unit, no_unit>;
 /// The number of keys, and of queries, of which the products of an engine take multiples.
@@ -15065,8 +15131,7 @@ namespace eval {
 /// with_engine for attention: AMX sums over whole registers of 32 features.
 template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
   if (head_size % 32 != 0) on.engines.forbid(engine::amx);
-  with_engine<T, T, engine::pairs, std::is_same_v<T, bfloat16> ? engine::amx : engine::fma>(
-      on, static_cast<Use&&>(use));
+  with_engine<T, T, engine::pairs, sizeof(T) == 2 ? engine::amx : engine::fma>(on, static_cast<Use&&>(use));
 }
 
 /// Computes attention. A tile is one head of a panel of queries.

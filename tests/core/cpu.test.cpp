@@ -19,6 +19,8 @@ TEST_CASE("require_compiled_instruction_set: a machine that runs this code is ac
 TEST_CASE("instruction set: its name says which registers the compiler may use") {
 #if defined(TESSERA_EMULATED_AMX)
   CHECK(std::string_view(TESSERA_ISA_NAME) == "with_emulated_amx");
+#elif defined(__AVX512BF16__) && defined(__AMX_BF16__) && defined(__AMX_FP16__)
+  CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512_amx_fp16");
 #elif defined(__AVX512BF16__) && defined(__AMX_BF16__)
   CHECK(std::string_view(TESSERA_ISA_NAME) == "avx512_amx");
 #elif defined(__AVX512F__) && defined(__AVX512BF16__)

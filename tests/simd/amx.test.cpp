@@ -2,16 +2,19 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <tessera/core/element.hpp>
+#include <tessera/core/float16.hpp>
 #include <tessera/core/int8.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/exec/amx_permission.hpp>
 #include <tessera/exec/denormals.hpp>
 #include <tessera/simd/amx.hpp>
+#include <tessera/simd/float16.hpp>
 
 // A matrix unit in plain C++ against loops over single numbers, and against the hardware where it is.
 
@@ -25,11 +28,15 @@ constexpr int row_length = 40;  // of a matrix in memory: wider than a tile
 struct magnitudes {
   int middle, spread;
 };
-constexpr magnitudes normal{0, 0}, wide{0, 30}, underflowing{-120, 10}, subnormal{-128, 6};
+/// In float16 the largest and the smallest numbers lie nearer, and subnormal ones are not flushed.
+template <class E> std::vector<magnitudes> magnitudes_of() {
+  if (std::is_same_v<E, float16>) return {{0, 0}, {0, 13}, {-14, 4}, {-20, 4}};
+  return {{0, 0}, {0, 30}, {-120, 10}, {-128, 6}};
+}
 
 /// The operands and sums of one instruction, in memory.
-struct operands {
-  std::vector<bfloat16> left, right;
+template <class E> struct operands {
+  std::vector<E> left, right;
   std::vector<float> sums;
 
   operands(std::uint64_t seed, magnitudes of) {
@@ -58,19 +65,19 @@ constexpr simd::amx_shapes shapes_of(int rows, int depth, int columns) {
 }
 
 /// sums += left · right, by a unit.
-template <class Unit> std::vector<float> by(operands o, simd::amx_shapes const& shapes) {
+template <class Unit, class E> std::vector<float> by(operands<E> o, simd::amx_shapes const& shapes) {
   const exec::flush_denormals flushed;
   Unit unit(shapes);
   unit.template load<2>(o.sums.data(), row_length * 4);
   unit.template load<5>(o.left.data(), row_length * 2);
   unit.template load<7>(o.right.data(), row_length * 2);
-  unit.template multiply_add<2, 5, 7>();
+  unit.template multiply_add<2, 5, 7, E>();
   unit.template store<2>(o.sums.data(), row_length * 4);
   Unit::release();
   return o.sums;
 }
 
-[[maybe_unused]] std::vector<float> by_loops(operands o, int rows, int depth, int columns) {
+template <class E> std::vector<float> by_loops(operands<E> o, int rows, int depth, int columns) {
   const exec::flush_denormals flushed;
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c) {
@@ -96,11 +103,12 @@ template <class Visit> void for_each_shape(Visit const& visit) {
 
 }  // namespace
 
-TEST_CASE("amx: the unit in plain C++ adds even and odd products apart, each rounded once") {
+TEST_CASE_TEMPLATE("amx: the unit in plain C++ adds even and odd products apart, each rounded once", E,
+                   bfloat16, float16) {
   for_each_shape([](int rows, int depth, int columns) {
-    for (const magnitudes of : {normal, wide, underflowing, subnormal}) {
+    for (const magnitudes of : magnitudes_of<E>()) {
       INFO("rows ", rows, ", depth ", depth, ", columns ", columns, ", numbers of 2^", of.middle);
-      const operands o(7, of);
+      const operands<E> o(7, of);
       const auto got = by<simd::emulated_amx>(o, shapes_of(rows, depth, columns));
 #ifdef __FMA__
       CHECK(same_bits(got, by_loops(o, rows, depth, columns)));
@@ -197,16 +205,17 @@ TEST_CASE("amx: a register that is cleared is zero, and rows of any distance are
 }
 
 #ifdef TESSERA_HARDWARE_AMX
-TEST_CASE("amx: the hardware has the bits of the unit in plain C++") {
+TEST_CASE_TEMPLATE("amx: the hardware has the bits of the unit in plain C++", E, bfloat16, float16) {
+  if constexpr (!simd::amx_multiplies<E>) return;
   if (!exec::amx_permitted()) {
     MESSAGE("this process may not use the matrix unit");
     return;
   }
   for_each_shape([](int rows, int depth, int columns) {
-    for (const magnitudes of : {normal, wide, underflowing, subnormal})
+    for (const magnitudes of : magnitudes_of<E>())
       for (std::uint64_t seed = 0; seed < 50; ++seed) {
         INFO("rows ", rows, ", depth ", depth, ", columns ", columns, ", numbers of 2^", of.middle);
-        const operands o(seed, of);
+        const operands<E> o(seed, of);
         const auto shapes = shapes_of(rows, depth, columns);
         CHECK(same_bits(by<simd::hardware_amx>(o, shapes), by<simd::emulated_amx>(o, shapes)));
       }

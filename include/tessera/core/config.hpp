@@ -22,8 +22,14 @@
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #if defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 #define TESSERA_HARDWARE_AMX
+#ifdef __AMX_FP16__
+#define TESSERA_HARDWARE_AMX_FP16
+#define TESSERA_ISA avx512_amx_fp16
+#define TESSERA_ISA_NAME "avx512_amx_fp16"
+#else
 #define TESSERA_ISA avx512_amx
 #define TESSERA_ISA_NAME "avx512_amx"
+#endif
 #elif defined(__AVX512BF16__)
 #define TESSERA_ISA avx512_bf16
 #define TESSERA_ISA_NAME "avx512_bf16"

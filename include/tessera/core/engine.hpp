@@ -14,7 +14,7 @@ enum class engine : std::uint8_t {
   fma,    // a number of the accumulator in each lane; narrower elements are widened before
   pairs,  // two neighbours of a narrow element in each lane, by one instruction
   quads,  // four neighbours of int8 in each lane, summed in integers of 32 bits, by one instruction (VNNI)
-  amx,    // blocks of bfloat16 or int8, by the matrix unit of Intel CPUs
+  amx,    // blocks of bfloat16, float16 or int8, by the matrix unit of Intel CPUs
 };
 
 constexpr char const* name_of(engine which) {

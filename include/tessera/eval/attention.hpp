@@ -31,8 +31,7 @@ namespace eval {
 /// with_engine for attention: AMX sums over whole registers of 32 features.
 template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
   if (head_size % 32 != 0) on.engines.forbid(engine::amx);
-  with_engine<T, T, engine::pairs, std::is_same_v<T, bfloat16> ? engine::amx : engine::fma>(
-      on, static_cast<Use&&>(use));
+  with_engine<T, T, engine::pairs, sizeof(T) == 2 ? engine::amx : engine::fma>(on, static_cast<Use&&>(use));
 }
 
 /// Computes attention. A tile is one head of a panel of queries.

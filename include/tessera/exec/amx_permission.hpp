@@ -24,6 +24,10 @@ TESSERA_COLD inline bool amx_permitted() {
     constexpr unsigned int8_bit = 1u << 25, tile_bit = 1u << 24, bfloat16_bit = 1u << 22,
                        needed = int8_bit | tile_bit | bfloat16_bit;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return false;
+#ifdef TESSERA_HARDWARE_AMX_FP16
+    constexpr unsigned float16_bit = 1u << 21;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & float16_bit)) return false;
+#endif
     // Some virtual machines announce AMX without a palette.
     if (!__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) || a < 1) return false;
     unsigned low = 0, high = 0;

@@ -30,8 +30,7 @@ class amx_unit : public simd::native_amx {
 
 /// panel_times_panel by AMX, of whole blocks: rows and depth are multiples of 16 and 32, whatever is hidden
 /// counts as zero.
-template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel {
-  using E = bfloat16;
+template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_times_panel {
   static constexpr int group = 2;
   static constexpr int depth_step = 32;  // of a register
 
@@ -65,7 +64,7 @@ template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel
           else
             unit.load<right>(b + (j * panel_tokens + k) * simd::amx_columns,
                              simd::amx_columns * group * sizeof(E));
-          unit.multiply_add<j, left, right>();
+          unit.multiply_add<j, left, right, E>();
         });
       }
       unroll<register_columns>(
@@ -103,7 +102,7 @@ template <class Arch, rows_are Left, columns Right> struct amx_panel_times_panel
 
 /// The product, and what it keeps, of an engine.
 template <class Arch, class E, engine By, rows_are Left, columns Right>
-using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, Left, Right>,
+using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
                                              panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
 template <engine By> using unit_of = std::conditional_t<By == engine::amx, amx_unit, no_unit>;
 /// The number of keys, and of queries, of which the products of an engine take multiples.

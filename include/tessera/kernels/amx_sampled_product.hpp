@@ -115,7 +115,7 @@ struct amx_sampled_product : sampled_walk<Arch, Types, Shape, simd::amx_columns>
             unit.template load<right_register>(b[p] + first * simd::amx_columns,
                                                simd::amx_columns * sizeof(lane));
             unroll<row_registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-              unit.template multiply_add<r * Parts + p, left + r, right_register>();
+              unit.template multiply_add<r * Parts + p, left + r, right_register, typename Types::left>();
             });
           });
         }

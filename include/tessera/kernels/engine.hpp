@@ -17,13 +17,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine =
-    Which == engine::fma ||
-    (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
-     simd::multiplies<simd::stored_lane<E>, Arch>) ||
-    (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
-     simd::multiplies<simd::stored_lane<E>, Arch>) ||
-    (Which == engine::amx && simd::has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>));
+inline constexpr bool has_engine = Which == engine::fma ||
+                                   (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
+                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
+                                   (Which == engine::amx && simd::amx_multiplies<E>);
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>

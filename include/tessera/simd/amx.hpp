@@ -22,10 +22,12 @@
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, int8>() is of (rows, depth)
-// and (depth / 4, columns, 4), and sums in integers of 32 bits.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() is the same of
+// float16; multiply_add<Sums, Left, Right, int8>() is of (rows, depth) and (depth / 4, columns, 4), and sums
+// in integers of 32 bits.
 
 namespace tessera { inline namespace TESSERA_ISA {
+class float16;
 class int8;
 namespace simd {
 
@@ -45,7 +47,8 @@ struct alignas(64) amx_shapes {
 static_assert(sizeof(amx_shapes) == 64);
 
 /// The unit in plain C++. Its bits are the hardware's where a multiply-add rounds once and denormals are
-/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands.
+/// flushed: measured on a Xeon with AMX, for normal, wide, subnormal and underflowing operands of bfloat16.
+/// That of float16 follows Intel's Instruction Set Extensions Reference (TDPFP16PS), and is not measured.
 class emulated_amx {
  public:
   explicit emulated_amx(amx_shapes const& shapes) : shapes_(shapes) {
@@ -65,29 +68,34 @@ class emulated_amx {
       std::memcpy(static_cast<std::byte*>(to) + r * row_bytes, register_[Register][r],
                   shapes_.row_bytes[Register]);
   }
-  /// Integers wrap around; of bfloat16, products of even and of odd positions along the depth are summed
+  /// Integers wrap around; of floats, products of even and of odd positions along the depth are summed
   /// apart, from zero; then their sums are added, and the whole to `Sums`.
   template <int Sums, int Left, int Right, class E = bfloat16> void multiply_add() {
-    if constexpr (std::is_same_v<E, int8>) return multiply_add_integers(Sums, Left, Right);
-    using floats = batch<float>;
-    for (int r = 0; r < shapes_.rows[Sums]; ++r)
-      for (int column = 0; column < amx_columns; column += lanes<float>) {
-        floats sums[2] = {floats(0.0f), floats(0.0f)};
-        for (int k = 0; k < shapes_.rows[Right]; ++k) {
-          const lane_bits<native> right(load_bits(register_[Right][k] + column * 4));
-          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
-            bfloat16 left;
-            std::memcpy(static_cast<void*>(&left), register_[Left][r] + (2 * k + i) * 2, sizeof left);
-            sums[i] = simd::fma<native, float>(floats(float(left)).data,
-                                               lane<bfloat16>::feature<i, native>(right).data, sums[i].data);
-          });
-        }
-        float* const to = reinterpret_cast<float*>(register_[Sums][r]) + column;
-        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
-      }
+    if constexpr (std::is_same_v<E, int8>)
+      multiply_add_integers(Sums, Left, Right);
+    else
+      multiply_add_floats<E>(Sums, Left, Right);
   }
 
  private:
+  template <class E> void multiply_add_floats(int to_sums, int left, int right) {
+    using floats = batch<float>;
+    for (int r = 0; r < shapes_.rows[to_sums]; ++r)
+      for (int column = 0; column < amx_columns; column += lanes<float>) {
+        floats sums[2] = {floats(0.0f), floats(0.0f)};
+        for (int k = 0; k < shapes_.rows[right]; ++k) {
+          const lane_bits<native> pairs(load_bits(register_[right][k] + column * 4));
+          unroll<2>([&](auto i) TESSERA_INLINE_LAMBDA {
+            E factor;
+            std::memcpy(static_cast<void*>(&factor), register_[left][r] + (2 * k + i) * 2, sizeof factor);
+            sums[i] = simd::fma<native, float>(
+                floats(float(factor)).data, lane<E>::template feature<i, native>(pairs).data, sums[i].data);
+          });
+        }
+        float* const to = reinterpret_cast<float*>(register_[to_sums][r]) + column;
+        (floats::load_unaligned(to) + (sums[0] + sums[1])).store_unaligned(to);
+      }
+  }
   void multiply_add_integers(int sums, int left, int right) {
     for (int r = 0; r < shapes_.rows[sums]; ++r)
       for (int column = 0; column < shapes_.row_bytes[sums] / 4; ++column) {
@@ -127,6 +135,8 @@ class hardware_amx {
   template <int Sums, int Left, int Right, class E = bfloat16> TESSERA_INLINE void multiply_add() {
     if constexpr (std::is_same_v<E, int8>)
       asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
+    else if constexpr (std::is_same_v<E, float16>)
+      asm volatile("tdpfp16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
     else
       asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Left), "i"(Right));
   }
@@ -144,6 +154,12 @@ using native_amx = emulated_amx;
 inline constexpr bool has_amx = true;
 #else
 inline constexpr bool has_amx = false;
+#endif
+/// Whether the unit multiplies elements E.
+template <class E>
+inline constexpr bool amx_multiplies = has_amx && (std::is_same_v<E, bfloat16> || std::is_same_v<E, int8>);
+#if defined(TESSERA_HARDWARE_AMX_FP16) || defined(TESSERA_EMULATED_AMX)
+template <> inline constexpr bool amx_multiplies<float16> = true;
 #endif
 
 }  // namespace simd
