@@ -97,7 +97,7 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
   refused("--policy best",
           "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
-  refused("--block 3", "3");
+  refused("--block 3", "[--block] '3' is not one of 1|4|8|16");
   refused("--tickets 2 --policy rigl",
           "[--policy] has no meaning with --tickets, which begins dense and prunes after each round");
   refused("--rewind 4", "[--rewind] has a meaning with --tickets only");

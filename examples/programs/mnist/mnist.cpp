@@ -313,9 +313,9 @@ template <class Block, class Optimizer> io::json result_of(settings const& s, Op
   const auto number = [&](const char* name) { return static_cast<long long>(place.at(name).as_integer()); };
   std::printf(
       "%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried in %lld "
-      "updates\n",
+      "update%s\n",
       s.policy.c_str(), 100 * place.at("test_accuracy").as_number(), number("weights"),
-      100 * place.at("explored").as_number(), number("updates"));
+      100 * place.at("explored").as_number(), number("updates"), number("updates") == 1 ? "" : "s");
   if (number("updates") == 0 && s.policy != "dense" && s.policy != "static")
     std::fprintf(
         stderr,
