@@ -65,7 +65,7 @@ struct registered {
 };
 
 /// body.operator()<block_shape<size>>() for the sizes that are timed. With TESSERA_REDUCED_TYPES, for builds
-/// that only show that everything compiles and is right, these are the two extremes.
+/// that only show that everything compiles and is right, it is 16 alone.
 template <class Body> std::optional<job> with_block(int size, Body&& body) {
   switch (size) {
     case 16:
@@ -75,16 +75,16 @@ template <class Body> std::optional<job> with_block(int size, Body&& body) {
       return body.template operator()<block_shape<8>>();
     case 4:
       return body.template operator()<block_shape<4>>();
-#endif
     case 1:
       return body.template operator()<block_shape<1>>();
+#endif
     default:
       return std::nullopt;
   }
 }
 
 /// body.operator()<element, block>() for the elements and sizes in which whole layers are timed; blocks of 32
-/// in bfloat16, for AMX. With TESSERA_REDUCED_TYPES bfloat16 has blocks of 16 alone.
+/// in bfloat16, for AMX.
 template <class Body> std::optional<job> with_element_and_block(workload const& what, Body&& body) {
 #ifndef TESSERA_REDUCED_TYPES
   if (what.element == "bfloat16" && what.block == 32)
@@ -92,13 +92,7 @@ template <class Body> std::optional<job> with_element_and_block(workload const& 
 #endif
   return with_block(what.block, [&]<class Block>() -> std::optional<job> {
     if (what.element == "float") return body.template operator()<float, Block>();
-#ifdef TESSERA_REDUCED_TYPES
-    constexpr bool has_bfloat16 = Block::rows == 16;
-#else
-    constexpr bool has_bfloat16 = true;
-#endif
-    if constexpr (has_bfloat16)
-      if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
+    if (what.element == "bfloat16") return body.template operator()<bfloat16, Block>();
     return std::nullopt;
   });
 }

@@ -16,7 +16,7 @@ namespace pretrain {
 #ifdef TESSERA_REDUCED_TYPES
 template <class Element, class Block>
 constexpr bool is_compiled =
-    std::is_same_v<Element, float> ? Block::rows != 8
+    std::is_same_v<Element, float> ? Block::rows == 4 || Block::rows == 16
                                    : Block::rows == 16 && !std::is_same_v<Element, tessera::float16>;
 #else
 template <class Element, class Block> constexpr bool is_compiled = true;
