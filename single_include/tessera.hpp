@@ -8507,8 +8507,7 @@ TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>*
   }
 }
 
-/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; two features if its lanes hold
-/// two.
+/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; more if more share a lane.
 template <int Columns, class Arch, class X, class Lane>
 TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
@@ -8527,7 +8526,9 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
         load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
                                   r + i * features_a_lane);
       });
-      detail::exchange_columns<Columns, Lane, Arch>(r);
+      unroll<at_once / Columns>([&](auto group) TESSERA_INLINE_LAMBDA {
+        detail::exchange_columns<Columns, Lane, Arch>(r + group * Columns);
+      });
       unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
         constexpr int group = c / Columns, column = c % Columns;
         store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
@@ -12103,6 +12104,13 @@ template <class E, class From> struct padding_body {
   }
 };
 
+/// The element in which a sampled product reads an operand, which an engine other than fma multiplies as E:
+/// fma multiplies accumulators, to which numbers of one byte are widened as they are regrouped.
+template <engine By, class E, class Leaf>
+using sampled_element = std::conditional_t<By == engine::fma && in_panels<typename Leaf::tensor_type> &&
+                                               sizeof(typename Leaf::value_type) == 1,
+                                           typename Leaf::value_type, E>;
+
 /// An activation of elements E where it lies; or a copy: of rows, of a slice that has neighbours, of other
 /// elements.
 template <class E, class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf const& leaf) {
@@ -12208,21 +12216,23 @@ TESSERA_COLD void lower(
     throw shape_error(message("[c = a * transposed(b)] c stores ", to.pattern().blocks(), " of ",
                               std::int64_t(to.pattern().block_rows()) * to.pattern().block_cols(),
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
-  const sampled_operand a = sampled_operand_of<left>(p, s.value.a),
-                        b = sampled_operand_of<right>(p, s.value.b);
   const std::int64_t tokens = s.value.a.tensor().tokens();
-  // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than the
-  // transposition costs.
-  const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
   // A block of 4x4 would take the unit as long as one of 16x16, which is no faster than other engines.
   constexpr bool fits =
       kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block> && (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
       p.on(), [&]<engine By>(engine_constant<By>) {
-        using types = kernels::sampled_types<left, right, By>;
+        using read_left = sampled_element<By, left, A>;
+        using read_right = sampled_element<By, right, B>;
+        using types = kernels::sampled_types<read_left, read_right, By>;
+        const sampled_operand a = sampled_operand_of<read_left>(p, s.value.a),
+                              b = sampled_operand_of<read_right>(p, s.value.b);
+        // The second operand is regrouped. Exchanges the operands if a smaller second operand saves more than
+        // the transposition costs.
+        const bool first_is_smaller = (b.features - a.features) * tokens > 4 * to.size();
         if (sampled_body<types, Block>::kernel::right::regroups && first_is_smaller)
-          lower_sampled<kernels::sampled_types<right, left, By>, exchanged_block>(p, to, b, a, tokens,
-                                                                                  Accumulates, true);
+          lower_sampled<kernels::sampled_types<read_right, read_left, By>, exchanged_block>(
+              p, to, b, a, tokens, Accumulates, true);
         else
           lower_sampled<types, Block>(p, to, a, b, tokens, Accumulates, false);
       });

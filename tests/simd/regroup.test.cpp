@@ -10,6 +10,8 @@
 #include <doctest/doctest.h>
 #include <simd/archs.hpp>
 
+#include <tessera/core/int8.hpp>
+#include <tessera/simd/int8.hpp>
 #include <tessera/simd/regroup.hpp>
 
 // The grouped form against its definition: register r of a group of columns holds, column by column, the
@@ -54,13 +56,15 @@ template <class Arch, class T, int Columns> void check_grouped_form() {
 }
 
 /// A panel of E whose tokens are brought together two by two, or widened.
-template <class Arch, class E, class Lane, int Columns> void check_grouped_pairs() {
+template <class Arch, class E, class Lane, int Columns> void check_grouped_narrow() {
   constexpr int lanes = simd::lanes<Lane, Arch>;
   if constexpr (Columns <= lanes) {
-    constexpr int run = lanes / Columns, row = simd::lanes_a_panel<Lane>, features = std::max(Columns, 2);
+    constexpr int run = lanes / Columns, row = simd::lanes_a_panel<Lane>,
+                  features = std::max(Columns, element_traits<E>::features_a_lane);
     INFO(lanes, " lanes, ", Columns, " columns, ", row, " lanes a panel");
+    using code = std::conditional_t<sizeof(E) == 1, std::uint8_t, std::uint16_t>;
     std::vector<E> panel(features * panel_tokens);
-    for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = std::bit_cast<E>(std::uint16_t(i + 1));
+    for (std::size_t i = 0; i < panel.size(); ++i) panel[i] = std::bit_cast<E>(code(i + 1));
     std::vector<Lane> grouped(features * row);
     simd::regroup<Columns, Arch>(panel.data(), grouped.data());
     for (int f = 0; f < features; ++f)
@@ -72,7 +76,7 @@ template <class Arch, class E, class Lane, int Columns> void check_grouped_pairs
         if constexpr (std::is_same_v<Lane, simd::pair<E>>)
           REQUIRE((got.first == at(2 * l) && got.second == at(2 * l + 1)));
         else
-          REQUIRE(got == at(l));
+          REQUIRE(got == float(at(l)));
       }
   }
 }
@@ -118,16 +122,23 @@ TEST_CASE_TEMPLATE_APPLY(grouped, support::archs);
 TEST_CASE_TEMPLATE_DEFINE("regroup: tokens of narrow elements stand two in a lane, or are widened", Arch,
                           grouped_pairs) {
   const auto all = []<class E>(E) {
-    check_grouped_pairs<Arch, E, simd::pair<E>, 1>();
-    check_grouped_pairs<Arch, E, simd::pair<E>, 4>();
-    check_grouped_pairs<Arch, E, simd::pair<E>, 16>();
-    check_grouped_pairs<Arch, E, float, 1>();
-    check_grouped_pairs<Arch, E, float, 8>();
+    check_grouped_narrow<Arch, E, simd::pair<E>, 1>();
+    check_grouped_narrow<Arch, E, simd::pair<E>, 4>();
+    check_grouped_narrow<Arch, E, simd::pair<E>, 16>();
+    check_grouped_narrow<Arch, E, float, 1>();
+    check_grouped_narrow<Arch, E, float, 8>();
   };
   all(bfloat16{});
   all(float16{});
 }
 TEST_CASE_TEMPLATE_APPLY(grouped_pairs, support::archs);
+
+TEST_CASE_TEMPLATE_DEFINE("regroup: elements of one byte are widened", Arch, grouped_bytes) {
+  check_grouped_narrow<Arch, int8, float, 1>();
+  check_grouped_narrow<Arch, int8, float, 2>();
+  check_grouped_narrow<Arch, int8, float, 8>();
+}
+TEST_CASE_TEMPLATE_APPLY(grouped_bytes, support::archs);
 
 TEST_CASE_TEMPLATE_DEFINE("regroup: features of a panel stand one by one, as they are or widened", Arch,
                           one_by_one) {

@@ -108,8 +108,7 @@ TESSERA_INLINE void load_features(X const* features, int first, reg<Lane, Arch>*
   }
 }
 
-/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; two features if its lanes hold
-/// two.
+/// Stores `Columns` features of a panel, 64 tokens each, in the grouped form; more if more share a lane.
 template <int Columns, class Arch, class X, class Lane>
 TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
   constexpr int n = lanes<Lane, Arch>, row = lanes_a_panel<Lane>, lanes_a_column = n / Columns;
@@ -128,7 +127,9 @@ TESSERA_INLINE void regroup(X const* features, Lane* grouped) {
         load_features<Lane, Arch>(features + i * features_a_lane * panel_tokens, first,
                                   r + i * features_a_lane);
       });
-      detail::exchange_columns<Columns, Lane, Arch>(r);
+      unroll<at_once / Columns>([&](auto group) TESSERA_INLINE_LAMBDA {
+        detail::exchange_columns<Columns, Lane, Arch>(r + group * Columns);
+      });
       unroll<at_once>([&](auto c) TESSERA_INLINE_LAMBDA {
         constexpr int group = c / Columns, column = c % Columns;
         store<Arch>(grouped + group * Columns * row + (first / lanes_a_column + column) * n, r[c]);
