@@ -7909,9 +7909,18 @@ constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
-/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
+/// Whether lines have enough blocks for AMX: of low and narrow ones, those that do not fill a register with
+/// others of their line are multiplied one by one, which is slower than by other engines.
+template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
+  constexpr int beside = kernels::amx_blocks_beside<LineBlock>;
+  return beside == 1 || LineBlock::rows >= simd::amx_rows || index.blocks() >= beside * index.lines();
+}
+
+/// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,
+/// on a machine.
 template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Use&& use) {
+void with_product_engine(machine on, kernels::block_index const& index, std::int64_t tokens,
+                         std::int64_t depth, Use&& use) {
   constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
   if constexpr (in_integers != engine_set()) {
     const engine fastest = integer_engine<W, X, LineBlock>(on, tokens, depth);
@@ -7922,7 +7931,7 @@ void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Us
   }
   constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
   constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  if (tokens < fewest_amx_tokens || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
   with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
 }
 
@@ -7967,6 +7976,10 @@ template <class Types> struct panel_operands {
   std::int64_t first_token;                          // number of the panel's first token in the batch
   typename Types::sum* sums;                         // scratch
   typename Types::sum const* row_offsets = nullptr;  // with quads: offsets_of_rows of all lines
+
+  /// Whether blocks of so many columns read as many features as x has. Else much of the next panel would be
+  /// prefetched in vain.
+  bool reads_all_of_x(int block_cols) const { return index.blocks() * block_cols >= depth; }
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
@@ -9046,11 +9059,13 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   explicit amx_product(arguments const& of)
       : a_(of),
         unit_(shapes),
-        next_(panel_prefetcher::plan(
-            of.next, of.next_bytes, 1,
-            ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
-                (Shape::rows / rows),
-            depth * panel_tokens * int(sizeof(X)))) {}
+        next_(!of.reads_all_of_x(Shape::cols)
+                  ? panel_prefetcher{}
+                  : panel_prefetcher::plan(
+                        of.next, of.next_bytes, 1,
+                        ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
+                            (Shape::rows / rows),
+                        depth * panel_tokens * int(sizeof(X)))) {}
 
   /// W·x by `Columns` times 16 tokens at a time.
   template <int Columns> TESSERA_INLINE void multiply() {
@@ -9244,18 +9259,21 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
   ///   several register blocks a line               a line's part of a chunk fits the L1
   ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
+  /// Since every chunk loads and stores the sums, there are no more than for which this is less than what is
+  /// read of x.
   static int chunks(block_index const& index, std::int64_t depth) {
-    const std::int64_t panel = depth * feature_bytes;
+    if (index.lines() == 0) return 1;
+    const std::int64_t panel = depth * feature_bytes, used = index.blocks() * block_depth / index.lines(),
+                       line_sums = line_rows * panel_tokens * std::int64_t(sizeof(S));
     std::int64_t kept = 0;  // bytes of x that should pass through the L1
-    if (index.lines() > 0) {
-      const std::int64_t used = index.blocks() / index.lines() * block_depth;
-      if (line_rows > rows)
-        kept = used * feature_bytes;
-      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
-        kept = panel;
-    }
-    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
-                            kept / sizes::line_bytes));
+    if (line_rows > rows)
+      kept = used * feature_bytes;
+    else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
+      kept = panel;
+    const std::int64_t fitting =
+        1 + std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
+                     kept / sizes::line_bytes);
+    return int(std::max<std::int64_t>(1, std::min(fitting, used * feature_bytes / (2 * line_sums))));
   }
 
   static void run(arguments const& a) noexcept {
@@ -9352,6 +9370,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr int fewest_steps = 48;
 
   static panel_prefetcher fetch_plan(arguments const& a, int count) {
+    if (!a.reads_all_of_x(block_depth)) return {};
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
     return panel_prefetcher::plan(
@@ -10177,10 +10196,11 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(p.on(), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<factor, X, E, By>;
-    add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
-  });
+  with_product_engine<W, X, line_block>(
+      p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
+        using types = kernels::product_types<factor, X, E, By>;
+        add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
+      });
 }
 
 /// The same, with x in elements Factor.

@@ -15,9 +15,11 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/eval/operands.hpp>
 #include <tessera/eval/product.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/kernels/block_index.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/panel_slice.hpp>
@@ -151,17 +153,16 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
     const machine on = ctx.runs_on();
     const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
+    const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
+                                          int(ceil_div<std::int64_t>(cols, Block::cols)), share,
+                                          random_stream(0, random_purpose::initial_pattern));
+    const kernels::block_index index = eval::index_of(stored);
     using widened = eval::multiplied_as<T, T>;
     if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
-      eval::with_product_engine<T, T, Block>(on, tokens, cols, take);
+      eval::with_product_engine<T, T, Block>(on, index, tokens, cols, take);
     else
-      eval::with_product_engine<widened, widened, Block>(on, tokens, cols, take);
-    const int block_rows = int(ceil_div<std::int64_t>(rows, Block::rows)),
-              block_cols = int(ceil_div<std::int64_t>(cols, Block::cols));
-    a.seconds = expected_seconds<T, Block>(
-        ctx, rows, cols,
-        random_pattern(block_rows, block_cols, share, random_stream(0, random_purpose::initial_pattern)),
-        tokens);
+      eval::with_product_engine<widened, widened, Block>(on, index, tokens, cols, take);
+    a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
     return a;
   };
   advice all{{of(std::type_identity<Blocks>(), density)...},

@@ -331,10 +331,11 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(p.on(), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
-    using types = kernels::product_types<factor, X, E, By>;
-    add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
-  });
+  with_product_engine<W, X, line_block>(
+      p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
+        using types = kernels::product_types<factor, X, E, By>;
+        add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
+      });
 }
 
 /// The same, with x in elements Factor.

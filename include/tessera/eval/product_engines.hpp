@@ -9,8 +9,10 @@
 #include <tessera/core/engine.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
+#include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/quads.hpp>
+#include <tessera/simd/amx.hpp>
 #include <tessera/simd/simd.hpp>
 
 // The choice of the engine of W·x.
@@ -41,9 +43,18 @@ constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
-/// Calls use(constant) with the engine of a product of elements W and X, by lines of blocks, on a machine.
+/// Whether lines have enough blocks for AMX: of low and narrow ones, those that do not fill a register with
+/// others of their line are multiplied one by one, which is slower than by other engines.
+template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
+  constexpr int beside = kernels::amx_blocks_beside<LineBlock>;
+  return beside == 1 || LineBlock::rows >= simd::amx_rows || index.blocks() >= beside * index.lines();
+}
+
+/// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,
+/// on a machine.
 template <class W, class X, class LineBlock, class Use>
-void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Use&& use) {
+void with_product_engine(machine on, kernels::block_index const& index, std::int64_t tokens,
+                         std::int64_t depth, Use&& use) {
   constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
   if constexpr (in_integers != engine_set()) {
     const engine fastest = integer_engine<W, X, LineBlock>(on, tokens, depth);
@@ -54,7 +65,7 @@ void with_product_engine(machine on, std::int64_t tokens, std::int64_t depth, Us
   }
   constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
   constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens) on.engines.forbid(engine::amx);
+  if (tokens < fewest_amx_tokens || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
   with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
 }
 

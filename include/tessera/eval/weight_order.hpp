@@ -13,6 +13,7 @@
 #include <tessera/eval/plan.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/kernels/transposition.hpp>
 #include <tessera/simd/simd.hpp>

@@ -72,18 +72,21 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
   ///   several register blocks a line               a line's part of a chunk fits the L1
   ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
+  /// Since every chunk loads and stores the sums, there are no more than for which this is less than what is
+  /// read of x.
   static int chunks(block_index const& index, std::int64_t depth) {
-    const std::int64_t panel = depth * feature_bytes;
+    if (index.lines() == 0) return 1;
+    const std::int64_t panel = depth * feature_bytes, used = index.blocks() * block_depth / index.lines(),
+                       line_sums = line_rows * panel_tokens * std::int64_t(sizeof(S));
     std::int64_t kept = 0;  // bytes of x that should pass through the L1
-    if (index.lines() > 0) {
-      const std::int64_t used = index.blocks() / index.lines() * block_depth;
-      if (line_rows > rows)
-        kept = used * feature_bytes;
-      else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
-        kept = panel;
-    }
-    return 1 + int(std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
-                            kept / sizes::line_bytes));
+    if (line_rows > rows)
+      kept = used * feature_bytes;
+    else if (used * sizes::line_bytes >= fewest_steps * factors_a_lane * panel)
+      kept = panel;
+    const std::int64_t fitting =
+        1 + std::max(panel > sizes::whole_panel_bytes ? (panel - 1) / sizes::chunk_bytes : 0,
+                     kept / sizes::line_bytes);
+    return int(std::max<std::int64_t>(1, std::min(fitting, used * feature_bytes / (2 * line_sums))));
   }
 
   static void run(arguments const& a) noexcept {
@@ -180,6 +183,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr int fewest_steps = 48;
 
   static panel_prefetcher fetch_plan(arguments const& a, int count) {
+    if (!a.reads_all_of_x(block_depth)) return {};
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
     return panel_prefetcher::plan(
