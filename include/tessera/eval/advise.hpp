@@ -139,7 +139,7 @@ product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t c
 }
 
 /// Which block size to take for a weight of this density, by products with random patterns: see
-/// expected_seconds. The engine follows from element, block size and CPU.
+/// expected_seconds. The engine follows from element, blocks and CPU.
 ///   Blocks   shapes to choose from
 /// Throws option_error if the density is not in (0, 1], shape_error if a size is not positive.
 template <element T, class... Blocks>
