@@ -119,12 +119,10 @@ TEST_CASE("pretrain: a model may begin with the blocks of a dense one that score
   CHECK(shell(here.generate("snip")).code == 0);
 }
 
-TEST_CASE("pretrain: other block sizes train") {
-  const workplace here;
-  for (const std::string block : {"1", "4"}) {  // 16 everywhere else; 8 is not in builds for tests
-    CHECK(shell(here.pretrain("b" + block, "--only sparse --steps 3 --block " + block)).code == 0);
-    CHECK(here.files("b" + block).contains("sparse/step-00000003/state.json"));
-  }
+TEST_CASE("pretrain: another block size trains") {
+  const workplace here;  // 16 everywhere else; 1 and 8 are not in builds for tests
+  CHECK(shell(here.pretrain("a", "--only sparse --steps 3 --block 4")).code == 0);
+  CHECK(here.files("a").contains("sparse/step-00000003/state.json"));
 }
 
 TEST_CASE("pretrain: what makes no sense is refused with code 2 before anything is written") {
