@@ -7976,10 +7976,6 @@ template <class Types> struct panel_operands {
   std::int64_t first_token;                          // number of the panel's first token in the batch
   typename Types::sum* sums;                         // scratch
   typename Types::sum const* row_offsets = nullptr;  // with quads: offsets_of_rows of all lines
-
-  /// Whether blocks of so many columns read as many features as x has. Else much of the next panel would be
-  /// prefetched in vain.
-  bool reads_all_of_x(int block_cols) const { return index.blocks() * block_cols >= depth; }
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
@@ -9059,13 +9055,11 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   explicit amx_product(arguments const& of)
       : a_(of),
         unit_(shapes),
-        next_(!of.reads_all_of_x(Shape::cols)
-                  ? panel_prefetcher{}
-                  : panel_prefetcher::plan(
-                        of.next, of.next_bytes, 1,
-                        ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
-                            (Shape::rows / rows),
-                        depth * panel_tokens * int(sizeof(X)))) {}
+        next_(panel_prefetcher::plan(
+            of.next, of.next_bytes, 1,
+            ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
+                (Shape::rows / rows),
+            depth * panel_tokens * int(sizeof(X)))) {}
 
   /// W·x by `Columns` times 16 tokens at a time.
   template <int Columns> TESSERA_INLINE void multiply() {
@@ -9370,7 +9364,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr int fewest_steps = 48;
 
   static panel_prefetcher fetch_plan(arguments const& a, int count) {
-    if (!a.reads_all_of_x(block_depth)) return {};
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
     return panel_prefetcher::plan(
@@ -9987,6 +9980,8 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
+    // Blocks that read fewer features than x has would leave much of the next panel unread.
+    if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
     if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }

@@ -122,6 +122,8 @@ template <class Types, class Block, class Tree> struct product_body {
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
+    // Blocks that read fewer features than x has would leave much of the next panel unread.
+    if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
     if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/panel_times_panel.hpp>

@@ -74,13 +74,11 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   explicit amx_product(arguments const& of)
       : a_(of),
         unit_(shapes),
-        next_(!of.reads_all_of_x(Shape::cols)
-                  ? panel_prefetcher{}
-                  : panel_prefetcher::plan(
-                        of.next, of.next_bytes, 1,
-                        ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
-                            (Shape::rows / rows),
-                        depth * panel_tokens * int(sizeof(X)))) {}
+        next_(panel_prefetcher::plan(
+            of.next, of.next_bytes, 1,
+            ceil_div<std::int64_t>(of.index.blocks(of.first_line, of.last_line), beside) *
+                (Shape::rows / rows),
+            depth * panel_tokens * int(sizeof(X)))) {}
 
   /// W·x by `Columns` times 16 tokens at a time.
   template <int Columns> TESSERA_INLINE void multiply() {

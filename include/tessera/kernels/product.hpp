@@ -183,7 +183,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr int fewest_steps = 48;
 
   static panel_prefetcher fetch_plan(arguments const& a, int count) {
-    if (!a.reads_all_of_x(block_depth)) return {};
     constexpr int tile_tokens = registers * lanes;
     const int tiles_a_row = a.tokens / tile_tokens + ceil_div(a.tokens % tile_tokens, lanes);
     return panel_prefetcher::plan(

@@ -45,10 +45,6 @@ template <class Types> struct panel_operands {
   std::int64_t first_token;                          // number of the panel's first token in the batch
   typename Types::sum* sums;                         // scratch
   typename Types::sum const* row_offsets = nullptr;  // with quads: offsets_of_rows of all lines
-
-  /// Whether blocks of so many columns read as many features as x has. Else much of the next panel would be
-  /// prefetched in vain.
-  bool reads_all_of_x(int block_cols) const { return index.blocks() * block_cols >= depth; }
 };
 
 /// One panel of y = tree(W·x) or y = tree(Wᵀ·x).
