@@ -30,10 +30,15 @@ template <int N, int M> struct nm_shape {
   static constexpr int position(std::uint8_t const* row, std::int64_t n) {
     return row[n / positions_a_byte] >> (n % positions_a_byte * position_bits) & ((1 << position_bits) - 1);
   }
-  /// Stores a position where there is zero.
-  static constexpr void set_position(std::uint8_t* row, std::int64_t n, int to) {
-    auto& byte = row[n / positions_a_byte];
-    byte = std::uint8_t(byte | to << (n % positions_a_byte * position_bits));
+  /// Packs positions that begin at a byte; returns where the next ones begin, if these are whole bytes.
+  static constexpr std::uint8_t* pack(std::uint8_t const* positions, std::int64_t count, std::uint8_t* to) {
+    for (std::int64_t n = 0; n < count; n += positions_a_byte) {
+      int byte = 0;
+      for (int k = 0; k < positions_a_byte && n + k < count; ++k)
+        byte |= positions[n + k] << (k * position_bits);
+      *to++ = std::uint8_t(byte);
+    }
+    return to;
   }
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/array_ref.hpp>
 #include <tessera/core/config.hpp>
@@ -39,9 +40,9 @@ template <element Element, class Shape> class nm_sparse_matrix {
         cols_(cols),
         values_(checked_multiply(std::size_t(rows), std::size_t(row_values()))),
         positions_(checked_multiply(std::size_t(rows), std::size_t(row_position_bytes()))) {
-    for (std::int64_t i = 0; i < rows_; ++i)
-      for (std::int64_t n = 0; n < row_values(); ++n)
-        Shape::set_position(row_positions(i), n, int(n % Shape::kept));
+    std::vector<std::uint8_t> first(static_cast<std::size_t>(row_values()));
+    for (std::size_t n = 0; n < first.size(); ++n) first[n] = std::uint8_t(n % std::size_t(Shape::kept));
+    for (std::int64_t i = 0; i < rows_; ++i) Shape::pack(first.data(), row_values(), row_positions(i));
   }
   /// The N elements of each group of greatest magnitude, of a matrix in blocks or a view of the user's
   /// memory.
@@ -132,6 +133,7 @@ template <element Element, class Shape> class nm_sparse_matrix {
 
  private:
   static constexpr std::int64_t most_stored = std::int64_t{1} << 30;
+  static constexpr int groups_together = 32;  // more than GCC takes apart in place of vectorising them
 
   static std::int64_t checked(std::int64_t rows, std::int64_t cols) {
     require_size(rows, cols);
@@ -143,38 +145,72 @@ template <element Element, class Shape> class nm_sparse_matrix {
 
   template <class From> void keep_greatest(From const& from) {
     using number = std::remove_cvref_t<decltype(from(0, 0))>;
-    std::fill(positions_.begin(), positions_.end(), std::uint8_t(0));
+    constexpr int together = groups_together;
+    number elements[together * Shape::group] = {};
+    // Without a branch, which none could predict; the last place is for elements that are not kept.
+    Element kept[together * Shape::kept + 1];
+    std::uint8_t at[together * Shape::kept + 1];
     Element* value = values_.data();
     for (std::int64_t i = 0; i < rows_; ++i) {
-      std::int64_t n = 0;
-      for (std::int64_t j = 0; j < cols_; j += Shape::group) {
-        number group[Shape::group];
-        bool kept[Shape::group];
-        for (int k = 0; k < Shape::group; ++k) group[k] = from(i, j + k);
-        choose(group, kept);
-        for (int k = 0; k < Shape::group; ++k)
-          if (kept[k]) {
-            Shape::set_position(row_positions(i), n++, k);
-            *value++ = Element(group[k]);
+      std::uint8_t* packed = row_positions(i);
+      for (std::int64_t g = 0; g < groups(); g += together) {
+        const int count = int(std::min<std::int64_t>(together, groups() - g));
+        read(from, i, g * Shape::group, count * Shape::group, elements);
+        std::int32_t before[Shape::group][together];
+        count_greater(elements, before);
+        int n = 0;
+        for (int k = 0; k < count; ++k)
+          for (int e = 0; e < Shape::group; ++e) {
+            kept[n] = Element(elements[k * Shape::group + e]);
+            at[n] = std::uint8_t(e);
+            n += before[e][k] < Shape::kept;
           }
+        value = std::copy_n(kept, n, value);
+        packed = Shape::pack(at, n, packed);
       }
     }
   }
 
-  /// Marks the elements that fewer than N others of the group precede in the order of magnitude.
-  template <class Number> static void choose(Number const* group, bool* kept) {
-    using wide = decltype(+Number());
-    wide size[Shape::group];
-    for (int k = 0; k < Shape::group; ++k) {
-      size[k] = std::abs(wide(group[k]));
-      if (std::isnan(size[k])) size[k] = std::numeric_limits<wide>::infinity();
+  /// Elements j … j + count of row i.
+  template <class Number, class Other>
+  static void read(matrix_view<Other> const& from, std::int64_t i, std::int64_t j, int count, Number* to) {
+    for (int k = 0; k < count; ++k) to[k] = from(i, j + k);
+  }
+  template <class Number, element Other, class Block>
+  static void read(block_sparse_matrix<Other, Block> const& from, std::int64_t i, std::int64_t j, int count,
+                   Number* to) {
+    for (int k = 0; k < count;) {
+      const int first = int((j + k) % Block::cols), size = std::min(Block::cols - first, count - k);
+      if (const auto slot = from.pattern().find(int(i / Block::rows), int((j + k) / Block::cols)); slot < 0)
+        std::fill_n(to + k, size, Number{});
+      else
+        std::copy_n(from.at_slot(slot).data() + i % Block::rows * Block::cols + first, size, to + k);
+      k += size;
     }
-    for (int k = 0; k < Shape::group; ++k) {
-      int before = 0;
-      for (int other = 0; other < Shape::group; ++other)
-        before += other < k ? size[other] >= size[k] : size[other] > size[k];
-      kept[k] = before < Shape::kept;
-    }
+  }
+
+  /// For each element of `groups_together` groups how many others of its group precede it in the order of
+  /// magnitude. That of bits, which processors compare side by side; not-a-number is infinite.
+  template <class Number>
+  static void count_greater(Number const* elements, std::int32_t (&before)[Shape::group][groups_together]) {
+    using wide = std::conditional_t<std::is_integral_v<Number>, double, decltype(+Number())>;
+    using bits = std::conditional_t<sizeof(wide) == 4, std::int32_t, std::int64_t>;
+    constexpr bits infinite = std::bit_cast<bits>(std::numeric_limits<wide>::infinity());
+    bits magnitude[Shape::group][groups_together];
+    for (int e = 0; e < Shape::group; ++e)
+      for (int k = 0; k < groups_together; ++k) {
+        magnitude[e][k] = std::min(
+            std::bit_cast<bits>(wide(elements[k * Shape::group + e])) & std::numeric_limits<bits>::max(),
+            infinite);
+        before[e][k] = 0;
+      }
+    for (int e = 1; e < Shape::group; ++e)
+      for (int other = 0; other < e; ++other)
+        for (int k = 0; k < groups_together; ++k) {
+          const std::int32_t later = magnitude[other][k] >= magnitude[e][k];
+          before[e][k] += later;
+          before[other][k] += 1 - later;
+        }
   }
 
   std::int64_t rows_ = 0, cols_ = 0;
