@@ -7803,16 +7803,23 @@ template <class A, class B, engine... Of, class Use> void with_engine(machine co
 
 }  // namespace eval
 
-/// The choices that decide about the last bits of results, in words: instruction set, register block and, for
-/// elements that are multiplied in pairs, the engine.
+/// The engine of products of elements E on a machine, which decides about their last bits: ", BF16 by amx".
+/// No words if none but `fma` is compiled in.
+template <class E> std::string engine_words(machine const& on) {
+  constexpr engine_set compiled = eval::engines_for<E, engine::pairs, engine::quads, engine::amx>();
+  if constexpr (compiled == engine_set())
+    return {};
+  else
+    return message(", ", element_traits<E>::name, " by ",
+                   name_of(fastest_engine(on.family, on.engines, compiled)));
+}
+
+/// The choices that decide about the last bits of results, in words: instruction set, register block, and the
+/// engines of elements E.
 template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
-  engine_set compiled;
-  for (const engine which : {engine::pairs, engine::amx})
-    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
-  if (compiled != engine_set())
-    words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
+  ((words += engine_words<E>(on)), ...);
   return words;
 }
 
@@ -31656,6 +31663,7 @@ void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -31678,13 +31686,22 @@ struct no_optimizer {
   static constexpr std::array<char const*, 0> moments{};
 };
 
-/// The instruction set and the engine that decide about the last bits of a model's results.
+/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
+/// the elements to which its layers round the factors of products.
 template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::string words;
-  nn::for_each_parameter(model, [&](nn::parameter_name const&, auto const& parameter) {
-    using E = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    if (std::string longer = arithmetic_of<E>(on); longer.size() > words.size()) words = std::move(longer);
+  std::set<std::string> engines;
+  const auto add = [&](nn::parameter_name const&, auto const& of) {
+    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
+      using E = std::remove_cvref_t<decltype(of)>;
+      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    }
+  };
+  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
+    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
   });
+  nn::for_each_setting(model, add);
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
   return words;
 }
 
@@ -31892,21 +31909,21 @@ class checkpoint {
   io::json_place state() const& { return place().at("state"); }
   void state() const&& = delete;
 
-  /// Warnings for a run that resumes on this machine: differences that are no errors.
-  std::vector<std::string> notes(machine const& on = this_machine()) const {
+  /// Warnings for a model that is read on this machine: differences that are no errors.
+  template <class Model>
+  std::vector<std::string> notes(Model const& model, machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    const bool names_engine = written.find(", engine ") != std::string::npos;
-    if (const std::string here = names_engine ? arithmetic_of<bfloat16>(on) : arithmetic_of<float>(on);
-        written != here)
-      all.push_back(message("written by a program for ", written, ", read by one for ", here,
-                            ": results will differ in their last bits"));
+    if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
+      all.push_back(message(path_, " was written by a program for ", written, ", and is read by one for ",
+                            here, ": results will differ in their last bits"));
     if (version_ < 2)
-      all.push_back(message("of version ", version_, ", which has no checksums: tensors that were changed ",
-                            "since they were written would be taken as they are"));
+      all.push_back(message(path_, " is of version ", version_,
+                            ", which has no checksums: tensors that were ",
+                            "changed since they were written would be taken as they are"));
     if (version_ < 3)
-      all.push_back(message("of version ", version_, ", which says nothing of heads, activations and others ",
-                            "that no tensor shows: those of another model would not be noticed"));
+      all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
+                            "and others that no tensor shows: those of another model would not be noticed"));
     return all;
   }
 

@@ -127,9 +127,9 @@ TEST_CASE("amx: other blocks, few low ones in a line, and few tokens, are left t
 TEST_CASE("amx: a context may use them, and says so") {
   context ctx(1);
   CHECK(ctx.runs_on().engines.allows(engine::amx));
-  CHECK(arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", engine amx"));
+  CHECK(arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", BF16 by amx"));
   ctx.forbid(engine::amx);
-  CHECK(!arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", engine amx"));
+  CHECK(!arithmetic_of<bfloat16>(ctx.runs_on()).ends_with(", BF16 by amx"));
 }
 
 }  // namespace amx_test

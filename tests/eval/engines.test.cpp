@@ -69,8 +69,8 @@ TEST_CASE("engines: what decides about the last bits has a name") {
   without.engines.forbid(engine::pairs);
   CHECK(arithmetic_of<float>(with) == arithmetic_of<float>(without));
   if (has_pairs) {
-    CHECK(arithmetic_of<bfloat16>(with) == arithmetic_of<float>(with) + ", engine pairs");
-    CHECK(arithmetic_of<bfloat16>(without) == arithmetic_of<float>(with) + ", engine fma");
+    CHECK(arithmetic_of<bfloat16>(with) == arithmetic_of<float>(with) + ", BF16 by pairs");
+    CHECK(arithmetic_of<bfloat16>(without) == arithmetic_of<float>(with) + ", BF16 by fma");
   } else {
     CHECK(arithmetic_of<bfloat16>(with) == arithmetic_of<float>(with));
   }

@@ -106,7 +106,7 @@ TEST_CASE("checkpoint: all bits come back and patterns with them") {
   REQUIRE(!(loaded == saved));
   const checkpoint file(scratch / "runs/one/step");
   CHECK(file.state().at("answer").as_integer() == 42);
-  CHECK(file.notes().empty());
+  CHECK(file.notes(loaded.parameters).empty());
   file.load(loaded.parameters, loaded.state, loaded.gradients);
   CHECK(loaded == saved);
   CHECK(loaded.gradients.up.pattern() == saved.parameters.up.pattern());
@@ -231,10 +231,10 @@ TEST_CASE("checkpoint: one of an earlier version is read and notes say what it l
     make_version(version, folder);
     everything loaded(2);
     const checkpoint file(folder);
-    const std::vector<std::string> notes = file.notes();
+    const std::vector<std::string> notes = file.notes(loaded.parameters);
     REQUIRE(notes.size() == std::size_t(3 - version));
-    if (version == 1) CHECK(contains(notes[0], "version 1, which has no checksums"));
-    CHECK(contains(notes.back(), message("version ", version, ", which says nothing of heads")));
+    if (version == 1) CHECK(contains(notes[0], "is of version 1, which has no checksums"));
+    CHECK(contains(notes.back(), message("is of version ", version, ", which says nothing of heads")));
     file.load(loaded.parameters, loaded.state, loaded.gradients);
     CHECK(loaded == saved);
   }

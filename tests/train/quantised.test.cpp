@@ -13,6 +13,9 @@
 #include <support/gradient_check.hpp>
 #include <support/reference.hpp>
 
+#include <tessera/core/engine.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/quantised_linear.hpp>
 #include <tessera/nn/top_kast.hpp>
@@ -224,6 +227,27 @@ template <class Training> void spoiled_step(context& ctx, Training& t) {
     t.gradients.down.dy_scale.amaxes[0] = std::numeric_limits<float>::infinity();
     return loss;
   });
+}
+
+TEST_CASE("training in 8 bits: a checkpoint names the engines of the elements that are multiplied") {
+  const machine here = this_machine();
+  machine elsewhere = here;
+  for (const engine which : {engine::pairs, engine::quads, engine::amx}) elsewhere.engines.forbid(which);
+  const auto check = [&](auto const& model, auto words_on) {
+    const scratch_folder scratch;
+    train::save_weights(scratch / "c", io::json(), model, here);
+    const train::checkpoint from(scratch / "c");
+    CHECK(from.notes(model, here).empty());
+    const std::vector<std::string> notes = from.notes(model, elsewhere);
+    REQUIRE(notes.size() == std::size_t(words_on(here) != words_on(elsewhere)));
+    if (!notes.empty())
+      CHECK(notes[0] == message(scratch / "c/state.json", " was written by a program for ", words_on(here),
+                                ", and is read by one for ", words_on(elsewhere),
+                                ": results will differ in their last bits"));
+  };
+  check(some_network<float, integer_layer>(), arithmetic_of<bfloat16, int8>);
+  check(some_network<float>(), arithmetic_of<bfloat16>);
+  check(nn::linear<float, block>(8, 8), arithmetic_of<>);
 }
 
 TEST_CASE("float8 training: a measured infinity is an error that names it, and changes nothing") {

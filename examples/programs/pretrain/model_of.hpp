@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -79,6 +80,7 @@ template <class Network> class model_of final : public model {
   void load(train::checkpoint const& from) override {
     from.load(network_);
     nn::refresh(network_, 0);
+    print_notes(from);
   }
   void densify() override {
     train::densify(network_);
@@ -162,7 +164,10 @@ template <class Network> class model_of final : public model {
   void save(std::string const& folder, tessera::io::json program) const override {
     train::save(*training_, folder, std::move(program));
   }
-  void resume(train::checkpoint const& from) override { train::resume(*training_, from); }
+  void resume(train::checkpoint const& from) override {
+    train::resume(*training_, from);
+    print_notes(from);
+  }
   train::progress const& progress() const override { return training_->progress; }
   double explored() const override { return training_->explored.fraction(); }
   train::model_patterns patterns(bool dense_too) const override {
@@ -171,6 +176,10 @@ template <class Network> class model_of final : public model {
   std::vector<train::layer_row> layers() const override { return train::layer_table(network_); }
 
  private:
+  void print_notes(train::checkpoint const& from) const {
+    for (std::string const& note : from.notes(network_, ctx_.runs_on()))
+      std::fprintf(stderr, "note: %s\n", note.c_str());
+  }
   static constexpr bool is_encoder = requires { Network::is_next; };
 
   static auto input_of(arranged<Network> const& shown) {

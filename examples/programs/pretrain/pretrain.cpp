@@ -151,8 +151,6 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
     const auto program = train::program_state(*from);
     require_same_run(origin, read_origin(program, newest), newest);
     earlier = read_record(program.at("record"));
-    for (std::string const& note : from->notes(ctx.runs_on()))
-      std::fprintf(stderr, "note: %s: %s\n", newest.c_str(), note.c_str());
   }
 
   training_run training(origin, v, text, folder, ctx, signals);

@@ -41,8 +41,6 @@ struct trained_model {
 inline trained_model read_trained(std::string const& named, tessera::context& ctx) {
   const std::string folder = find_checkpoint(named);
   const train::checkpoint from(folder);
-  for (std::string const& note : from.notes())
-    std::fprintf(stderr, "note: %s: %s\n", folder.c_str(), note.c_str());
   const auto program = train::program_state(from);
   if (program.contains("classes"))
     refuse("--checkpoint",

@@ -56,16 +56,23 @@ template <class A, class B, engine... Of, class Use> void with_engine(machine co
 
 }  // namespace eval
 
-/// The choices that decide about the last bits of results, in words: instruction set, register block and, for
-/// elements that are multiplied in pairs, the engine.
+/// The engine of products of elements E on a machine, which decides about their last bits: ", BF16 by amx".
+/// No words if none but `fma` is compiled in.
+template <class E> std::string engine_words(machine const& on) {
+  constexpr engine_set compiled = eval::engines_for<E, engine::pairs, engine::quads, engine::amx>();
+  if constexpr (compiled == engine_set())
+    return {};
+  else
+    return message(", ", element_traits<E>::name, " by ",
+                   name_of(fastest_engine(on.family, on.engines, compiled)));
+}
+
+/// The choices that decide about the last bits of results, in words: instruction set, register block, and the
+/// engines of elements E.
 template <class... E> std::string arithmetic_of(machine const& on) {
   std::string words =
       message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
-  engine_set compiled;
-  for (const engine which : {engine::pairs, engine::amx})
-    if ((eval::engines_for<E, engine::pairs, engine::amx>().allows(which) || ...)) compiled.allow(which);
-  if (compiled != engine_set())
-    words += message(", engine ", name_of(fastest_engine(on.family, on.engines, compiled)));
+  ((words += engine_words<E>(on)), ...);
   return words;
 }
 

@@ -141,21 +141,21 @@ class checkpoint {
   io::json_place state() const& { return place().at("state"); }
   void state() const&& = delete;
 
-  /// Warnings for a run that resumes on this machine: differences that are no errors.
-  std::vector<std::string> notes(machine const& on = this_machine()) const {
+  /// Warnings for a model that is read on this machine: differences that are no errors.
+  template <class Model>
+  std::vector<std::string> notes(Model const& model, machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    const bool names_engine = written.find(", engine ") != std::string::npos;
-    if (const std::string here = names_engine ? arithmetic_of<bfloat16>(on) : arithmetic_of<float>(on);
-        written != here)
-      all.push_back(message("written by a program for ", written, ", read by one for ", here,
-                            ": results will differ in their last bits"));
+    if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
+      all.push_back(message(path_, " was written by a program for ", written, ", and is read by one for ",
+                            here, ": results will differ in their last bits"));
     if (version_ < 2)
-      all.push_back(message("of version ", version_, ", which has no checksums: tensors that were changed ",
-                            "since they were written would be taken as they are"));
+      all.push_back(message(path_, " is of version ", version_,
+                            ", which has no checksums: tensors that were ",
+                            "changed since they were written would be taken as they are"));
     if (version_ < 3)
-      all.push_back(message("of version ", version_, ", which says nothing of heads, activations and others ",
-                            "that no tensor shows: those of another model would not be noticed"));
+      all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
+                            "and others that no tensor shows: those of another model would not be noticed"));
     return all;
   }
 

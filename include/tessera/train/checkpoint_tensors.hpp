@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/safetensors.hpp>
@@ -36,13 +38,22 @@ struct no_optimizer {
   static constexpr std::array<char const*, 0> moments{};
 };
 
-/// The instruction set and the engine that decide about the last bits of a model's results.
+/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
+/// the elements to which its layers round the factors of products.
 template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::string words;
-  nn::for_each_parameter(model, [&](nn::parameter_name const&, auto const& parameter) {
-    using E = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    if (std::string longer = arithmetic_of<E>(on); longer.size() > words.size()) words = std::move(longer);
+  std::set<std::string> engines;
+  const auto add = [&](nn::parameter_name const&, auto const& of) {
+    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
+      using E = std::remove_cvref_t<decltype(of)>;
+      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    }
+  };
+  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
+    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
   });
+  nn::for_each_setting(model, add);
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
   return words;
 }
 
