@@ -1313,7 +1313,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;         // blocks stored by the lines before this one
+  std::int64_t first;         // blocks, or room for some, before this line in memory
   std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
@@ -1352,12 +1352,14 @@ class block_index {
   /// Block columns of the grid.
   int width() const { return width_; }
   block_line line(int i) const {
-    if (!starts_) return {columns_, width_, std::int64_t(i) * width_, slots_, i};
+    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
     const std::int32_t first = starts_[i];
-    return {columns_ + first, starts_[i + 1] - first, first, slots_ ? slots_ + first : nullptr, 0};
+    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
   }
   /// Blocks stored by the lines before line i; i may be the number of lines.
   std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  /// Where line i begins in memory, in blocks; i may be the number of lines.
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
   std::int64_t blocks(int first_line, int last_line) const {
     return blocks_before(last_line) - blocks_before(first_line);
   }
@@ -1394,8 +1396,18 @@ class block_index {
   bool is_sparse() const { return starts_ != nullptr; }
   /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The index of Wᵀ for a copy of its blocks in the order of its lines.
-  block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
+  /// The same lines, with room for so many more blocks after each in memory.
+  block_index with_room(int blocks) const {
+    block_index roomy = *this;
+    roomy.room_ = blocks;
+    return roomy;
+  }
+  /// The index of a copy of the blocks in the order of the lines.
+  block_index in_order() const {
+    block_index ordered = *this;
+    ordered.slots_ = nullptr;
+    return ordered;
+  }
 
  private:
   constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
@@ -1405,7 +1417,7 @@ class block_index {
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
   std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0;
+  int lines_ = 0, width_ = 0, room_ = 0;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
@@ -7916,11 +7928,11 @@ constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
-/// Whether lines have enough blocks for AMX: of low and narrow ones, those that do not fill a register with
-/// others of their line are multiplied one by one, which is slower than by other engines.
+/// Whether lines have enough blocks for AMX: of low and narrow ones, as many as half of those that it takes
+/// side by side. It is slower than other engines where zeros fill more.
 template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
   constexpr int beside = kernels::amx_blocks_beside<LineBlock>;
-  return beside == 1 || LineBlock::rows >= simd::amx_rows || index.blocks() >= beside * index.lines();
+  return beside == 1 || LineBlock::rows >= simd::amx_rows || 2 * index.blocks() >= beside * index.lines();
 }
 
 /// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,
@@ -8709,13 +8721,13 @@ void transpose_blocks(block_index const& index, W const* weights, W* to, int fir
   }
 }
 
-/// Rearranges the blocks of a line, `Beside` at a time, so that their rows stand side by side. Those of the
-/// last incomplete group stay as they are.
+/// Rearranges the blocks of a line, `Beside` at a time, so that their rows stand side by side. Zeros fill the
+/// last group, for which there is room.
 template <int Beside, class Shape, class W> void put_side_by_side(W* blocks, std::int64_t count) noexcept {
   constexpr std::size_t row_bytes = Shape::cols * sizeof(W);
-  alignas(64) std::byte rows[Shape::rows][unsigned(Beside)][row_bytes];
-  for (; count >= Beside; count -= Beside, blocks += Beside * Shape::elements) {
-    for (int b = 0; b < Beside; ++b)
+  for (; count > 0; count -= Beside, blocks += Beside * Shape::elements) {
+    alignas(64) std::byte rows[Shape::rows][unsigned(Beside)][row_bytes] = {};
+    for (int b = 0; b < std::min<std::int64_t>(Beside, count); ++b)
       for (int r = 0; r < Shape::rows; ++r)
         std::memcpy(rows[r][b], blocks + b * Shape::elements + r * Shape::cols, row_bytes);
     std::memcpy(static_cast<void*>(blocks), rows, sizeof rows);
@@ -8764,9 +8776,9 @@ using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Bl
 TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
                                          operand const& weights, std::int64_t block_bytes) {
   if (!index.has_slots())
-    return read_once(
-        d, {weights.owner, weights.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-            index.blocks(lines.first, lines.last) * block_bytes});
+    return read_once(d,
+                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
   for (int i = lines.first; i < lines.last; ++i) {
     const kernels::block_line line = index.line(i);
     for (int b = 0; b < line.count; ++b)
@@ -8809,21 +8821,21 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
       kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), copy, lines.first,
                                                      lines.last);
     } else {
-      const std::int64_t first = index.blocks_before(lines.first) * Block::elements,
-                         last = index.blocks_before(lines.last) * Block::elements;
-      std::copy(t.address<W const>(weights) + first, t.address<W const>(weights) + last, copy + first);
+      for (int line = lines.first; line < lines.last; ++line)
+        std::copy_n(t.address<W const>(weights) + index.blocks_before(line) * Block::elements,
+                    index.line(line).count * Block::elements, copy + index.place_of(line) * Block::elements);
     }
     if constexpr (Beside > 1)
       for (int line = lines.first; line < lines.last; ++line)
         kernels::put_side_by_side<Beside, line_block_of<Block, Transposed>>(
-            copy + index.blocks_before(line) * Block::elements, index.line(line).count);
+            copy + index.place_of(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index, lines, weights, block_bytes);
-    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-             index.blocks(lines.first, lines.last) * block_bytes});
+    describe_blocks(d, index.with_room(0), lines, weights, block_bytes);
+    d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+             (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
   }
 };
 
@@ -8874,13 +8886,14 @@ template <class T, class W> struct nonzeros_body {
 };
 
 /// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
-/// that of W or of Wᵀ. Returns the copy.
+/// that of W or of Wᵀ, with its room. Returns the copy.
 template <class W, class Block, bool Transposed, int Beside = 1>
 operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
-  const operand to = order.writes(p.run_memory(weights.bytes));
+  const operand to =
+      order.writes(p.run_memory(std::size_t(index.place_of(index.lines())) * Block::elements * sizeof(W)));
   order.reads(weights);
   p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
   return to;
@@ -9087,22 +9100,21 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     const block_line blocks = a_.index.line(line);
     W const* w = a_.weights;
     if (blocks.count > 0) w += blocks.first * Shape::elements;
-    int block = 0;
-    if constexpr (beside > 1)
-      for (; block + beside <= blocks.count; block += beside, w += beside * Shape::elements) {
+    for (int block = 0; block < blocks.count; block += beside, w += beside * Shape::elements) {
+      if constexpr (beside > 1) {
         X const* const gathered = slot(multiplied_++);
         gather<Columns>();
         multiply_blocks<Columns, left, right>(w + row * depth, gathered);
+      } else {
+        const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
+        X const* const x = a_.x + place_in_panel<X>(feature, token);
+        if constexpr (Shape::cols < granule)
+          fetch_slice(blocks.columns[std::min(block + 2, blocks.count - 1)], token);
+        if (ragged && feature + depth > a_.depth)
+          multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
+        else
+          multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
       }
-    for (; block < blocks.count; ++block, w += Shape::elements) {
-      const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
-      X const* const x = a_.x + place_in_panel<X>(feature, token);
-      if constexpr (beside == 1 && Shape::cols < granule)
-        fetch_slice(blocks.columns[std::min(block + 2, blocks.count - 1)], token);
-      if (beside > 1 || (ragged && feature + depth > a_.depth))
-        multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
-      else
-        multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -9136,18 +9148,26 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
   }
 
-  /// Gathers the slices of the next `beside` blocks.
+  /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
   template <int Columns> TESSERA_INLINE void gather() {
     for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
       for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
         for (; soon_.token < a_.tokens; soon_.token += Columns * simd::amx_columns, soon_.block = 0) {
           const block_line blocks = a_.index.line(soon_.line);
-          if (soon_.block + beside > blocks.count) continue;
+          if (soon_.block >= blocks.count) continue;
           X* const to = slot(gathered_++);
-          unroll<beside>([&](auto b) TESSERA_INLINE_LAMBDA {
+          const int count = blocks.count - soon_.block;
+          const auto slice = [&](int b) TESSERA_INLINE_LAMBDA {
             gather_slice<Columns>(blocks.columns[soon_.block + b], soon_.token,
                                   to + b * Shape::cols * panel_tokens);
-          });
+          };
+          if (count >= beside) {
+            unroll<beside>(slice);
+          } else {
+            for (int b = 0; b < count; ++b) slice(b);
+            std::memset(static_cast<void*>(to + count * Shape::cols * panel_tokens), 0,
+                        std::size_t(beside - count) * Shape::cols * panel_tokens * sizeof(X));
+          }
           soon_.block += beside;
           return;
         }
@@ -10129,6 +10149,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   operand in_order = weights;
   constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
   if constexpr (Transposed || beside > 1) {
+    of.index = of.index.with_room(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }

@@ -34,16 +34,22 @@ template <class How, class Types, class Block, bool Transposed, class Tree, int 
     using index = kernels::block_index;
     a.index = Transposed ? index::sparse(w.columns, w.lines, w.col_start.data(), w.row.data(), w.slot.data())
                          : index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
-    std::vector<typename Types::weight> in_order(w.values);
+    if constexpr (requires { kernel::beside; }) a.index = a.index.with_room(kernel::beside - 1);
+    const int lines = a.index.lines();
+    std::vector<typename Types::weight> in_order(std::size_t(a.index.place_of(lines)) * Block::elements);
     if constexpr (Transposed) {
-      kernels::transpose_blocks<typename How::arch, Block>(a.index, a.weights, in_order.data(), 1,
-                                                           a.index.lines());
+      kernels::transpose_blocks<typename How::arch, Block>(a.index, a.weights, in_order.data(), 1, lines);
       kernels::transpose_blocks<typename How::arch, Block>(a.index, a.weights, in_order.data(), 0, 1);
+    } else {
+      for (int line = 0; line < lines; ++line)
+        std::copy_n(w.values.data() + a.index.blocks_before(line) * Block::elements,
+                    a.index.line(line).count * Block::elements,
+                    in_order.data() + a.index.place_of(line) * Block::elements);
     }
     if constexpr (requires { kernel::beside; })
-      for (int line = 0; line < a.index.lines(); ++line)
+      for (int line = 0; line < lines; ++line)
         kernels::put_side_by_side<kernel::beside, in_lines>(
-            in_order.data() + a.index.blocks_before(line) * Block::elements, a.index.line(line).count);
+            in_order.data() + a.index.place_of(line) * Block::elements, a.index.line(line).count);
     a.weights = in_order.data();
     a.x = x.data();
     a.y = y.data();

@@ -264,6 +264,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   operand in_order = weights;
   constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
   if constexpr (Transposed || beside > 1) {
+    of.index = of.index.with_room(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }

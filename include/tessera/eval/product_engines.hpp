@@ -43,11 +43,11 @@ constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
-/// Whether lines have enough blocks for AMX: of low and narrow ones, those that do not fill a register with
-/// others of their line are multiplied one by one, which is slower than by other engines.
+/// Whether lines have enough blocks for AMX: of low and narrow ones, as many as half of those that it takes
+/// side by side. It is slower than other engines where zeros fill more.
 template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
   constexpr int beside = kernels::amx_blocks_beside<LineBlock>;
-  return beside == 1 || LineBlock::rows >= simd::amx_rows || index.blocks() >= beside * index.lines();
+  return beside == 1 || LineBlock::rows >= simd::amx_rows || 2 * index.blocks() >= beside * index.lines();
 }
 
 /// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,

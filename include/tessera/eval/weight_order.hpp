@@ -31,9 +31,9 @@ using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Bl
 TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
                                          operand const& weights, std::int64_t block_bytes) {
   if (!index.has_slots())
-    return read_once(
-        d, {weights.owner, weights.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-            index.blocks(lines.first, lines.last) * block_bytes});
+    return read_once(d,
+                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
   for (int i = lines.first; i < lines.last; ++i) {
     const kernels::block_line line = index.line(i);
     for (int b = 0; b < line.count; ++b)
@@ -76,21 +76,21 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
       kernels::transpose_blocks<simd::native, Block>(index, t.address<W const>(weights), copy, lines.first,
                                                      lines.last);
     } else {
-      const std::int64_t first = index.blocks_before(lines.first) * Block::elements,
-                         last = index.blocks_before(lines.last) * Block::elements;
-      std::copy(t.address<W const>(weights) + first, t.address<W const>(weights) + last, copy + first);
+      for (int line = lines.first; line < lines.last; ++line)
+        std::copy_n(t.address<W const>(weights) + index.blocks_before(line) * Block::elements,
+                    index.line(line).count * Block::elements, copy + index.place_of(line) * Block::elements);
     }
     if constexpr (Beside > 1)
       for (int line = lines.first; line < lines.last; ++line)
         kernels::put_side_by_side<Beside, line_block_of<Block, Transposed>>(
-            copy + index.blocks_before(line) * Block::elements, index.line(line).count);
+            copy + index.place_of(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index, lines, weights, block_bytes);
-    d.write({to.owner, to.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-             index.blocks(lines.first, lines.last) * block_bytes});
+    describe_blocks(d, index.with_room(0), lines, weights, block_bytes);
+    d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+             (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
   }
 };
 
@@ -141,13 +141,14 @@ template <class T, class W> struct nonzeros_body {
 };
 
 /// Adds a step before the product that copies the blocks of W in the order of the lines of `index`, which is
-/// that of W or of Wᵀ. Returns the copy.
+/// that of W or of Wᵀ, with its room. Returns the copy.
 template <class W, class Block, bool Transposed, int Beside = 1>
 operand ordered_blocks(plan& p, operand const& weights, kernels::block_index const& index) {
   step_draft order("order", cut::lines);
   order.when = timing::early;
   order.tiles = std::min(index.lines(), 4 * p.workers());
-  const operand to = order.writes(p.run_memory(weights.bytes));
+  const operand to =
+      order.writes(p.run_memory(std::size_t(index.place_of(index.lines())) * Block::elements * sizeof(W)));
   order.reads(weights);
   p.add(order, block_order_body<W, Block, Transposed, Beside>{to, weights, index, order.tiles});
   return to;

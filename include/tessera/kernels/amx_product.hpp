@@ -99,22 +99,21 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     const block_line blocks = a_.index.line(line);
     W const* w = a_.weights;
     if (blocks.count > 0) w += blocks.first * Shape::elements;
-    int block = 0;
-    if constexpr (beside > 1)
-      for (; block + beside <= blocks.count; block += beside, w += beside * Shape::elements) {
+    for (int block = 0; block < blocks.count; block += beside, w += beside * Shape::elements) {
+      if constexpr (beside > 1) {
         X const* const gathered = slot(multiplied_++);
         gather<Columns>();
         multiply_blocks<Columns, left, right>(w + row * depth, gathered);
+      } else {
+        const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
+        X const* const x = a_.x + place_in_panel<X>(feature, token);
+        if constexpr (Shape::cols < granule)
+          fetch_slice(blocks.columns[std::min(block + 2, blocks.count - 1)], token);
+        if (ragged && feature + depth > a_.depth)
+          multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
+        else
+          multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
       }
-    for (; block < blocks.count; ++block, w += Shape::elements) {
-      const std::int64_t feature = std::int64_t(blocks.columns[block]) * Shape::cols;
-      X const* const x = a_.x + place_in_panel<X>(feature, token);
-      if constexpr (beside == 1 && Shape::cols < granule)
-        fetch_slice(blocks.columns[std::min(block + 2, blocks.count - 1)], token);
-      if (beside > 1 || (ragged && feature + depth > a_.depth))
-        multiply_blocks<Columns, narrow_left, narrow_right>(w + row * Shape::cols, x);
-      else
-        multiply_blocks<Columns, left, right>(w + row * Shape::cols, x);
     }
     finish(rows);
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
@@ -148,18 +147,26 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
   }
 
-  /// Gathers the slices of the next `beside` blocks.
+  /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
   template <int Columns> TESSERA_INLINE void gather() {
     for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
       for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
         for (; soon_.token < a_.tokens; soon_.token += Columns * simd::amx_columns, soon_.block = 0) {
           const block_line blocks = a_.index.line(soon_.line);
-          if (soon_.block + beside > blocks.count) continue;
+          if (soon_.block >= blocks.count) continue;
           X* const to = slot(gathered_++);
-          unroll<beside>([&](auto b) TESSERA_INLINE_LAMBDA {
+          const int count = blocks.count - soon_.block;
+          const auto slice = [&](int b) TESSERA_INLINE_LAMBDA {
             gather_slice<Columns>(blocks.columns[soon_.block + b], soon_.token,
                                   to + b * Shape::cols * panel_tokens);
-          });
+          };
+          if (count >= beside) {
+            unroll<beside>(slice);
+          } else {
+            for (int b = 0; b < count; ++b) slice(b);
+            std::memset(static_cast<void*>(to + count * Shape::cols * panel_tokens), 0,
+                        std::size_t(beside - count) * Shape::cols * panel_tokens * sizeof(X));
+          }
           soon_.block += beside;
           return;
         }

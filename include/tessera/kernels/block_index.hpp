@@ -15,7 +15,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;         // blocks stored by the lines before this one
+  std::int64_t first;         // blocks, or room for some, before this line in memory
   std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
@@ -54,12 +54,14 @@ class block_index {
   /// Block columns of the grid.
   int width() const { return width_; }
   block_line line(int i) const {
-    if (!starts_) return {columns_, width_, std::int64_t(i) * width_, slots_, i};
+    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
     const std::int32_t first = starts_[i];
-    return {columns_ + first, starts_[i + 1] - first, first, slots_ ? slots_ + first : nullptr, 0};
+    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
   }
   /// Blocks stored by the lines before line i; i may be the number of lines.
   std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  /// Where line i begins in memory, in blocks; i may be the number of lines.
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
   std::int64_t blocks(int first_line, int last_line) const {
     return blocks_before(last_line) - blocks_before(first_line);
   }
@@ -96,8 +98,18 @@ class block_index {
   bool is_sparse() const { return starts_ != nullptr; }
   /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The index of Wᵀ for a copy of its blocks in the order of its lines.
-  block_index in_order() const { return {lines_, width_, starts_, columns_, nullptr}; }
+  /// The same lines, with room for so many more blocks after each in memory.
+  block_index with_room(int blocks) const {
+    block_index roomy = *this;
+    roomy.room_ = blocks;
+    return roomy;
+  }
+  /// The index of a copy of the blocks in the order of the lines.
+  block_index in_order() const {
+    block_index ordered = *this;
+    ordered.slots_ = nullptr;
+    return ordered;
+  }
 
  private:
   constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
@@ -107,7 +119,7 @@ class block_index {
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
   std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0;
+  int lines_ = 0, width_ = 0, room_ = 0;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels

@@ -36,13 +36,13 @@ void transpose_blocks(block_index const& index, W const* weights, W* to, int fir
   }
 }
 
-/// Rearranges the blocks of a line, `Beside` at a time, so that their rows stand side by side. Those of the
-/// last incomplete group stay as they are.
+/// Rearranges the blocks of a line, `Beside` at a time, so that their rows stand side by side. Zeros fill the
+/// last group, for which there is room.
 template <int Beside, class Shape, class W> void put_side_by_side(W* blocks, std::int64_t count) noexcept {
   constexpr std::size_t row_bytes = Shape::cols * sizeof(W);
-  alignas(64) std::byte rows[Shape::rows][unsigned(Beside)][row_bytes];
-  for (; count >= Beside; count -= Beside, blocks += Beside * Shape::elements) {
-    for (int b = 0; b < Beside; ++b)
+  for (; count > 0; count -= Beside, blocks += Beside * Shape::elements) {
+    alignas(64) std::byte rows[Shape::rows][unsigned(Beside)][row_bytes] = {};
+    for (int b = 0; b < std::min<std::int64_t>(Beside, count); ++b)
       for (int r = 0; r < Shape::rows; ++r)
         std::memcpy(rows[r][b], blocks + b * Shape::elements + r * Shape::cols, row_bytes);
     std::memcpy(static_cast<void*>(blocks), rows, sizeof rows);
