@@ -8,9 +8,11 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/conflicts.hpp>
 
 #include <tessera/eval/attention.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/nm_sparsity.hpp>
 
 namespace amx_test {
 
@@ -80,6 +82,42 @@ TEST_CASE("amx: products of blocks that fit agree with those of other engines, f
   check<block_shape<4>>();
   check<block_shape<16, 4>>();
   check<block_shape<16>, float16>();
+}
+
+TEST_CASE_TEMPLATE("amx: N:M sparsity of an eighth and more is multiplied as a dense matrix", E, bfloat16,
+                   float16) {
+  constexpr std::int64_t tokens = 130;
+  const auto check_shape = [&]<class Shape>(Shape, std::int64_t m, std::int64_t n, bool covers) {
+    const nm_sparse_matrix<E, Shape> w(random_matrix<E, block_shape<16>>(m, n, 1.0, 1));
+    block_sparse_matrix<E, block_shape<16>> dense(m, n);
+    copy(w, dense);
+    const auto x = filled(panel_matrix<E>(n, tokens), 2), dy = filled(panel_matrix<E>(m, tokens), 3);
+    const auto b = filled(feature_vector<float>(m), 4);
+    struct products {
+      panel_matrix<float> y, dx;
+      bool operator==(products const& o) const { return same_bits(y, o.y) && same_bits(dx, o.dx); }
+    };
+    const auto by = [&](context& ctx, auto const& weights) {
+      products p{panel_matrix<float>(m, tokens), panel_matrix<float>(n, tokens)};
+      run(ctx, p.y = gelu(weights * x + b), p.dx = transposed(weights) * dy);
+      return p;
+    };
+    context with(1), without(1), several(3, oversubscribe::allowed);
+    without.forbid(engine::amx);
+    CHECK((by(with, w) == by(with, dense)) == covers);
+    CHECK((by(with, w) == by(without, w)) != covers);
+    CHECK(by(several, w) == by(with, w));
+    panel_matrix<E> y(m, tokens), dx(n, tokens);
+    for (const int workers : {1, 7, 64}) {
+      machine on = with.runs_on();
+      on.workers = workers;
+      CHECK(support::conflict(on, y = w * x, dx = transposed(w) * y) == "");
+    }
+  };
+  check_shape(nm_shape<2, 4>(), 150, 84, true);
+  check_shape(nm_shape<3, 5>(), 33, 250, true);
+  check_shape(nm_shape<1, 8>(), 16, 320, true);
+  check_shape(nm_shape<1, 16>(), 33, 64, false);
 }
 
 TEST_CASE_TEMPLATE("amx: attention agrees with that of other engines, for any number of threads", E, bfloat16,

@@ -13,13 +13,16 @@
 #include <vector>
 
 #include <tessera/core/array_ref.hpp>
+#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/core/nm_shape.hpp>
+#include <tessera/core/range.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
+#include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
@@ -33,13 +36,18 @@ template <element Element, class Shape> class nm_sparse_matrix {
   using value_type = Element;
   using shape = Shape;
 
+  /// Engines that need whole blocks multiply the matrix as a dense one of these.
+  using covering_block = block_shape<16>;
+
   nm_sparse_matrix() = default;
   /// Zeros, at the first positions of each group. Throws shape_error unless cols is a multiple of M.
   TESSERA_COLD nm_sparse_matrix(std::int64_t rows, std::int64_t cols)
       : rows_(checked(rows, cols)),
         cols_(cols),
         values_(checked_multiply(std::size_t(rows), std::size_t(row_values()))),
-        positions_(checked_multiply(std::size_t(rows), std::size_t(row_position_bytes()))) {
+        positions_(checked_multiply(std::size_t(rows), std::size_t(row_position_bytes()))),
+        cover_(pattern::dense(int(ceil_div<std::int64_t>(rows, covering_block::rows)),
+                              int(ceil_div<std::int64_t>(cols, covering_block::cols)))) {
     std::vector<std::uint8_t> first(static_cast<std::size_t>(row_values()));
     for (std::size_t n = 0; n < first.size(); ++n) first[n] = std::uint8_t(n % std::size_t(Shape::kept));
     for (std::int64_t i = 0; i < rows_; ++i) Shape::pack(first.data(), row_values(), row_positions(i));
@@ -61,12 +69,14 @@ template <element Element, class Shape> class nm_sparse_matrix {
       : rows_(std::exchange(other.rows_, 0)),
         cols_(std::exchange(other.cols_, 0)),
         values_(std::move(other.values_)),
-        positions_(std::move(other.positions_)) {}
+        positions_(std::move(other.positions_)),
+        cover_(std::exchange(other.cover_, pattern())) {}
   nm_sparse_matrix& operator=(nm_sparse_matrix other) noexcept {
     std::swap(rows_, other.rows_);
     std::swap(cols_, other.cols_);
     std::swap(values_, other.values_);
     std::swap(positions_, other.positions_);
+    std::swap(cover_, other.cover_);
     return *this;
   }
 
@@ -84,6 +94,8 @@ template <element Element, class Shape> class nm_sparse_matrix {
   Element const* data() const { return values_.data(); }
   /// The packed positions of all rows, each in position_bytes(groups()) bytes.
   array_ref<std::uint8_t> positions() const { return {positions_.data(), positions_.size()}; }
+  /// The grid of the covering blocks.
+  pattern const& cover() const { return cover_; }
   /// The column of stored value n of row i.
   std::int64_t column(std::int64_t i, std::int64_t n) const {
     return n / Shape::kept * Shape::group + Shape::position(positions_.data() + i * row_position_bytes(), n);
@@ -216,6 +228,7 @@ template <element Element, class Shape> class nm_sparse_matrix {
   std::int64_t rows_ = 0, cols_ = 0;
   aligned_array<Element> values_;
   aligned_array<std::uint8_t> positions_;
+  pattern cover_;
 };
 
 /// Writes `from` to a view of the whole matrix, zeros where nothing is stored.
