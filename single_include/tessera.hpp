@@ -2415,8 +2415,13 @@ class context {
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
-  /// Takes an engine from the choice of products, whose results may then differ in their last bits.
-  void forbid(engine which) { machine_.engines.forbid(which); }
+  /// Takes an engine from the choice of products, whose results may then differ in their last bits. Throws
+  /// option_error for `fma`, which all products have.
+  void forbid(engine which) {
+    if (which == engine::fma)
+      throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
+    machine_.engines.forbid(which);
+  }
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
@@ -3109,8 +3114,11 @@ TESSERA_COLD inline extent join(const char* operation, extent const& a, extent c
               join(operation, "columns in a block", a.block_cols, b.block_cols),
               a.stored ? a.stored : b.stored};
   if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->blocks(),
-                              " and ", b.stored->blocks(), "): bring both to one pattern with set_pattern"));
+    throw shape_error(message("[", operation, "] the matrices store different blocks (",
+                              a.stored->blocks() == b.stored->blocks()
+                                  ? message("as many, ", a.stored->blocks(), ", at other places")
+                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
+                              "): bring both to one pattern with set_pattern"));
   return both;
 }
 
@@ -7904,8 +7912,9 @@ void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* t
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
-inline constexpr std::int64_t fewest_amx_tokens = 17;
+/// Fewest tokens that AMX, or integers, multiply: a single one leaves the rest of a register empty, while
+/// vector_product fills it with weights.
+inline constexpr std::int64_t fewest_tokens_by_blocks = 2;
 
 /// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
 template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
@@ -7919,12 +7928,12 @@ template <class W, class X, class LineBlock> constexpr engine_set integer_engine
   }
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened, or
+/// The fastest of them on a machine; fma, if there is none, or for a single token, or
 /// where `depth` products might exceed an integer.
 template <class W, class X, class LineBlock>
 constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
   constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
-  if (tokens < fewest_amx_tokens || depth > most) return engine::fma;
+  if (tokens < fewest_tokens_by_blocks || depth > most) return engine::fma;
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
@@ -7950,7 +7959,7 @@ void with_product_engine(machine on, kernels::block_index const& index, std::int
   }
   constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
   constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
+  if (tokens < fewest_tokens_by_blocks || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
   with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
 }
 
@@ -12169,7 +12178,8 @@ template <class E, class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf 
     return sampled_operand{copy, x.features(), panel};
   };
   if constexpr (!in_panels<typename Leaf::tensor_type>) {
-    static_assert(!converts, "[a * transposed(b)] rows of 8-bit floats: copy them into a panel_matrix first");
+    static_assert(!converts,
+                  "[a * transposed(b)] rows of 8-bit numbers: copy them into a panel_matrix first");
     const operand copy = p.run_memory(bytes * std::size_t(panels), bytes);
     lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
     return copied(copy);
@@ -12409,7 +12419,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 ///   Element   const if the memory is only read
 template <class Element> class token_rows {
   static_assert(element<std::remove_const_t<Element>>,
-                "token_rows hold elements: float, double, bfloat16 or float16; `copy` converts others");
+                "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
+                "<tessera/eval/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
+                "converts others");
 
  public:
   using tensor_tag = void;

@@ -38,7 +38,7 @@ TEST_CASE("advise: the engine is the one that the products of a context have") {
 }
 
 TEST_CASE(
-    "advise: for few tokens, and without an engine for integers, int8 is multiplied as another element") {
+    "advise: for a single token, and without an engine for integers, int8 is multiplied as another element") {
   context any(1), none(1);
   none.forbid(engine::quads);
   none.forbid(engine::amx);
@@ -48,7 +48,7 @@ TEST_CASE(
   const auto in_integers = [](engine which) { return which == engine::quads || which == engine::amx; };
   CHECK(in_integers(by(any, 64)) ==
         (eval::integer_engine<int8, int8, block_shape<16>>(any.runs_on(), 64, 64) != engine::fma));
-  CHECK(by(any, 5) != engine::quads);
+  CHECK(by(any, 1) != engine::quads);
   CHECK(!in_integers(by(none, 64)));
 }
 

@@ -19,8 +19,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Fewest tokens that AMX multiplies: a tile register holds 16, and for few tokens W need not be transposed.
-inline constexpr std::int64_t fewest_amx_tokens = 17;
+/// Fewest tokens that AMX, or integers, multiply: a single one leaves the rest of a register empty, while
+/// vector_product fills it with weights.
+inline constexpr std::int64_t fewest_tokens_by_blocks = 2;
 
 /// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
 template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
@@ -34,12 +35,12 @@ template <class W, class X, class LineBlock> constexpr engine_set integer_engine
   }
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or for few tokens, of which x is widened, or
+/// The fastest of them on a machine; fma, if there is none, or for a single token, or
 /// where `depth` products might exceed an integer.
 template <class W, class X, class LineBlock>
 constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
   constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
-  if (tokens < fewest_amx_tokens || depth > most) return engine::fma;
+  if (tokens < fewest_tokens_by_blocks || depth > most) return engine::fma;
   return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
 }
 
@@ -65,7 +66,7 @@ void with_product_engine(machine on, kernels::block_index const& index, std::int
   }
   constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
   constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_amx_tokens || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
+  if (tokens < fewest_tokens_by_blocks || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
   with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
 }
 
