@@ -200,7 +200,14 @@ TEST_CASE_TEMPLATE("8 bits: a quantised tensor is a factor, with its scale", E, 
   const auto of_temporaries = w8 * quantised<E>(ctx, x) + b;  // which the expression keeps
   run(ctx, y = of_temporaries, exact = w8 * kept + b);
   CHECK(same_bits(y, exact));
-  run(ctx, exact = w * x + b);
+  panel_matrix<float> dx(70, 130), exact_dx = dx;
+  const auto y8 = quantised<E>(ctx, y);
+  run(ctx, dx = transposed(w8) * y, exact_dx = w8.scale * (transposed(w8.values) * y));
+  CHECK(same_bits(dx, exact_dx));
+  run(ctx, dx = transposed(quantised<E>(ctx, w)) * y8 + 1,
+      exact_dx = w8.scale * (y8.scale * (transposed(w8.values) * y8.values)) + 1);
+  CHECK(same_bits(dx, exact_dx));
+  run(ctx, y = w8 * x8 + b, exact = w * x + b);
   // Both are off by up to a sixteenth in E4M3, by a third of its square on average.
   CHECK(total(ctx, square(y - exact)) < 2.0 / 3 / 256 * total(ctx, square(exact)));
 }

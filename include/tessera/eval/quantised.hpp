@@ -71,7 +71,8 @@ TESSERA_COLD inline void require_scale(const char* operation, float scale) {
 }  // namespace detail
 
 /// A tensor in 8 bits, with the factor that its values lack. As a factor of a product it is scale * values.
-template <tensor Values> struct quantised_tensor {
+///   Values   a tensor, or the transpose of one in an expression
+template <class Values> struct quantised_tensor {
   Values values;
   float scale = 1;
 };
@@ -105,6 +106,14 @@ auto quantised(context& ctx, From const& from) {
 
 template <class T> inline constexpr bool is_quantised = false;
 template <class Values> inline constexpr bool is_quantised<quantised_tensor<Values>> = true;
+
+/// Rows and columns exchanged, for use in a product: transposed(w) * y.
+template <class Q>
+  requires is_quantised<std::remove_cvref_t<Q>>
+auto transposed(Q&& q) {
+  auto values = transposed(std::forward<Q>(q).values);
+  return quantised_tensor<decltype(values)>{std::move(values), q.scale};
+}
 
 /// The expression scale * (w * x), of which one factor or both are quantised.
 template <class W, class X>
