@@ -169,6 +169,7 @@ TEST_CASE("options: a run is called after its policy unless that is the default"
   CHECK(describe(new_settings({"--policy=rigl"})) == "char-4x384-both-16x16-0.1-rigl");
   CHECK(describe(new_settings({"--static"})) == "char-4x384-both-16x16-0.1-static");
   CHECK(describe(new_settings({"--only=dense"})) == "char-4x384-dense");
+  CHECK(describe(new_settings({"--precision=int8"})) == "char-4x384-int8-both-16x16-0.1");
 }
 
 TEST_CASE("options: arguments override a settings file and that overrides the defaults") {

@@ -195,6 +195,8 @@ TEST_CASE("progress: a line says where the run stands") {
         "sparse  step  300/1200  loss 2.346  lr 9.80e-04  20.5k tokens/s   25 %   1m30s left");
   CHECK(progress_line("sparse", {300, 1200, 614400, seconds(30), 2.3456, 9.8e-4, seconds(20)}) ==
         "sparse  step  300/1200  loss 2.346  lr 9.80e-04  20.5k tokens/s   25 %   1m50s left");
+  CHECK(progress_line("sparse", {1200, 1200, 2457600, seconds(120), 2.3456, 9.8e-4, seconds(20)}) ==
+        "sparse  step 1200/1200  loss 2.346  lr 9.80e-04  20.5k tokens/s  100 %     20s to evaluate");
   CHECK(progress_line("dense", {0, 10, 0, seconds(0), 4.2, 0}) ==
         "dense   step  0/10  loss 4.200  lr 0.00e+00      0 tokens/s    0 %       ? left");
 }

@@ -56,8 +56,11 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
   const int symbols = text.symbols.size();
   // A step's share of the speed of a product, measured with the default settings on two Zen 5 cores.
   constexpr double dense_share = 0.7, sparse_share = 0.45;
+  // Layers that multiply in 8 bits have other products, and all else, in float.
+  const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
+  const std::string element = in_8_bits ? "float" : s.precision;
   const double speed = with_element(
-      s.precision, [&]<class Element>(std::type_identity<Element>) { return product_speed<Element>(ctx); });
+      element, [&]<class Element>(std::type_identity<Element>) { return product_speed<Element>(ctx); });
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
   table t{{""}, {}};
   const validation sample(windows_of(s, text.validation, text.validation_ends, text.symbols),
@@ -105,8 +108,8 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cells[i]);
   }
   t.rows = rows;
-  return aligned(t) + "\nTimes from the " + quantity(speed) + "FLOP/s that a dense product in " +
-         s.precision + " reaches here.\n";
+  return aligned(t) + "\nTimes from the " + quantity(speed) + "FLOP/s that a dense product in " + element +
+         " reaches here.\n";
 }
 
 }  // namespace pretrain

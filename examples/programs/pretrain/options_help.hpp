@@ -45,7 +45,8 @@ inline std::string help_entry(std::string const& head, std::string const& words)
   std::istringstream stream(words);
   for (std::string word; stream >> word;) {
     if (line.size() + word.size() > width) all += line + "\n", line = std::string(column, ' ');
-    line += (line.back() == ' ' ? "" : " ") + word;
+    if (line.back() != ' ') line += ' ';
+    line += word;
   }
   return all + line + "\n";
 }
@@ -60,7 +61,10 @@ template <class Settings> std::string help_text(option_table<Settings> const& ta
       if (is_interval(row.values)) words += "; in " + std::string(row.values);
       if (const std::string value = default_text(row); !value.empty()) words += "; by default " + value;
       const std::string shown = placeholder(row);
-      all += help_entry("--" + std::string(row.name) + (shown.empty() ? "" : " " + shown), words);
+      std::string head = "--";
+      head += row.name;
+      if (!shown.empty()) head.append(" ").append(shown);
+      all += help_entry(head, words);
     }
   }
   return all;

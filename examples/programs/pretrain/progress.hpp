@@ -34,7 +34,7 @@ inline std::string progress_line(std::string const& name, progress_report const&
          padded(fixed(100 * done, 0), 3, padding::before) + " %  " +
          padded(done > 0 ? duration_text(now.training_time * (1 / done - 1) + now.evaluations) : "?", 6,
                 padding::before) +
-         " left";
+         (now.step == now.steps && now.evaluations.count() > 0 ? " to evaluate" : " left");
 }
 
 /// How progress is shown: one line rewritten in a terminal, lines now and then in a log, or not at all.

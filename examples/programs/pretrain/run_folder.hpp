@@ -14,10 +14,11 @@
 
 namespace pretrain {
 
-/// What a run is called unless it has a --name, without its number: char-4x256-sparse-16x16-0.1.
+/// What a run is called unless it has a --name, without its number: char-4x256-int8-sparse-16x16-0.1.
 inline std::string describe(settings const& s) {
   const std::string size = (s.model == "gpt" ? "" : s.model + "-") + s.level + "-" +
-                           std::to_string(s.layers) + "x" + std::to_string(s.hidden);
+                           std::to_string(s.layers) + "x" + std::to_string(s.hidden) +
+                           (s.precision == "float" ? "" : "-" + s.precision);
   const std::string block = std::to_string(s.block);
   return size + "-" + s.only +
          (s.only == "dense" ? "" : "-" + block + "x" + block + "-" + number(s.density)) +
