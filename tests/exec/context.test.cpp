@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include <tessera/core/engine.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
 
 namespace context_test {
@@ -253,6 +255,15 @@ TEST_CASE("context: fewer threads than one are refused") {
   CHECK_THROWS_WITH_AS(context{users},
                        "[context] the executor's concurrency() is 0; it must be at least 1, the most bodies "
                        "that may run at the same time",
+                       tessera::option_error);
+}
+
+TEST_CASE("context: multiply-adds cannot be forbidden") {
+  context ctx(1);
+  ctx.forbid(tessera::engine::pairs);
+  CHECK(!ctx.runs_on().engines.allows(tessera::engine::pairs));
+  CHECK_THROWS_WITH_AS(ctx.forbid(tessera::engine::fma),
+                       "[forbid] fma cannot be forbidden: a product that no other engine takes has it",
                        tessera::option_error);
 }
 

@@ -31,9 +31,10 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
   using function = Result(Parameters...);
   static constexpr std::size_t most = 5;
 
-  /// Of no function is an error of the compiler: link the library that tessera_add_variants makes.
+  /// Of no function is an error of the compiler.
   constexpr dispatched(char const* name, std::initializer_list<variant<function>> all) : name_(name) {
-    if (all.size() == 0) throw option_error("no instruction set");
+    if (all.size() == 0)
+      throw option_error("no instruction set: link the library that tessera_add_variants makes");
     for (variant<function> const& each : all) all_[count_++] = each;
   }
 

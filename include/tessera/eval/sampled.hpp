@@ -183,7 +183,8 @@ template <class E, class Leaf> sampled_operand sampled_operand_of(plan& p, Leaf 
     return sampled_operand{copy, x.features(), panel};
   };
   if constexpr (!in_panels<typename Leaf::tensor_type>) {
-    static_assert(!converts, "[a * transposed(b)] rows of 8-bit floats: copy them into a panel_matrix first");
+    static_assert(!converts,
+                  "[a * transposed(b)] rows of 8-bit numbers: copy them into a panel_matrix first");
     const operand copy = p.run_memory(bytes * std::size_t(panels), bytes);
     lower_to(p, panels_to<E>{copy, x.features(), x.tokens()}, leaf);
     return copied(copy);

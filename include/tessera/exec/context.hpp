@@ -99,8 +99,13 @@ class context {
 
   /// The machine for which runs on this context are cut into tiles.
   machine const& runs_on() const { return machine_; }
-  /// Takes an engine from the choice of products, whose results may then differ in their last bits.
-  void forbid(engine which) { machine_.engines.forbid(which); }
+  /// Takes an engine from the choice of products, whose results may then differ in their last bits. Throws
+  /// option_error for `fma`, which all products have.
+  void forbid(engine which) {
+    if (which == engine::fma)
+      throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
+    machine_.engines.forbid(which);
+  }
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;

@@ -172,8 +172,11 @@ TESSERA_COLD inline extent join(const char* operation, extent const& a, extent c
               join(operation, "columns in a block", a.block_cols, b.block_cols),
               a.stored ? a.stored : b.stored};
   if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (", a.stored->blocks(),
-                              " and ", b.stored->blocks(), "): bring both to one pattern with set_pattern"));
+    throw shape_error(message("[", operation, "] the matrices store different blocks (",
+                              a.stored->blocks() == b.stored->blocks()
+                                  ? message("as many, ", a.stored->blocks(), ", at other places")
+                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
+                              "): bring both to one pattern with set_pattern"));
   return both;
 }
 
