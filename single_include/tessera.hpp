@@ -4998,7 +4998,8 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
 /// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
 ///   Element   const if the activation is
-/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there.
+/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
+/// up to a multiple of 16 at least.
 template <class Element> class panel_slice {
  public:
   using tensor_tag = void;
@@ -7408,7 +7409,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
     first += features;
   };
   std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
-  if (to.features % granule == 0) return;
+  if (to.features % granule == 0 && to.features > 0) return;
   step_draft s("padding", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);

@@ -26,7 +26,7 @@ template <class T> panel_matrix<T> joined(panel_matrix<T> const& a, panel_matrix
 
 TEST_CASE_TEMPLATE("concatenation: as an operand", T, float, double, bfloat16) {
   for (const auto& [first, second] :
-       {std::pair{32, 16}, {10, 17}, {16, 15}, {18, 31}, {2, 1}, {0, 5}, {16, 0}})
+       {std::pair{32, 16}, {10, 17}, {16, 15}, {18, 31}, {2, 1}, {0, 5}, {16, 0}, {0, 0}})
     for (const int threads : {1, 3}) {
       INFO(first, " and ", second, " features");
       context ctx(threads, oversubscribe::allowed);

@@ -326,6 +326,16 @@ TEST_CASE("float8_linear: zeros have results of zero and leave the scale at 1") 
   CHECK(s.l.x_scale.scale() == 1);
 }
 
+TEST_CASE("float8_linear: gradients are not lost that are small, but normal floats") {
+  single s;
+  s.l.weight.fill(0.05f);
+  s.l.dy_scale.amaxes[0] = 1e-30f;
+  nn::refresh(s.l, 0);
+  s.compute(1, 1e-30f);
+  CHECK(double(s.dx(0, 0)) == doctest::Approx(0.05e-30).epsilon(0.1));
+  CHECK(double(s.g.weight(0, 0)) == doctest::Approx(1e-30).epsilon(0.1));
+}
+
 TEST_CASE("float8_linear: infinity and not-a-number reach results and measurements") {
   for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
     single s;
@@ -367,7 +377,8 @@ TEST_CASE("float8_linear: a weight that is infinite, and weights that were not r
   CHECK_THROWS_WITH_AS(
       static_cast<void>(l.value(x)),
       "[quantised_linear] the weights of 8 bits (0, 0) are not those of W (8, 12), or of its pattern: call "
-      "nn::refresh(model, 0) after W was made, read or changed outside of training",
+      "nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or changed outside "
+      "of training",
       error);
   nn::refresh(l, 0);
   static_cast<void>(l.value(x));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <string>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
@@ -7,6 +8,7 @@
 
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/nm_linear.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
@@ -87,6 +89,24 @@ TEST_CASE("architecture: a model of other heads, norms or activation does not re
   CHECK_NOTHROW(train::resume(t, from));
   CHECK(toy::same_bits(same.blocks.layers[0].attention.out.weight,
                        saved.blocks.layers[0].attention.out.weight));
+}
+
+TEST_CASE("architecture: a model of other N:M sparsity, or none, does not resume a checkpoint") {
+  const scratch_folder scratch;
+  const auto trained = [&]<class Layer>(std::type_identity<Layer>, auto&& use) {
+    nn::mlp<float, block, ops::relu, Layer> m{Layer(nn::linear<float, block>(8, 8)),
+                                              Layer(nn::linear<float, block>(8, 8))};
+    train::training t(m, train::sgd{});
+    use(t);
+  };
+  using two_of_four = nn::nm_linear<float, nm_shape<2, 4>, block>;
+  trained(std::type_identity<two_of_four>(), [&](auto& t) { train::save(t, scratch / "c", {}); });
+  const train::checkpoint from(scratch / "c");
+  trained(std::type_identity<two_of_four>(), [&](auto& t) { train::resume(t, from); });
+  trained(std::type_identity<nn::nm_linear<float, nm_shape<1, 4>, block>>(),
+          [&](auto& t) { CHECK_THROWS_AS(train::resume(t, from), io_error); });
+  trained(std::type_identity<nn::linear<float, block>>(),
+          [&](auto& t) { CHECK_THROWS_AS(train::resume(t, from), io_error); });
 }
 
 }  // namespace architecture_test

@@ -118,7 +118,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
     first += features;
   };
   std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
-  if (to.features % granule == 0) return;
+  if (to.features % granule == 0 && to.features > 0) return;
   step_draft s("padding", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);

@@ -42,7 +42,11 @@ struct nm_linear : linear<T, Block> {
     nm_sparse_matrix<T, Shape>::require_size(weight.rows(), weight.cols());
   }
 
-  static void parts(auto& each, auto&... of) { base::parts(each, of...); }
+  static void parts(auto& each, auto&... of) {
+    base::parts(each, of...);
+    each.setting("kept", std::int64_t{Shape::kept});
+    each.setting("of", std::int64_t{Shape::group});
+  }
   static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
     nm_sparse_matrix<T, Shape>::require_size(out, in);
     const std::int64_t groups = in / Shape::group;
@@ -93,7 +97,8 @@ struct nm_linear : linear<T, Block> {
       throw error(
           message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
                   ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "): call nn::refresh(model, 0) after W was made, read or changed outside of training"));
+                  "): call nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
+                  "changed outside of training"));
   }
 
  private:

@@ -57,8 +57,8 @@ template <element E> struct delayed_scale {
 ///                   inference", §3), for weights that shall be used in int8
 ///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
 ///   Gradient   the element of dy in products, or void: dy is not rounded, and dy8 = dy, sdy = 1
-///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = (sx sw) (w8 x8) + b
-///   dx = (sdy sw) (w8ᵀ dy8),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
+///   w8 = W / sw,  x8 = x / sx,  dy8 = dy / sdy;  y = sx (sw (w8 x8)) + b
+///   dx = sdy (sw (w8ᵀ dy8)),  dW += (sx sdy) dy8 x8ᵀ at the blocks of W,  db += Σ dy
 /// sw is of the present W: refresh, which training calls, makes w8 follow; after weights were read or changed
 /// otherwise, nn::refresh(model, 0) does. sx and sdy are delayed_scales: values that are larger than in the
 /// last steps become the largest number of their element. Backward observes |x| and |dy| in the pass that
@@ -100,20 +100,20 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
     return quantised_linear(base::random(out, in, density, with_bias, seed, number));
   }
 
-  /// The expression (sx sw) (w8 x8) + b; x may be an expression.
+  /// The expression sx (sw (w8 x8)) + b; x may be an expression.
   template <class X> auto value(X const& x) const {
     require_refreshed();
-    return (x_scale.scale() * weight8.scale) * (weight8.values * in_8_bits(x_scale, converted<T>(x))) + bias;
+    return x_scale.scale() * (weight8.scale * (weight8.values * in_8_bits(x_scale, converted<T>(x)))) + bias;
   }
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
     run(p.ctx, y = value(x));
   }
 
-  /// The expression (sdy sw) (w8ᵀ dy8).
+  /// The expression sdy (sw (w8ᵀ dy8)). The product of scales alone might be too small for a float.
   auto input_gradient(panel_matrix<T> const& dy) const {
     require_refreshed();
     if constexpr (rounds_gradients)
-      return (dy_scale.scale() * weight8.scale) * (transposed(weight8.values) * in_8_bits(dy_scale, dy));
+      return dy_scale.scale() * (weight8.scale * (transposed(weight8.values) * in_8_bits(dy_scale, dy)));
     else
       return weight8.scale * (transposed(weight8.values) * dy);
   }
@@ -139,7 +139,7 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
       panel_matrix<T>& dy8 = *dy_room;
       fit(of_dy, dy.tokens());
       run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
-          dy8 = (sx * dy_scale.scale()) * in_8_bits(dy_scale, dy), of_dy = max_features(abs(dy)));
+          dy8 = sx * (dy_scale.scale() * in_8_bits(dy_scale, dy)), of_dy = max_features(abs(dy)));
       g.dy_scale.observe(of_dy);
       base::add_weight_gradient(dy8, x8, g, p);
     } else {
@@ -188,10 +188,11 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
-                          weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                          "), or of its pattern: call nn::refresh(model, 0) after W was made, read or "
-                          "changed outside of training"));
+      throw error(
+          message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
+                  weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                  "), or of its pattern: call nn::refresh(model, 0), or refresh(0) of a frozen layer, "
+                  "after W was made, read or changed outside of training"));
   }
 };
 

@@ -17,7 +17,8 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
 /// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
 ///   Element   const if the activation is
-/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there.
+/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
+/// up to a multiple of 16 at least.
 template <class Element> class panel_slice {
  public:
   using tensor_tag = void;
