@@ -7913,9 +7913,13 @@ void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* t
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Fewest tokens that AMX, or integers, multiply: a single one leaves the rest of a register empty, while
-/// vector_product fills it with weights.
-inline constexpr std::int64_t fewest_tokens_by_blocks = 2;
+/// Whether an engine other than fma and pairs multiplies so many tokens. A single one leaves most of a
+/// register empty, which vector_product fills with weights; AMX is faster still with large blocks as they are
+/// stored.
+template <class LineBlock, bool Transposed> constexpr bool takes_tokens(engine which, std::int64_t tokens) {
+  return tokens > 1 || (which == engine::amx && !Transposed && LineBlock::rows >= simd::amx_rows &&
+                        LineBlock::cols >= simd::amx_rows);
+}
 
 /// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
 template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
@@ -7929,13 +7933,13 @@ template <class W, class X, class LineBlock> constexpr engine_set integer_engine
   }
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or for a single token, or
-/// where `depth` products might exceed an integer.
-template <class W, class X, class LineBlock>
+/// The fastest of them on a machine; fma, if there is none, or it does not take so many tokens, or where
+/// `depth` products might exceed an integer.
+template <class W, class X, class LineBlock, bool Transposed = false>
 constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
   constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
-  if (tokens < fewest_tokens_by_blocks || depth > most) return engine::fma;
-  return fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
+  const engine fastest = fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
+  return takes_tokens<LineBlock, Transposed>(fastest, tokens) && depth <= most ? fastest : engine::fma;
 }
 
 /// Whether lines have enough blocks for AMX: of low and narrow ones, as many as half of those that it takes
@@ -7947,12 +7951,12 @@ template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
 
 /// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,
 /// on a machine.
-template <class W, class X, class LineBlock, class Use>
+template <class W, class X, class LineBlock, bool Transposed = false, class Use>
 void with_product_engine(machine on, kernels::block_index const& index, std::int64_t tokens,
                          std::int64_t depth, Use&& use) {
   constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
   if constexpr (in_integers != engine_set()) {
-    const engine fastest = integer_engine<W, X, LineBlock>(on, tokens, depth);
+    const engine fastest = integer_engine<W, X, LineBlock, Transposed>(on, tokens, depth);
     if constexpr (in_integers.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
     if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());
@@ -7960,7 +7964,8 @@ void with_product_engine(machine on, kernels::block_index const& index, std::int
   }
   constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
   constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (tokens < fewest_tokens_by_blocks || !suits_amx<LineBlock>(index)) on.engines.forbid(engine::amx);
+  if (!takes_tokens<LineBlock, Transposed>(engine::amx, tokens) || !suits_amx<LineBlock>(index))
+    on.engines.forbid(engine::amx);
   with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
 }
 
@@ -10229,7 +10234,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(
+  with_product_engine<W, X, line_block, Transposed>(
       p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
         using types = kernels::product_types<factor, X, E, By>;
         add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
@@ -10266,8 +10271,8 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
     using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
     [[maybe_unused]] auto const& w = product.matrix.tensor();
     if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block>(p.on(), to.tokens, Transposed ? w.rows() : w.cols()) !=
-          engine::fma)
+      if (integer_engine<W, stored, line_block, Transposed>(p.on(), to.tokens,
+                                                            Transposed ? w.rows() : w.cols()) != engine::fma)
         return add_product_with_factor<E, stored, stored>(p, to, node, product);
   }
   add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);

@@ -151,15 +151,23 @@ TEST_CASE_TEMPLATE("amx: attention agrees with that of other engines, for any nu
     }
 }
 
-TEST_CASE("amx: other blocks, few low ones in a line, and single tokens, are left to other engines") {
+TEST_CASE("amx: other blocks, few low ones in a line, and most single tokens, are left to other engines") {
   context with(1), without(1);
   without.forbid(engine::amx);
   CHECK(results<block_shape<1>>(with, 70) == results<block_shape<1>>(without, 70));
   CHECK(same_bits(results<block_shape<4>>(with, 70).g, results<block_shape<4>>(without, 70).g));
   CHECK(same_bits(results<block_shape<4>>(with, 70, 0.1).y, results<block_shape<4>>(without, 70, 0.1).y));
-  using few = results<block_shape<16>>;
+  using few = results<block_shape<8>>;
   CHECK(same_bits(few(with, 1).y, few(without, 1).y));
   CHECK(same_bits(few(with, 1).dx, few(without, 1).dx));
+  // But not W·x of large blocks.
+  using large = results<block_shape<16>>;
+  const large a(with, 1), e(without, 1);
+  CHECK(!same_bits(a.y, e.y));
+  CHECK(farthest(a.y, [&](auto f, auto t) { return double(e.y(f, t)); }) <= 2 * bound<float>(cols, cols));
+  CHECK(same_bits(a.dx, e.dx));
+  context several(5, oversubscribe::allowed);
+  CHECK(large(several, 1) == a);
 }
 
 TEST_CASE("amx: a context may use them, and says so") {

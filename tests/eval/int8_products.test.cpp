@@ -136,7 +136,10 @@ TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a c
   };
   CHECK(takes(2, 131071) == takes(64, 16));
   CHECK(!takes(2, 131072));  // 131072 products of -128 by -128 are 2^31
-  CHECK(!takes(1, 16));
+  // A single token: AMX alone, and blocks as they are stored.
+  CHECK(takes(1, 16) == (eval::integer_engine<int8, int8, block>(here, 64, 16) == engine::amx));
+  CHECK(eval::integer_engine<int8, int8, block, true>(here, 1, 16) == engine::fma);
+  CHECK(eval::integer_engine<int8, int8, block_shape<8>>(here, 1, 16) == engine::fma);
 }
 
 }  // namespace int8_products_test

@@ -334,7 +334,7 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand
                                                           of(std::type_identity<types>()));
     weights = widened_weights<factor, W>(p, weights, matrix.size());
   }
-  with_product_engine<W, X, line_block>(
+  with_product_engine<W, X, line_block, Transposed>(
       p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
         using types = kernels::product_types<factor, X, E, By>;
         add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
@@ -371,8 +371,8 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
     using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
     [[maybe_unused]] auto const& w = product.matrix.tensor();
     if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block>(p.on(), to.tokens, Transposed ? w.rows() : w.cols()) !=
-          engine::fma)
+      if (integer_engine<W, stored, line_block, Transposed>(p.on(), to.tokens,
+                                                            Transposed ? w.rows() : w.cols()) != engine::fma)
         return add_product_with_factor<E, stored, stored>(p, to, node, product);
   }
   add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);
