@@ -9071,8 +9071,8 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
   static constexpr int sums_at_once = rows * panel_tokens;
   static constexpr int slots = 4, slot_elements = depth * panel_tokens;
-  // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block alone, or for a block that
-  // reaches 16 features beyond the stored ones.
+  // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block that reaches 16 features
+  // beyond the stored ones.
   static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
   static constexpr int narrow_depth = std::min(Shape::cols, granule);
   static constexpr bool ragged = Shape::cols > granule;
@@ -9139,8 +9139,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   template <int Columns, int Left, int Right> TESSERA_INLINE void multiply_blocks(W const* w, X const* x) {
-    constexpr int row = Left == left ? depth : Shape::cols;
-    unit_.template load<Left>(w, row * sizeof(W));
+    unit_.template load<Left>(w, depth * sizeof(W));
     unroll<Columns>([&](auto c) TESSERA_INLINE_LAMBDA {
       unit_.template load<Right>(x + c * simd::amx_columns * features_a_lane,
                                  panel_tokens * features_a_lane * sizeof(X));
@@ -29173,7 +29172,7 @@ struct nm_linear : linear<T, Block> {
   static void parts(auto& each, auto&... of) {
     base::parts(each, of...);
     each.setting("kept", std::int64_t{Shape::kept});
-    each.setting("of", std::int64_t{Shape::group});
+    each.setting("group", std::int64_t{Shape::group});
   }
   static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
     nm_sparse_matrix<T, Shape>::require_size(out, in);

@@ -125,8 +125,7 @@ inline option_table<settings> const& settings_table() {
       {"Training",
        {{"time", &s::time, "(0, 1e9]",
          "time of each model, evaluations included, of which half at least is for steps; turned into a "
-         "number of "
-         "steps by timing the first ones"},
+         "number of steps by timing the first ones"},
         {"steps", &s::steps, "[0, 2e9]", "steps of each model, in place of --time; 0: as many as fit"},
         {"until-loss", &s::until_loss, "[0, inf)",
          "end when an evaluation is not above this, in nats; 0: at the last step", session},

@@ -45,7 +45,7 @@ struct nm_linear : linear<T, Block> {
   static void parts(auto& each, auto&... of) {
     base::parts(each, of...);
     each.setting("kept", std::int64_t{Shape::kept});
-    each.setting("of", std::int64_t{Shape::group});
+    each.setting("group", std::int64_t{Shape::group});
   }
   static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
     nm_sparse_matrix<T, Shape>::require_size(out, in);
