@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -265,6 +266,36 @@ TEST_CASE("context: multiply-adds cannot be forbidden") {
   CHECK_THROWS_WITH_AS(ctx.forbid(tessera::engine::fma),
                        "[forbid] fma cannot be forbidden: a product that no other engine takes has it",
                        tessera::option_error);
+}
+
+TEST_CASE("context: TESSERA_CPU names the CPU whose choice of engines runs take") {
+  using tessera::engine;
+  struct environment {
+    explicit environment(char const* cpu) { setenv("TESSERA_CPU", cpu, 1); }
+    ~environment() {
+      before.empty() ? void(unsetenv("TESSERA_CPU")) : void(setenv("TESSERA_CPU", before.c_str(), 1));
+    }
+    std::string before = std::getenv("TESSERA_CPU") ? std::getenv("TESSERA_CPU") : "";
+  };
+  const auto on = [](char const* cpu) {
+    const environment set(cpu);
+    return context(1).runs_on();
+  };
+  CHECK(on("znver4").family == tessera::cpu_family::amd);
+  CHECK(on("znver4").engines == tessera::engine_set{engine::pairs, engine::quads});
+  CHECK(on("znver3").engines == tessera::engine_set());
+  CHECK(on("cooperlake").family == tessera::cpu_family::intel);
+  CHECK(on("").family == tessera::this_cpu_family());
+  if (!exec::amx_permitted())
+    CHECK_THROWS_WITH_AS(
+        on("sapphirerapids"),
+        "[context] TESSERA_CPU=sapphirerapids multiplies by AMX, which this CPU or this program lacks",
+        tessera::machine_error);
+  CHECK_THROWS_WITH_AS(
+      on("i486"),
+      "[context] TESSERA_CPU=i486: the CPUs are znver3, znver4, skylake-avx512, icelake-server, "
+      "cooperlake, sapphirerapids",
+      tessera::option_error);
 }
 
 }  // namespace context_test

@@ -68,4 +68,20 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
+/// A CPU by what decides about its engines: its maker, and those that it has.
+struct cpu_model {
+  char const* name;  // as in -march
+  cpu_family family;
+  engine_set engines;
+};
+
+inline constexpr cpu_model cpu_models[] = {
+    {"znver3", cpu_family::amd, {}},
+    {"znver4", cpu_family::amd, {engine::pairs, engine::quads}},
+    {"skylake-avx512", cpu_family::intel, {}},
+    {"icelake-server", cpu_family::intel, {engine::quads}},
+    {"cooperlake", cpu_family::intel, {engine::pairs, engine::quads}},
+    {"sapphirerapids", cpu_family::intel, {engine::pairs, engine::quads, engine::amx}},
+};
+
 }}  // namespace tessera::TESSERA_ISA
