@@ -10,10 +10,13 @@
 
 #include <doctest/doctest.h>
 #include <eval/evaluation.hpp>
+#include <support/cpu_context.hpp>
 
 #include <tessera/eval/quantised.hpp>
 
 namespace int8_products_test {
+
+static_assert(tessera::simd::has_amx, "the library was included before, without the unit");
 
 // Products of int8 by int8 are exact integers, with every engine, before they become floats.
 
@@ -57,7 +60,7 @@ panel_matrix<float> by_loops(block_sparse_matrix<int8, Block> const& w, bool tra
 
 /// Calls use(context) with all engines, without AMX and without any.
 template <class Use> void with_engines(int threads, Use const& use) {
-  context ctx(threads, oversubscribe::allowed);
+  support::cpu_context ctx("sapphirerapids", threads);
   use(ctx);
   ctx.forbid(engine::amx);
   use(ctx);
@@ -116,7 +119,7 @@ TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a c
     x(7, 3) = int8(-127);
     const auto exact = by_loops(w, false, x);
     CHECK(exact(1, 3) != exact(1, 4));
-    context ctx(2, oversubscribe::allowed);
+    support::cpu_context ctx("sapphirerapids", 2);
     for (int i = 0; i < 2; ++i, ctx.forbid(engine::amx)) {
       panel_matrix<float> y(32, 70);
       run(ctx, y = w * x);
@@ -130,14 +133,15 @@ TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a c
   deep(block_shape<4>(), 20000);
 
   using block = block_shape<16>;
-  const machine here = context(1).runs_on();
+  const machine here = support::cpu_context("sapphirerapids").runs_on();
   const auto takes = [&](std::int64_t tokens, std::int64_t depth) {
     return eval::integer_engine<int8, int8, block>(here, tokens, depth) != engine::fma;
   };
-  CHECK(takes(2, 131071) == takes(64, 16));
+  CHECK(takes(64, 16));
+  CHECK(takes(2, 131071));
   CHECK(!takes(2, 131072));  // 131072 products of -128 by -128 are 2^31
   // A single token: AMX alone, and blocks as they are stored.
-  CHECK(takes(1, 16) == (eval::integer_engine<int8, int8, block>(here, 64, 16) == engine::amx));
+  CHECK(eval::integer_engine<int8, int8, block>(here, 1, 16) == engine::amx);
   CHECK(eval::integer_engine<int8, int8, block, true>(here, 1, 16) == engine::fma);
   CHECK(eval::integer_engine<int8, int8, block_shape<8>>(here, 1, 16) == engine::fma);
 }
