@@ -21,6 +21,7 @@
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
+#include <tessera/exec/slow_build.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
@@ -202,6 +203,7 @@ class context {
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
+    exec::warn_of_slow_build();
     return const_cast<void*>(executor);
   }
 
