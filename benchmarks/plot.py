@@ -396,7 +396,7 @@ def main():
         if figure is None:
             continue
         figure.tight_layout(rect=(0, 0.04, 1, 1))
-        figure.text(0.01, 0.012, results.about(), fontsize=6.5, color="#888888")
+        figure.text(0.01, 0.012, results.about(), fontsize=9, color="#444444")
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
         print(folder / f"{name}.svg")
