@@ -33,8 +33,8 @@ inline std::span<std::int32_t const> columns_between(block_line const& line, int
 
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
 /// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
-/// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
-/// for all.
+/// W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a matrix
+/// is dense.
 class block_index {
  public:
   block_index() = default;
