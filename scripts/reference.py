@@ -78,7 +78,7 @@ class reference:
             compound = ET.parse(path).getroot().find("compounddef")
             kind = compound.get("kind")
             inside = compound.findtext("compoundname")
-            if kind in TYPES and "<" not in inside:
+            if kind in TYPES and "<" not in inside and compound.get("prot") != "private":
                 self.place(compound, inside)
                 for member in compound.iter("memberdef"):  # those that have a heading: see `names`
                     own = member.get("kind") != "variable" and member.findtext("briefdescription/para")

@@ -74,7 +74,8 @@ def on_files(files, config):
     sources = [("README.md", "start.md"), ("examples/tutorials/README.md", "tutorials/index.md")]
     for source, page in sources:
         pages[page] = with_links_turned((root / source).read_text(), source, page)
-    for path in sorted((root / "examples/tutorials").glob("[0-9]*.cpp")):
+    tutorials = sorted((root / "examples/tutorials").glob("[0-9]*.cpp"), key=lambda path: int(path.stem.split("_")[0]))
+    for path in tutorials:
         pages[f"tutorials/{path.stem}.md"] = tutorial(path)
 
     pages["reference/index.md"] = headers.index()
@@ -83,6 +84,8 @@ def on_files(files, config):
     for entry in config.nav:
         if "Reference" in entry:
             entry["Reference"] = headers.navigation()
+        if "Tutorials" in entry:
+            entry["Tutorials"] = ["tutorials/index.md", *(f"tutorials/{path.stem}.md" for path in tutorials)]
 
     for path in (root / "docs").rglob("*.md"):  # what they link to is known only now
         with_links_turned(path.read_text(), path.relative_to(root).as_posix(), page_of(path.relative_to(root).as_posix()))
