@@ -86,6 +86,9 @@ def on_files(files, config):
             entry["Reference"] = headers.navigation()
         if "Tutorials" in entry:
             entry["Tutorials"] = ["tutorials/index.md", *(f"tutorials/{path.stem}.md" for path in tutorials)]
+        if "Results" in entry:
+            attempts = sorted(f"experiments/{path.name}" for path in (root / "docs/experiments").glob("[a-z]*.md"))
+            entry["Results"] = ["results.md", {"Attempts": ["experiments/README.md", *attempts]}]
 
     for path in (root / "docs").rglob("*.md"):  # what they link to is known only now
         with_links_turned(path.read_text(), path.relative_to(root).as_posix(), page_of(path.relative_to(root).as_posix()))
