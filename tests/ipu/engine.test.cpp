@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -123,6 +124,76 @@ TEST_CASE("engine: vertices that race are refused by name") {
           engine(std::move(g), execute(set), 1);
         }).find("vertices 0 and 1 of \"update\" race: both touch elements 5 to 6 of weights") !=
         std::string::npos);
+}
+
+/// Whether two uses race, by the definition.
+bool races(ipu::detail::use const& a, ipu::detail::use const& b) {
+  return a.by != b.by && (a.writes || b.writes) && a.of.variable == b.of.variable &&
+         std::max(a.of.first, b.of.first) < std::min(a.of.last, b.of.last);
+}
+/// The number of sets of at most `most` uses, of `variables` with `size` elements each by three vertices, in
+/// which a race is found though there is none, or is not, or is none.
+long wrong_verdicts(int variables, std::int64_t size, std::size_t most) {
+  std::vector<ipu::detail::use> kinds, chosen, all;
+  for (int v = 0; v < variables; ++v)
+    for (std::int64_t first = 0; first < size; ++first)
+      for (std::int64_t last = first + 1; last <= size; ++last)
+        for (std::size_t by = 0; by < 3; ++by)
+          for (const bool writes : {false, true}) kinds.push_back({{v, first, last}, by, writes});
+  long wrong = 0;
+  const auto extend = [&](auto const& self, std::size_t from, bool any) -> void {
+    for (std::size_t k = from; k < kinds.size(); ++k) {
+      bool races_now = any;
+      for (auto const& u : chosen) races_now |= races(u, kinds[k]);
+      chosen.push_back(kinds[k]);
+      all.assign(chosen.rbegin(), chosen.rend());
+      const auto found = ipu::detail::find_race(all);
+      wrong += found ? !races(found->one, found->other) : races_now;
+      if (chosen.size() < most) self(self, k, races_now);
+      chosen.pop_back();
+    }
+  };
+  extend(extend, 0, false);
+  return wrong;
+}
+
+TEST_CASE("engine: a race is found in a set of ranges if and only if two of them race") {
+  CHECK(wrong_verdicts(1, 3, 4) == 0);
+  CHECK(wrong_verdicts(1, 5, 3) == 0);  // three ranges, whose six ends have any order
+  CHECK(wrong_verdicts(2, 2, 3) == 0);
+}
+
+TEST_CASE("engine: a race behind a longer use of the same vertex is refused by name") {
+  graph g(ipu::bow());
+  const auto v = g.add_variable<std::int32_t>("v", 10);
+  g.map_linearly(v);
+  auto const& code = add_to(g, 0);
+  const auto set = g.add_compute_set("update");
+  g.add_vertex(set, 0, code, {out(v.part(9, 10)), in(v.part(0, 3))});
+  g.add_vertex(set, 1, code, {out(v.part(1, 2)), in(v.part(0, 8))});
+  CHECK(
+      error_of<option_error>([&] { engine(std::move(g), execute(set), 1); }) ==
+      "[ipu::engine] vertices 0 and 1 of \"update\" race: both touch elements 1 to 2 of v, and at least one "
+      "writes them");
+}
+
+TEST_CASE("engine: a copy to elements that it reads, or writes twice, is refused by name") {
+  const auto copied = [](std::vector<std::int64_t> from, std::vector<std::int64_t> to) {
+    graph g(ipu::bow());
+    const auto v = g.add_variable<std::int32_t>("v", 100);
+    g.map_linearly(v);
+    std::vector<ipu::slice> a, b;
+    for (std::int64_t i : from) a.push_back(v.part(i, i + 10));
+    for (std::int64_t i : to) b.push_back(v.part(i, i + 10));
+    return error_of<option_error>([&] { engine(std::move(g), ipu::copy(a, b, "shift"), 1); });
+  };
+  CHECK(copied({0, 0}, {50, 60}) == "");
+  CHECK(copied({0, 20}, {50, 55}) ==
+        "[ipu::engine] parts 2 and 3 of \"shift\" race: both touch elements 55 to 60 of v, and at least one "
+        "writes them");
+  CHECK(copied({0}, {7}) ==
+        "[ipu::engine] parts 0 and 1 of \"shift\" race: both touch elements 7 to 10 of v, and at least one "
+        "writes them");
 }
 
 TEST_CASE("engine: elements without a tile are refused by name") {

@@ -206,6 +206,7 @@ class engine {
 
   void resolve_copy(program::node const* node, step& s) {
     s.name = node->name;
+    detail::refuse_races(graph_, *node);
     std::vector<piece> from, to;
     for (slice const& part : node->from)
       for_each_piece(part, s.name, [&](piece const& p) { from.push_back(p); });

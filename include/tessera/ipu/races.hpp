@@ -3,43 +3,90 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <tuple>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/ipu/graph.hpp>
+#include <tessera/ipu/program.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
-inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
-  struct use {
-    slice of;
-    std::size_t vertex;
-    bool writes;
-  };
-  std::vector<use> all;
-  for (std::size_t n = 0; n < set.vertices.size(); ++n)
-    for (field const& f : set.vertices[n].fields)
-      for (slice const& s : f.parts)
-        if (s.size() > 0) all.push_back({s, n, f.is_output});
+/// Elements that a vertex, or a part of a copy, reads or writes.
+struct use {
+  slice of;
+  std::size_t by;
+  bool writes;
+};
+
+/// Of uses of one variable, the two that reach the farthest and are of different users: for any third user,
+/// one of them is the use of another that reaches the farthest.
+class farthest_uses {
+ public:
+  void add(use const& u) {
+    if (first_ && first_->of.variable != u.of.variable) first_ = second_ = nullptr;
+    if (!first_ || first_->by == u.by) {
+      if (!first_ || first_->of.last < u.of.last) first_ = &u;
+    } else if (first_->of.last < u.of.last) {
+      second_ = first_, first_ = &u;
+    } else if (!second_ || second_->of.last < u.of.last) {
+      second_ = &u;
+    }
+  }
+  /// A use by another user that meets u, which begins no earlier than any of them; or null.
+  use const* meeting(use const& u) const {
+    use const* const other = first_ && first_->by == u.by ? second_ : first_;
+    return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
+  }
+
+ private:
+  use const *first_ = nullptr, *second_ = nullptr;
+};
+
+struct race {
+  use one, other;
+};
+/// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
+inline std::optional<race> find_race(std::vector<use>& all) {
   std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
     return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
   });
-  // Of the uses so far, the write and the read that reach the farthest.
-  use const *write = nullptr, *read = nullptr;
+  farthest_uses writes, reads;
   for (use const& u : all) {
-    for (use const* before : {write, u.writes ? read : nullptr})
-      if (before && before->of.variable == u.of.variable && before->of.last > u.of.first &&
-          before->vertex != u.vertex)
-        throw option_error(message("[ipu::engine] vertices ", before->vertex, " and ", u.vertex, " of \"",
-                                   set.name, "\" race: both touch elements ", u.of.first, " to ",
-                                   std::min(u.of.last, before->of.last), " of ", of.at(u.of).name,
-                                   ", and at least one writes them"));
-    use const*& farthest = u.writes ? write : read;
-    if (!farthest || farthest->of.variable != u.of.variable || farthest->of.last < u.of.last) farthest = &u;
+    if (u.of.size() == 0) continue;
+    if (use const* const before = writes.meeting(u)) return race{*before, u};
+    if (use const* const before = u.writes ? reads.meeting(u) : nullptr) return race{*before, u};
+    (u.writes ? writes : reads).add(u);
   }
+  return {};
+}
+
+[[noreturn]] TESSERA_COLD inline void refuse_race(graph const& in, race const& r, char const* users,
+                                                  std::string const& name) {
+  throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
+                             std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
+                             r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
+                             in.at(r.one.of).name, ", and at least one writes them"));
+}
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+  std::vector<use> all;
+  for (std::size_t n = 0; n < set.vertices.size(); ++n)
+    for (field const& f : set.vertices[n].fields)
+      for (slice const& s : f.parts) all.push_back({s, n, f.is_output});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
+}
+
+/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
+/// that are read first.
+inline void refuse_races(graph const& of, program::node const& copy) {
+  std::vector<use> all;
+  for (slice const& s : copy.from) all.push_back({s, all.size(), false});
+  for (slice const& s : copy.to) all.push_back({s, all.size(), true});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
 }
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
