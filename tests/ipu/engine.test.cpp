@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/allocations.hpp>
 
 #include <tessera/ipu/engine.hpp>
 
@@ -88,6 +89,38 @@ TEST_CASE("engine: programs repeat, choose, loop and call") {
   CHECK(e.read<std::int32_t>(copied)[0] == 3 + 4 + 40 + 1);
   e.run();  // the flag is 0 now
   CHECK(e.read<std::int32_t>(copied)[0] == 48 + 3 + 4 + 1);
+}
+
+TEST_CASE("engine: a second run allocates nothing, and has the profile of the first" *
+          doctest::skip(!support::counts_allocations)) {
+  for (const int threads : {1, 2}) {
+    graph g(ipu::bow());
+    const auto n = g.add_variable<std::int32_t>("n", 3000), flag = g.add_variable<std::int32_t>("flag", 1),
+               copied = g.add_variable<std::int32_t>("copied", 3000);
+    g.map_linearly(n), g.map(flag, 5), g.map(copied, 700);
+    const auto all = g.add_compute_set("a step whose name is longer than a short string"),
+               down = g.add_compute_set("down"), up = g.add_compute_set("up");
+    for (int i = 0; i < 30; ++i)  // not where the elements are
+      g.add_vertex(all, i % 7, add_to(g, 1), {out(n.part(i * 100, i * 100 + 100))}, ipu::runs_on::worker);
+    g.add_vertex(down, 5, add_to(g, -1), {out(flag)}), g.add_vertex(up, 5, add_to(g, 3), {out(flag)});
+    engine e(std::move(g),
+             sequence({execute(up), repeat_while({}, flag, sequence({execute(all), execute(down)})),
+                       if_nonzero(flag, {}, copy({n}, {copied}))}),
+             threads);
+    e.run();
+    const ipu::profile first = e.profile();
+    const long before = support::allocations();
+    e.run();
+    CHECK(support::allocations() == before);
+    CHECK(e.read<std::int32_t>(copied)[0] == 6);
+    REQUIRE(e.profile().steps.size() == first.steps.size());
+    for (std::size_t i = 0; i < first.steps.size(); ++i) {
+      auto const &a = first.steps[i], &b = e.profile().steps[i];
+      CHECK((a.name == b.name && a.kind == b.kind && a.cycles == b.cycles && a.by_tile == b.by_tile &&
+             a.bytes == b.bytes && a.multiplies == b.multiplies && a.estimated == b.estimated));
+    }
+    CHECK(e.profile().liveness.size() == first.liveness.size());
+  }
 }
 
 TEST_CASE("engine: temporaries share memory when their lives do not meet") {

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/allocations.hpp>
 
 #include <tessera/core/float16.hpp>
 #include <tessera/ipu/block_softmax.hpp>
@@ -328,6 +329,36 @@ TEST_CASE("ipu softmax: rows of stored entries sum to one, masked ones are zero,
   CHECK_THROWS_AS(
       ipu::block_softmax<float>(pattern::dense(2, 2), 4, ipu::sub_block_mask::zero_lower_triangle, "a"),
       option_error);
+}
+
+TEST_CASE("ipu products: a second run allocates nothing" * doctest::skip(!support::counts_allocations)) {
+  const ipu::target on = ipu::bow();
+  const pattern p = random_pattern(6, 6, 0.4, 3);
+  const std::int64_t n = 132;  // more columns than are summed at a time
+  ipu::graph g(on);
+  const ipu::static_product<float> fixed(
+      g, ipu::plan_static(on, {96, 96, n}, p, 16, ipu::precision::single, {.bands = 2, .n_split = 1}), p,
+      "W");
+  ipu::dynamic_options o;
+  o.x = 2, o.y = 2, o.z = 1, o.oversize = 3, o.force_bucket_spills = true;
+  o.gradient_of_activations = o.gradient_of_weights = true;
+  const ipu::dynamic_product<float> moving(
+      g, ipu::plan_dynamic(on, {96, 96, n}, p.blocks(), 16, ipu::precision::single, o), "V");
+  const ipu::block_softmax<float> soft(p, 16, ipu::sub_block_mask::none, "attention");
+  const auto x = g.add_variable<float>("X", 96 * n), y = g.add_variable<float>("Y", 96 * n),
+             dw = g.add_variable<float>("dW", p.blocks() * 256), s = g.add_variable<float>("S", dw.size());
+  for (auto v : {x, y, dw, s}) g.map_linearly(v, 4);
+  const auto dv = moving.add_gradients(g);
+  auto steps =
+      sequence({fixed.multiply(g, x, y), fixed.gradient_of_values(g, y, x, dw), soft.softmax(g, dw, s),
+                soft.gradient(g, s, dw, fixed.values()), moving.multiply(g, y, x),
+                moving.gradient_of_activations(g, x, y), moving.gradient_of_values(g, y, x, dv)});
+  ipu::engine e(std::move(g), std::move(steps), 2);
+  moving.write(e, p, numbers<float>(p.blocks() * 256, 1));
+  e.run();
+  const long before = support::allocations();
+  e.run();
+  CHECK(support::allocations() == before);
 }
 
 TEST_CASE("ipu buckets: overflow and tables without room are refused, and say which head-room would do") {

@@ -42,25 +42,23 @@ template <element T> class block_softmax {
 
   /// y = softmax of x, both by slot.
   program softmax(graph& g, slice x, slice y) const {
-    return by_row(g, {x}, y, ": softmax",
-                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
-                    float most = -std::numeric_limits<float>::infinity(), sum = 0;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      if (live[k]) most = std::max(most, row[0][k]);
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      sum += out[k] = live[k] ? std::exp(row[0][k] - most) : 0.0f;
-                    for (std::size_t k = 0; k < live.size(); ++k) out[k] = sum > 0 ? out[k] / sum : 0.0f;
-                  });
+    return by_row(g, {x}, y, ": softmax", [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
+      float most = -std::numeric_limits<float>::infinity(), sum = 0;
+      const auto power = [&](std::size_t k) { return is_live(k) ? std::exp(at(0, k) - most) : 0.0f; };
+      for (std::size_t k = 0; k < width; ++k)
+        if (is_live(k)) most = std::max(most, at(0, k));
+      for (std::size_t k = 0; k < width; ++k) sum += power(k);
+      for (std::size_t k = 0; k < width; ++k) store(k, sum > 0 ? power(k) / sum : 0.0f);
+    });
   }
   /// dx = y (dy - the sum over the row of y dy).
   program gradient(graph& g, slice y, slice dy, slice dx) const {
     return by_row(g, {y, dy}, dx, ": gradient of softmax",
-                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
+                  [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
                     float sum = 0;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      sum += live[k] ? row[0][k] * row[1][k] : 0.0f;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      out[k] = live[k] ? row[0][k] * (row[1][k] - sum) : 0.0f;
+                    for (std::size_t k = 0; k < width; ++k) sum += is_live(k) ? at(0, k) * at(1, k) : 0.0f;
+                    for (std::size_t k = 0; k < width; ++k)
+                      store(k, is_live(k) ? at(0, k) * (at(1, k) - sum) : 0.0f);
                   });
   }
 
@@ -79,19 +77,18 @@ template <element T> class block_softmax {
       auto const& code = g.add_codelet([=, block = std::size_t(block_), mask = mask_,
                                         operands_ = operands.size()](target const& on, ports const& f) {
         const std::size_t width = columns.size() * block;
-        std::vector<float> rows[2] = {std::vector<float>(width), std::vector<float>(width)}, out(width);
-        std::vector<char> live(width);
         const auto result = f.template out<T>(operands_);
         for (std::size_t r = 0; r < block; ++r) {
           const auto place = [&](std::size_t k) { return k / block * block * block + r * block + k % block; };
-          for (std::size_t k = 0; k < width; ++k) {
+          const auto is_live = [&](std::size_t k) {
             const bool diagonal = columns[k / block] == i;
-            live[k] = !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
-                                     (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
-            for (std::size_t o = 0; o < operands_; ++o) rows[o][k] = float(f.template in<T>(o)[place(k)]);
-          }
-          of(rows, live, out);
-          for (std::size_t k = 0; k < width; ++k) result[place(k)] = T(out[k]);
+            return !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
+                                  (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
+          };
+          of(
+              width, is_live,
+              [&](std::size_t o, std::size_t k) { return float(f.template in<T>(o)[place(k)]); },
+              [&](std::size_t k, float value) { result[place(k)] = T(value); });
         }
         const std::int64_t elements = std::int64_t(width * block);
         return codelets::elementwise(on, 16 * elements,

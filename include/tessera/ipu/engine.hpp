@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include <tessera/ipu/profile.hpp>
 #include <tessera/ipu/program.hpp>
 #include <tessera/ipu/races.hpp>
+#include <tessera/ipu/recorder.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
@@ -45,7 +47,7 @@ class engine {
     memory_.reserve(std::size_t(graph_.on().tiles));
     for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
     for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-    profile_.on = graph_.on();
+    recorder_ = {graph_.on(), plan_};
   }
 
   /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
@@ -63,19 +65,13 @@ class engine {
     return all;
   }
 
-  /// Runs the program, and forgets the profile of the run before.
+  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
+  /// nothing.
   void run() {
-    profile_.steps.clear(), profile_.liveness.clear();
-    profile_.memory = plan_.by_kind;
-    profile_.peaks = plan_.peaks;
-    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
-      profile_.peaks[t] += plan_.by_kind[t][std::size_t(storage::exchange_code)] +
-                           plan_.by_kind[t][std::size_t(storage::vertex_state)];
-    profile_.remarks = plan_.remarks;
-    run(program_);
+    recorder_.record_run([this] { run(program_); });
   }
   /// Of the last run.
-  ipu::profile const& profile() const { return profile_; }
+  ipu::profile const& profile() const { return recorder_.profile(); }
 
  private:
   static constexpr std::size_t most_fields = 16;
@@ -107,7 +103,7 @@ class engine {
     std::vector<std::vector<std::size_t>> vertices_of_tile;
     std::vector<std::array<resolved_field, most_fields>> fields;
     exchange_schedule before, after;
-    std::string name;
+    std::string name, exchange_before, exchange_behind;  // names of its records
     bool estimated = false;
     double multiplies = 0;
   };
@@ -169,6 +165,7 @@ class engine {
     if (node->is == program::kind::copy) return resolve_copy(node, s);
     auto const& set = graph_.sets()[std::size_t(node->set.number)];
     s.name = set.name, s.estimated = set.estimated;
+    s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
     detail::refuse_races(graph_, set);
     s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
     s.fields.resize(set.vertices.size());
@@ -205,7 +202,7 @@ class engine {
   }
 
   void resolve_copy(program::node const* node, step& s) {
-    s.name = node->name;
+    s.name = s.exchange_before = node->name;
     detail::refuse_races(graph_, *node);
     std::vector<piece> from, to;
     for (slice const& part : node->from)
@@ -283,8 +280,8 @@ class engine {
         return run_vertices(p);
       case kind::copy: {
         step const& s = steps_.at(p.get());
-        move(s.before, s, "");
-        note_liveness(s);
+        move(s.before, s.exchange_before);
+        recorder_.live(plan_.live_at(s.times[0]));
         return;
       }
       case kind::repeat:
@@ -302,15 +299,15 @@ class engine {
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);
-    profile_.steps.push_back({"read a flag", activity::sync, graph_.on().sync_cycles});
+    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
     return value;
   }
 
   void run_vertices(program const& p) {
     step const& s = steps_.at(p.get());
     auto const& set = graph_.sets()[std::size_t(p->set.number)];
-    move(s.before, s, "exchange for ");
-    step_record now{s.name, activity::compute};
+    move(s.before, s.exchange_before);
+    step_record& now = recorder_.step(s.name, activity::compute);
     now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
     now.multiplies = s.multiplies, now.estimated = s.estimated;
     const auto body = [&](int tile) {
@@ -319,16 +316,16 @@ class engine {
     };
     pool_.run(graph_.on().tiles, body);
     for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
-    profile_.steps.push_back(std::move(now));
-    note_liveness(s);
-    move(s.after, s, "exchange behind ");
+    recorder_.live(plan_.live_at(s.times[0]));
+    move(s.after, s.exchange_behind);
   }
 
   std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
     target const& on = graph_.on();
     std::byte* const memory = memory_[std::size_t(tile)].data();
     std::int64_t cycles = on.launch_cycles;
-    std::vector<std::int64_t> workers(std::size_t(on.workers), 0);
+    std::array<std::int64_t, target::most_workers> all_workers{};
+    const std::span workers(all_workers.data(), std::size_t(on.workers));
     for (std::size_t n : s.vertices_of_tile[std::size_t(tile)]) {
       vertex const& v = set.vertices[n];
       std::array<std::span<std::byte>, most_fields> fields;
@@ -343,7 +340,7 @@ class engine {
     return cycles + *std::max_element(workers.begin(), workers.end()) * on.workers;
   }
 
-  void move(exchange_schedule const& e, step const& s, char const* prefix) {
+  void move(exchange_schedule const& e, std::string_view name) {
     if (e.empty()) return;
     const auto body = [&](int tile) {
       for (std::size_t i = e.first_of_tile[std::size_t(tile)]; i < e.first_of_tile[std::size_t(tile) + 1];
@@ -354,14 +351,10 @@ class engine {
       }
     };
     pool_.run(graph_.on().tiles, body);
-    if (e.waits()) profile_.steps.push_back({"sync", activity::sync, graph_.on().sync_cycles});
-    profile_.steps.push_back({prefix + s.name, activity::exchange, e.cycles, e.cycles_by_tile, 0, e.bytes});
-    while (profile_.liveness.size() + 2 < profile_.steps.size())
-      profile_.liveness.push_back(profile_.liveness.empty() ? live_bytes{} : profile_.liveness.back());
-  }
-  void note_liveness(step const& s) {
-    while (profile_.liveness.size() < profile_.steps.size())
-      profile_.liveness.push_back(plan_.live_at(s.times[0]));
+    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
+    step_record& now = recorder_.step(name, activity::exchange, e.cycles);
+    now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
+    recorder_.live_up_to_exchange();
   }
 
   void host_access(slice s, void* host, std::size_t count, std::size_t element_bytes, bool writes) {
@@ -392,7 +385,7 @@ class engine {
   std::map<program::node const*, step> steps_;
   detail::memory_layout plan_;
   std::vector<aligned_array<std::byte>> memory_;
-  ipu::profile profile_;
+  detail::recorder recorder_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,22 +47,31 @@ std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::i
   const auto values = p.in<T>(1), x = p.in<T>(2);
   const auto y = p.out<T>(3);
   const auto b = std::size_t(block), n = std::size_t(columns);
-  std::vector<float> sums(b * n);
-  std::size_t at = 1, value = 0, blocks = 0;
+  constexpr std::size_t most_columns = 64;  // of X at a time
+  std::array<float, 16 * most_columns> sums;
+  std::size_t at = 1, value = 0;
   const std::size_t rows = table[0];
   for (std::size_t r = 0; r < rows; ++r) {
-    std::fill(sums.begin(), sums.end(), 0.0f);
-    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
-      const std::size_t first = std::size_t(table[at++]) * b;
+    const std::size_t count = table[at];
+    for (std::size_t begin = 0; begin < n; begin += most_columns) {
+      const std::size_t width = std::min(most_columns, n - begin);
+      std::fill_n(sums.begin(), b * width, 0.0f);
+      for (std::size_t k = 0; k < count; ++k) {
+        T const* const w = &values[value + k * b * b];
+        T const* const rows_of_x = &x[table[at + 1 + k] * b * n + begin];
+        for (std::size_t i = 0; i < b; ++i)
+          for (std::size_t j = 0; j < b; ++j) {
+            const auto factor = float(w[transposed_blocks ? j * b + i : i * b + j]);
+            for (std::size_t q = 0; q < width; ++q)
+              sums[i * width + q] += factor * float(rows_of_x[j * n + q]);
+          }
+      }
       for (std::size_t i = 0; i < b; ++i)
-        for (std::size_t j = 0; j < b; ++j) {
-          const auto w = float(values[value + (transposed_blocks ? j * b + i : i * b + j)]);
-          T const* const row = &x[(first + j) * n];
-          for (std::size_t k = 0; k < n; ++k) sums[i * n + k] += w * float(row[k]);
-        }
+        for (std::size_t q = 0; q < width; ++q) y[(r * b + i) * n + begin + q] = T(sums[i * width + q]);
     }
-    for (std::size_t k = 0; k < b * n; ++k) y[r * b * n + k] = T(sums[k]);
+    at += 1 + count, value += count * b * b;
   }
+  const std::size_t blocks = value / (b * b);
   return codelets::static_multiply(on, std::int64_t(rows), std::int64_t(blocks), columns, block,
                                    precision_of<T>);
 }

@@ -24,6 +24,7 @@ constexpr char const* name_of(precision p) { return p == precision::half ? "half
 struct target {
   std::string name = "Bow";
   int tiles = 1472;
+  static constexpr int most_workers = 64;
   int workers = 6;                       // threads of a tile; each issues one instruction in `workers` cycles
   double clock_hz = 1.85e9;              // Bow-2000 data sheet
   std::int64_t bytes_per_tile = 638976;  // 624 KiB
@@ -68,7 +69,8 @@ struct target {
       if (!holds) throw option_error(message("[ipu::target] ", name, ": ", what));
     };
     require(tiles >= 1 && tiles <= 65535, "the number of tiles is between 1 and 65535");
-    require(workers >= 1 && workers <= 64, "the number of workers of a tile is between 1 and 64");
+    static_assert(most_workers == 64, "as the message says");
+    require(workers >= 1 && workers <= most_workers, "the number of workers of a tile is between 1 and 64");
     require(clock_hz > 0, "the clock must be positive");
     require(bytes_per_tile > 0, "a tile must have memory");
     require(exchange_bytes_per_cycle > 0 && load_bytes_per_cycle > 0 && store_bytes_per_cycle > 0 &&
