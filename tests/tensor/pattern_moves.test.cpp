@@ -3,7 +3,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <support/allocations.hpp>
 
+#include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern_moves.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
@@ -48,6 +50,30 @@ TEST_CASE("pattern_moves: within one array every block that stays arrives and ev
       REQUIRE(array[slot] == (from.find(int(label / cols), int(label % cols)) >= 0 ? label : -2));
     }
   }
+}
+
+TEST_CASE("set_pattern: values of blocks that stay are kept, others are zero, and a swap allocates nothing") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const random_stream random(seed, random_purpose::test, 2);
+    const int rows = int(random.below(0, 9)), cols = int(random.below(1, 40));
+    const pattern from = any_pattern(rows, cols, seed), to = any_pattern(rows, cols, seed / 7 + 1000);
+    block_sparse_matrix<float, block_shape<1>> w(rows, cols, from);
+    const auto label = [&](std::int64_t i, std::int64_t j) { return float(i * cols + j + 1); };
+    w.generate(label);
+    const long before = support::allocations();
+    w.set_pattern(to);
+    CHECK(support::allocations() - before <= (from.blocks() == to.blocks() ? 0 : 1));
+    std::int64_t wrong = 0;
+    to.for_each([&](int i, int j, std::int64_t slot) {
+      wrong += w.at_slot(slot)[0] != (from.find(i, j) >= 0 ? label(i, j) : 0);
+    });
+    REQUIRE(wrong == 0);
+  }
+  const pattern one = random_pattern(50, 60, 0.2, 1), other = random_pattern(50, 60, 0.2, 2);
+  block_sparse_matrix<float, block_shape<4>> w(200, 240, one);
+  const long before = support::allocations();
+  w.set_pattern(other), w.set_pattern(one), w.set_pattern(one);
+  CHECK(support::allocations() == before);
 }
 
 TEST_CASE("pattern_moves: patterns of two grids are refused") {

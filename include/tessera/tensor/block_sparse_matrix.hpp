@@ -162,10 +162,29 @@ template <element Element, class Block> class block_sparse_matrix {
     return at < 0 ? Element{} : values_[std::size_t(at)];
   }
 
-  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
+  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero. Blocks move
+  /// within the array, and nothing is allocated, unless their number changes.
   void set_pattern(tessera::pattern const& stored) {
     check_grid(stored);
-    set_pattern(stored, pattern_moves(pattern_, stored));
+    aligned_array<Element> other;
+    const bool within = stored.blocks() == pattern_.blocks();
+    if (!within) other = aligned_array<Element>(elements_of(stored));
+    Element* const from = values_.data();
+    Element* const to = within ? from : other.data();
+    const auto move = [&](std::int32_t before, std::int32_t after) {
+      std::copy_n(from + std::int64_t{before} * Block::elements, Block::elements,
+                  to + std::int64_t{after} * Block::elements);
+    };
+    const auto clear = [&](std::int32_t slot) {
+      std::fill_n(to + std::int64_t{slot} * Block::elements, Block::elements, Element{});
+    };
+    if (within) {
+      detail::move_within(pattern_, stored, move, clear);
+    } else {
+      detail::for_each_change<detail::slot_order::ascending>(pattern_, stored, move, [](std::int32_t) {});
+      values_ = std::move(other);
+    }
+    pattern_ = stored;
   }
   /// Another pattern, with the moves from the present one to it. Moves within the array, unless the number
   /// of blocks changes.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -11,6 +12,56 @@
 #include <tessera/tensor/pattern_algebra.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+enum class slot_order { ascending, descending };
+
+/// Calls kept(slot in `from`, slot in `to`) for the blocks that both patterns store, and added(slot in `to`)
+/// for the other blocks of `to`, in an order of the slots.
+template <slot_order Order, class Kept, class Added>
+void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&& added) {
+  constexpr bool ascends = Order == slot_order::ascending;
+  for (int n = 0; n < to.block_rows(); ++n) {
+    const int i = ascends ? n : to.block_rows() - 1 - n;
+    const auto before = from.row(i), after = to.row(i);
+    const auto first_before = static_cast<std::int32_t>(from.first_slot(i)),
+               first_after = static_cast<std::int32_t>(to.first_slot(i)),
+               size_before = static_cast<std::int32_t>(before.size()),
+               size_after = static_cast<std::int32_t>(after.size());
+    for (std::int32_t passed = 0, a = 0; a < size_after; ++a) {
+      const std::int32_t here = ascends ? a : size_after - 1 - a, column = after.data()[here];
+      const auto there = [&] { return ascends ? passed : size_before - 1 - passed; };
+      const auto precedes = [&](std::int32_t other) { return ascends ? other < column : other > column; };
+      while (passed < size_before && precedes(before.data()[there()])) ++passed;
+      if (passed < size_before && before.data()[there()] == column)
+        kept(first_before + there(), first_after + here);
+      else
+        added(first_after + here);
+    }
+  }
+}
+
+/// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
+/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
+/// overtakes another, so none reaches a slot whose block has still to move.
+template <class Move, class Clear>
+void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
+  for_each_change<slot_order::ascending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after < before) move(before, after);
+      },
+      [](std::int32_t) {});
+  for_each_change<slot_order::descending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after > before) move(before, after);
+      },
+      clear);
+}
+
+}  // namespace detail
 
 /// The moves of blocks when one pattern takes the place of another on its grid. Found
 /// once, and applied to all matrices that share the pattern.
@@ -24,18 +75,9 @@ class pattern_moves {
   pattern_moves(pattern const& from, pattern const& to)
       : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
     detail::check_same_grid("pattern_moves", from, to);
-    for (int i = 0; i < from.block_rows(); ++i) {
-      const auto before = from.row(i), after = to.row(i);
-      std::size_t b = 0;
-      for (std::size_t a = 0; a < after.size(); ++a) {
-        const auto here = static_cast<std::int32_t>(to.first_slot(i) + static_cast<std::int64_t>(a));
-        while (b < before.size() && before[b] < after[a]) ++b;
-        if (b < before.size() && before[b] == after[a])
-          keep(static_cast<std::int32_t>(from.first_slot(i) + static_cast<std::int64_t>(b)), here, true);
-        else
-          add(here);
-      }
-    }
+    detail::for_each_change<detail::slot_order::ascending>(
+        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+        [&](std::int32_t here) { add(here); });
     order_moves();
   }
 
