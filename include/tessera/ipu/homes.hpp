@@ -15,7 +15,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives.
+/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
+/// such pages, so what is charged for them does not depend on where the host puts them.
 class homes {
  public:
   static constexpr std::int64_t page_bytes = 256;
@@ -24,6 +25,7 @@ class homes {
     std::uint16_t home = none;
     bool holds_tokens = false;
     std::uint16_t readers = 0;         // of this phase, until it has a home
+    std::uint32_t turn = 0;            // the number of its first reader among all pages without a home
     std::uint32_t seen = 0, sent = 0;  // marks of a tile, and of a phase
   };
 

@@ -111,14 +111,14 @@ class placement {
     for (auto const& d : described)
       for (auto const& r : d.reads)
         memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
-          if (p.home == homes::none) ++p.readers;
+          if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
         });
     for (std::size_t t = 0; t < described.size(); ++t)
       for (auto const& r : described[t].reads)
         memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
           if (p.home != homes::none) return;
           // The reader whose turn it is: pages go around among those who want them.
-          if (p.readers <= 1 || key % p.readers == 0)
+          if (p.readers <= 1 || p.turn % p.readers == 0)
             memory.give(p, key, room(tile_of[t]), is_tokens(r));
           else
             --p.readers;
@@ -181,7 +181,7 @@ class placement {
   static bool is_tokens(exec::touched_bytes const& t) { return t.count > 1 && t.stride > 0; }
 
   target on_;
-  std::uint32_t phase_mark_ = 0, tile_mark_ = 0;
+  std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
 };
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
