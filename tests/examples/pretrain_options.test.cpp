@@ -68,6 +68,9 @@ TEST_CASE("options: a value outside its range is refused with the range") {
   CHECK(refusal_of({"--density=1.01"}) == "[--density] '1.01' is not a number in (0, 1]");
   CHECK(refusal_of({"--density=nan"}) == "[--density] 'nan' is not a number in (0, 1]");
   CHECK(refusal_of({"--density=1"}) == "");
+  CHECK(refusal_of({"--density=1/16"}) == "");
+  for (std::string const none : {"1/0", "1/", "/2", "1/2/3", "1 /2", "1/-2", "2/1"})
+    CHECK(refusal_of({"--density=" + none}) == "[--density] '" + none + "' is not a number in (0, 1]");
   CHECK(refusal_of({"--lr=inf"}) == "[--lr] 'inf' is not a number in (0, inf)");
   CHECK(refusal_of({"--layers=0"}) == "[--layers] '0' is not a whole number in [1, 1000]");
   CHECK(refusal_of({"--layers=2.5"}) == "[--layers] '2.5' is not a whole number in [1, 1000]");

@@ -69,9 +69,20 @@ template <class Number> bool read_value(std::string_view text, Number& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+/// A number, or a fraction: 0.0625, 1/16.
+inline bool read_value(std::string_view text, double& value) {
+  const std::size_t bar = text.find('/');
+  double divisor = 1;
+  if (bar != text.npos && (!read_value<double>(text.substr(bar + 1), divisor) || !(divisor > 0)))
+    return false;
+  if (!read_value<double>(text.substr(0, bar), value)) return false;
+  value /= divisor;
+  return true;
+}
+
 /// Seconds, or parts with units: 90, 90s, 3m, 1h30m.
 inline bool read_value(std::string_view text, seconds& value) {
-  if (double plain = 0; read_value(text, plain)) return value = seconds(plain), true;
+  if (double plain = 0; read_value<double>(text, plain)) return value = seconds(plain), true;
   value = {};
   while (!text.empty()) {
     double part = 0;

@@ -38,6 +38,7 @@ template <class Settings> struct option {
   std::string_view values;  ///< what it may be: an interval, words, or any text
   std::string_view help;
   option_role role = option_role::run;
+  std::string_view commands = {};  ///< of a program with commands: those that use it, "plan|map"; or all
 
   template <class T> bool holds() const { return std::holds_alternative<T Settings::*>(member); }
 };
@@ -137,6 +138,20 @@ std::vector<given_option> read_arguments(option_table<Settings> const& table, st
       all.push_back(given);
   }
   return all;
+}
+
+/// Throws option_error for what is said and a command of the program does not use.
+template <class Settings>
+void require_used(option_table<Settings> const& table, std::vector<given_option> const& all,
+                  std::string_view command) {
+  for (given_option const& given : all)
+    if (const std::string_view used = find_option(table, given.name, given.where).commands;
+        !among(used, command)) {
+      std::string commands;
+      for (const char c : used) commands += c == '|' ? std::string(", ") : std::string(1, c);
+      refuse(given.where,
+             "is not used by " + std::string(command) + ", but by " + commands + "; leave it out");
+    }
 }
 
 /// Reads a JSON object of settings; `document` names it in errors.

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "format.hpp"
@@ -51,15 +52,23 @@ inline std::string help_entry(std::string const& head, std::string const& words)
   return all + line + "\n";
 }
 
-/// The explanation of every option, from the table and the default settings alone.
-template <class Settings> std::string help_text(option_table<Settings> const& table) {
+/// The explanation of every option, or of those that a command uses, from the table and the default settings
+/// alone.
+template <class Settings>
+std::string help_text(option_table<Settings> const& table, std::string_view command = {}) {
   std::string all;
   for (auto const& group : table) {
-    all += "\n" + std::string(group.title) + "\n";
+    bool is_first = true;
     for (auto const& row : group.options) {
+      if (!command.empty() && !among(row.commands, command)) continue;
+      if (std::exchange(is_first, false)) all += "\n" + std::string(group.title) + "\n";
       std::string words(row.help);
       if (is_interval(row.values)) words += "; in " + std::string(row.values);
       if (const std::string value = default_text(row); !value.empty()) words += "; by default " + value;
+      if (command.empty() && !row.commands.empty()) {
+        words += "; of ";
+        for (const char c : row.commands) words += c == '|' ? std::string(", ") : std::string(1, c);
+      }
       const std::string shown = placeholder(row);
       std::string head = "--";
       head += row.name;
