@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 
 #include <tessera/core/float16.hpp>
 #include <tessera/ipu/block_softmax.hpp>
+#include <tessera/ipu/dense_product.hpp>
 #include <tessera/ipu/dynamic_product.hpp>
 #include <tessera/ipu/engine.hpp>
 #include <tessera/ipu/static_product.hpp>
@@ -147,6 +150,49 @@ result run_dynamic(pattern const& p, int block, std::int64_t n, int threads, ipu
   check_near(ys, want.y, want.y_size, k), check_near(dxs, want.dx, want.dx_size, m),
       check_near(dws, want.dw, want.dw_size, n);
   return {in_float(ys), in_float(dxs), dws};
+}
+
+template <class T>
+void run_dense(ipu::product_shape const& shape, ipu::dense_plan const& plan, ipu::dense_options const& o,
+               int threads) {
+  const auto [m, k, n, groups] = shape;
+  ipu::graph g(ipu::bow());
+  const ipu::dense_product<T> w(g, plan, shape, o, "W");
+  const auto x = g.add_variable<T>("X", k * n * groups), y = g.add_variable<T>("Y", m * n * groups);
+  w.map_operand(g, x), w.map_result(g, y);
+  auto steps = w.multiply(g, x, y);
+  ipu::engine e(std::move(g), std::move(steps), threads);
+  const auto ws = numbers<T>(m * k * groups, 1), xs = numbers<T>(k * n * groups, 2);
+  e.write(w.values(), w.in_order_of_plan(std::span<T const>(ws))), e.write(x, xs);
+  e.run();
+  CHECK(e.profile().multiplies() == shape.multiplies());
+  const auto ys = e.template read<T>(y);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const auto part = [&](std::vector<T> const& all, std::int64_t size) {
+      return std::vector<T>(all.begin() + group * size, all.begin() + (group + 1) * size);
+    };
+    const auto want = multiply(pattern::dense(int(m), int(k)), 1, n, part(ws, m * k), part(xs, k * n),
+                               std::vector<T>(std::size_t(m * n)));
+    check_near(part(ys, m * n), want.y, want.y_size, k);
+  }
+}
+
+TEST_CASE("ipu dense product: all ways of cutting it are right, for all types, odd shapes and groups") {
+  using method = ipu::dense_plan::method;
+  const ipu::target on = ipu::bow();
+  for (ipu::product_shape const& shape : {ipu::product_shape{37, 23, 11}, ipu::product_shape{64, 48, 20, 2},
+                                          ipu::product_shape{1, 1, 1}, ipu::product_shape{5, 200, 3, 3}}) {
+    const auto as_planned = ipu::plan_dense(on, shape, ipu::precision::single);
+    run_dense<float>(shape, as_planned, {}, 2);
+    run_dense<float16>(shape, ipu::plan_dense(on, shape, ipu::precision::half, {ipu::precision::half}),
+                       {ipu::precision::half}, 1);
+    for (method by : {method::weights_stationary, method::activations_stationary, method::dot_products})
+      for (const std::int64_t parts : {1, 3, 4}) {
+        run_dense<float>(shape, {.m_parts = parts, .k_parts = 5 - parts, .n_parts = 2, .serial = 2, .by = by},
+                         {}, 1);
+        run_dense<float16>(shape, {.m_parts = 2, .k_parts = parts, .n_parts = parts, .by = by}, {}, 2);
+      }
+  }
 }
 
 /// Patterns with empty rows and columns, and one without blocks.
@@ -329,6 +375,86 @@ TEST_CASE("ipu softmax: rows of stored entries sum to one, masked ones are zero,
   CHECK_THROWS_AS(
       ipu::block_softmax<float>(pattern::dense(2, 2), 4, ipu::sub_block_mask::zero_lower_triangle, "a"),
       option_error);
+}
+
+std::int64_t cycles_of(ipu::profile const& p, std::string const& name) {
+  for (auto const& s : p.by_name())
+    if (s.name == name && s.kind == ipu::activity::compute) return s.cycles;
+  return 0;
+}
+std::int64_t cycles_of(ipu::cost_estimate const& c, std::string const& name) {
+  for (auto const& p : c.phases)
+    if (p.name == name) return p.cycles;
+  return 0;
+}
+/// Plans and emulates Y = W X in the three ways.
+///   visit(name, plan's cost, emulated profile)
+template <class T, class Visit>
+void in_three_ways(ipu::product_shape const& shape, pattern const& p, int block, Visit&& visit) {
+  const ipu::target on = ipu::bow();
+  const auto of = ipu::precision_of<T>;
+  const auto emulate = [&](char const* name, auto&& make) {
+    ipu::graph g(on);
+    const auto x = g.add_variable<T>("X", shape.k * shape.n), y = g.add_variable<T>("Y", shape.m * shape.n);
+    auto [steps, cost, prepare] = make(g, x, y);
+    ipu::engine e(std::move(g), std::move(steps), 2);
+    prepare(e);
+    e.run();
+    visit(name, cost, e.profile());
+  };
+  const auto nothing = [](ipu::engine&) {};
+  emulate("dense", [&](ipu::graph& g, ipu::slice x, ipu::slice y) {
+    const auto plan = ipu::plan_dense(on, shape, of, {of});
+    const ipu::dense_product<T> w(g, plan, shape, {of}, "W");
+    w.map_operand(g, x), w.map_result(g, y);
+    return std::tuple(w.multiply(g, x, y), plan.cost, std::function<void(ipu::engine&)>(nothing));
+  });
+  emulate("static", [&](ipu::graph& g, ipu::slice x, ipu::slice y) {
+    g.map_linearly(x, on.vector_width(of)), g.map_linearly(y, on.vector_width(of));
+    const auto plan = ipu::plan_static(on, shape, p, block, of);
+    const ipu::static_product<T> w(g, plan, p, "W");
+    return std::tuple(w.multiply(g, x, y), plan.cost, std::function<void(ipu::engine&)>(nothing));
+  });
+  emulate("dynamic", [&](ipu::graph& g, ipu::slice x, ipu::slice y) {
+    g.map_linearly(x, on.vector_width(of)), g.map_linearly(y, on.vector_width(of));
+    ipu::dynamic_options o;
+    o.oversize = 1;
+    const auto plan = ipu::plan_dynamic(on, shape, p.blocks(), block, of, o);
+    const ipu::dynamic_product<T> w(g, plan, "W");
+    return std::tuple(w.multiply(g, x, y), ipu::cost_of(on, plan, p),
+                      std::function<void(ipu::engine&)>([w, p, block](ipu::engine& e) {
+                        w.write(e, p, std::vector<T>(std::size_t(p.blocks() * block * block)));
+                      }));
+  });
+}
+
+TEST_CASE(
+    "ipu products: plans have the emulated cycles of multiplications, and those of exchange and sums in the "
+    "range that the page says") {
+  const auto compare = [&](std::string const& name, ipu::cost_estimate const& planned,
+                           ipu::profile const& ran) {
+    CAPTURE(name);
+    using ipu::activity;
+    if (name != "dynamic") CHECK(cycles_of(planned, "multiply") == cycles_of(ran, "W: multiply"));
+    if (name == "dense") CHECK(cycles_of(planned, "reduce") == cycles_of(ran, "W: reduce"));
+    if (name == "dense") CHECK(planned.cycles(activity::sync) == ran.cycles(activity::sync));
+    const double ratio = double(ran.cycles()) / double(planned.with_sync());
+    CAPTURE(ratio);
+    CHECK(ratio > (name == "dense" ? 1.0 : 0.65));
+    CHECK(ratio < (name == "dense" ? 1.2 : 1.45));
+  };
+  for (const int block : {1, 4, 16})
+    for (const double density : {0.25, 1.0 / 16})
+      for (const std::int64_t size : {256, 512})
+        for (const std::int64_t n : {4, 64}) {
+          CAPTURE(block);
+          CAPTURE(density);
+          CAPTURE(size);
+          CAPTURE(n);
+          const pattern p = random_pattern(int(size / block), int(size / block), density, 1);
+          in_three_ways<float16>({size, size, n}, p, block, compare);
+        }
+  in_three_ways<float>({512, 768, 128}, random_pattern(64, 96, 0.1, 1), 8, compare);
 }
 
 TEST_CASE("ipu products: a second run allocates nothing" * doctest::skip(!support::counts_allocations)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -25,7 +26,7 @@ struct dense_plan {
   method by = method::weights_stationary;
   cost_estimate cost;
 
-  std::int64_t tiles() const { return m_parts * k_parts * n_parts; }
+  std::int64_t tiles() const { return m_parts * k_parts * n_parts; }  // of a group
   std::string explain() const {
     return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
                    by == method::weights_stationary       ? "weights stationary"
@@ -35,7 +36,23 @@ struct dense_plan {
   }
 };
 
-/// The cost of one way of cutting.
+/// Cycles of a tile that multiplies `rows` x `depth` of W by `columns` of X.
+inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
+                                    std::int64_t depth, std::int64_t columns, precision of,
+                                    precision partials) {
+  switch (by) {
+    case dense_plan::method::weights_stationary:
+      return codelets::dense_multiply(on, depth, rows, columns, of, partials);
+    case dense_plan::method::activations_stationary:
+      return codelets::dense_multiply(on, depth, columns, rows, of, partials);
+    case dense_plan::method::dot_products:
+      break;
+  }
+  return std::min(codelets::dense_dot_products(on, depth, rows, columns, of),
+                  codelets::dense_dot_products(on, depth, columns, rows, of));
+}
+
+/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
 inline cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
                              dense_plan const& plan, dense_options const& options) {
   using codelets::int64_t;
@@ -57,18 +74,14 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
     // Operands are created in the order that stationary weights want; to stream W, all of it is brought into
     // rows of inputs first (poplin, ConvPlan.cpp: plans with swapped operands have lower costs of
     // transforms).
-    const auto all = int64_t(double(shape.m) * double(shape.k) * bytes / on.tiles);
+    const auto all = int64_t(double(shape.m) * double(shape.k) * double(shape.groups) * bytes / on.tiles);
     c.add("rearrange W, exchange", activity::exchange, on.exchange_cycles(double(all)));
     c.add("rearrange W", activity::compute, on.launch_cycles + codelets::copy(on, all));
   }
   c.add("exchange X", activity::exchange,
         receive(activations, plan.m_parts, shared && !x_stationary) * serial);
   c.add("exchange W", activity::exchange, receive(weights, plan.n_parts, shared && x_stationary) * serial);
-  const int64_t multiply = plan.by == dense_plan::method::dot_products
-                               ? std::min(codelets::dense_dot_products(on, k, m, n, of),
-                                          codelets::dense_dot_products(on, k, n, m, of))
-                           : x_stationary ? codelets::dense_multiply(on, k, n, m, of, options.partials)
-                                          : codelets::dense_multiply(on, k, m, n, of, options.partials);
+  const int64_t multiply = multiply_cycles(on, plan.by, m, k, n, of, options.partials);
   c.add("multiply", activity::compute, (on.launch_cycles + multiply) * serial);
   const int64_t sums = m * n, kept = ceil_div(sums, plan.k_parts);
   if (plan.k_parts > 1)
@@ -81,7 +94,7 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
   c.temporary_bytes = std::max(at_product, at_reduction);
   const double held = double(shape.m) * double(shape.k) + double(shape.k) * double(shape.n) +
                       double(shape.m) * double(shape.n);
-  c.always_live_bytes = int64_t(held * bytes / on.tiles) + 1;
+  c.always_live_bytes = int64_t(held * double(shape.groups) * bytes / on.tiles) + 1;
   return c;
 }
 
@@ -90,6 +103,10 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
 inline dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
                              dense_options const& options = {}) {
   using method = dense_plan::method;
+  const std::int64_t tiles = on.tiles / std::max<std::int64_t>(shape.groups, 1);
+  if (shape.groups < 1 || tiles < 1)
+    throw option_error(message("[ipu::plan_dense] ", shape.groups, " groups for ", on.tiles,
+                               " tiles: a group needs a tile"));
   dense_plan best;
   std::int64_t best_cycles = -1, least_bytes = -1;
   const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
@@ -98,9 +115,9 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
       const int grain_m = by == method::weights_stationary ? 16 : 1;
       const int grain_n = by == method::activations_stationary ? 16 : 1;
       const int grain_k = by == method::dot_products ? 4 : of == precision::half ? 16 : 8;
-      for (std::int64_t pk : part_counts(shape.k, on.tiles, grain_k))
-        for (std::int64_t pn : part_counts(shape.n, on.tiles / pk, grain_n))
-          for (std::int64_t pm : part_counts(ceil_div(shape.m, serial), on.tiles / (pk * pn), grain_m)) {
+      for (std::int64_t pk : part_counts(shape.k, tiles, grain_k))
+        for (std::int64_t pn : part_counts(shape.n, tiles / pk, grain_n))
+          for (std::int64_t pm : part_counts(ceil_div(shape.m, serial), tiles / (pk * pn), grain_m)) {
             dense_plan plan{pm, pk, pn, serial, by, {}};
             plan.cost = cost_of(on, shape, of, plan, options);
             const std::int64_t bytes = plan.cost.temporary_bytes;
