@@ -3,10 +3,15 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <examples/shell.hpp>
 #include <io/scratch_folder.hpp>
+#include <ipu/settings.hpp>
+#include <pretrain/options_help.hpp>
+
+#include <tessera/io/json_parser.hpp>
 
 namespace ipu_test { namespace {
 
@@ -28,15 +33,42 @@ TEST_CASE("ipu: products are planned, emulated in both modes, and checked") {
   CHECK(told.code == 0);
   for (char const* part : {"dense: ", "static: ", "dynamic: ", "times dense"})
     CHECK(contains(told.output, part));
+  CHECK(run_ipu("emulate --m 256 --k 192 --n 20 --mode dense --type float").code == 0);
+  CHECK(run_ipu("emulate --m 30 --k 50 --n 7 --groups 2 --mode dense").code == 0);
   for (char const* mode : {"static", "dynamic"}) {
     const std::string page = here / "report.html", json = (here / "report.json");
     told = run_ipu(std::string("emulate --m 256 --k 192 --n 20 --block 4 --density 0.2 --pass all --mode ") +
                    mode + " --html " + page + " --json " + json);
     CHECK(told.code == 0);
     CHECK(contains(told.output, "checked against sums in double"));
+    CHECK(contains(told.output, "times as fast as dense, planned"));
     CHECK(contains(content(page), "</html>"));
     CHECK(contains(content(json), "\"cycles\""));
   }
+}
+
+TEST_CASE("ipu: a plan is written as a page, JSON and CSV, with the same cycles") {
+  const scratch_folder here;
+  const outcome told = run_ipu("plan --m 512 --k 512 --n 64 --density 1/8 --html " + (here / "p.html") +
+                               " --json " + (here / "p.json") + " --csv " + (here / "p.csv"));
+  CHECK(told.code == 0);
+  CHECK(contains(told.output, "density 0.125"));
+  const auto document = tessera::io::parse_json(content(here / "p.json"), "p.json");
+  auto const& products = *document.at("products").get_if<tessera::io::json::array>();
+  REQUIRE(products.size() == 3);
+  const std::string csv = content(here / "p.csv"), page = content(here / "p.html");
+  for (auto const& p : products) {
+    const std::string name = *p.at("name").get_if<std::string>();
+    const auto cycles = p.at("cycles").as_integer();
+    CHECK(contains(csv, "\n" + name + "," + std::to_string(cycles) + ","));
+    CHECK(contains(page, "<h2>" + name + "</h2>"));
+    std::int64_t sum = 0;
+    for (auto const& phase : *p.at("phases").get_if<tessera::io::json::array>())
+      sum += phase.at("cycles").as_integer();
+    CHECK(sum == cycles);
+  }
+  CHECK(contains(page, "times dense"));
+  CHECK(contains(page, "</html>"));
 }
 
 TEST_CASE("ipu: a pattern comes from a file, and its size counts") {
@@ -78,9 +110,11 @@ TEST_CASE("ipu: training steps run on the machine, one that does not fit says ho
   told = run_ipu("train --hidden 128 --tokens 4096 --memory 40 --charge");
   CHECK(told.code == 0);
   CHECK(contains(told.output, "! does not fit: tile "));
-  told = run_ipu("host --m 256 --k 256 --n 64 --threads 1");
-  CHECK(told.code == 0);
-  CHECK(contains(told.output, "1 threads"));
+  for (char const* block : {"1", "4", "8", "16"}) {
+    told = run_ipu(std::string("host --m 256 --k 256 --n 64 --threads 1 --density 1/4 --block ") + block);
+    CHECK(told.code == 0);
+    CHECK(contains(told.output, "1 threads"));
+  }
 }
 
 TEST_CASE("ipu: commands and options that there are not are refused") {
@@ -88,16 +122,49 @@ TEST_CASE("ipu: commands and options that there are not are refused") {
        {std::pair{"fly", "there is no such command: plan, emulate, sweep, map, train, host are"},
         std::pair{"plan --blok 4", "did you mean --block?"},
         std::pair{"plan --block 5", "1, 4, 8 and 16 are possible"},
-        std::pair{"emulate --mode dense", "planned (ipu plan), and not emulated"},
         std::pair{"plan --option nSplits=2", "there is no option nSplits"},
-        std::pair{"sweep --densities 1/0", "is not a positive number"},
+        std::pair{"sweep --densities 1/0", "'1/0' is not a number in (0, 1]"},
         std::pair{"sweep --blocks 0.5", "'0.5' is not a whole number"},
-        std::pair{"map --blocks 5", "1, 4, 8 and 16 are possible"}}) {
+        std::pair{"map --blocks 5", "1, 4, 8 and 16 are possible"},
+        std::pair{"plan --density 17/16", "[--density] '17/16' is not a number in (0, 1]"},
+        std::pair{"plan --density 1/16/2", "'1/16/2' is not a number in (0, 1]"},
+        std::pair{"map --m 512", "[--m] is not used by map, but by plan, emulate, host; leave it out"},
+        std::pair{"train --csv a.csv", "[--csv] is not used by train, but by plan, sweep"},
+        std::pair{"host --type half", "[--type] is not used by host"},
+        std::pair{"sweep --mode dense", "[--mode] dense is what sweep compares with; say static or dynamic"},
+        std::pair{"plan --mode dense --option nSplit=2", "[--option] has no meaning with --mode dense"},
+        std::pair{"emulate --mode dense --block 4", "[--block] has no meaning with --mode dense"},
+        std::pair{"plan --pattern a.mtx --density 1/2", "[--density] has no meaning with --pattern"},
+        std::pair{"train --layers 2", "[--layers] has no meaning with --model bert"}}) {
     const outcome told = run_ipu(arguments);
     CAPTURE(std::string(arguments));
     CHECK(told.code == 2);
     CHECK(contains(told.output, why));
   }
+}
+
+TEST_CASE("ipu: every option is used by a command, which lists it, and the others refuse it") {
+  const std::string names[] = {"plan", "emulate", "sweep", "map", "train", "host"};
+  for (auto const& group : ipu_program::table())
+    for (auto const& row : group.options) {
+      if (row.role == pretrain::option_role::command) continue;
+      CAPTURE(std::string(row.name));
+      std::size_t used = 0;
+      for (std::string const& command : names) {
+        const bool uses = pretrain::among(row.commands, command);
+        const std::vector<pretrain::given_option> given{{std::string(row.name), {"x"}, "--x"}};
+        if (uses)
+          CHECK_NOTHROW(pretrain::require_used(ipu_program::table(), given, command));
+        else
+          CHECK_THROWS_AS(pretrain::require_used(ipu_program::table(), given, command),
+                          tessera::option_error);
+        CHECK(contains(pretrain::help_text(ipu_program::table(), command),
+                       "  --" + std::string(row.name) + " ") == uses);
+        used += uses;
+      }
+      CHECK(!row.commands.empty());
+      CHECK(used > 0);
+    }
 }
 
 #endif

@@ -34,16 +34,24 @@ int print_help() {
   std::printf("%s", pretrain::help_text(table()).c_str());
   return 0;
 }
+int print_help(command_row const& c) {
+  std::printf("ipu %s: %s\n%s", c.name, c.what, pretrain::help_text(table(), c.name).c_str());
+  return 0;
+}
 
 int main_of(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") return print_help();
   std::string const name = arguments[0];
   arguments.erase(arguments.begin());
-  settings s;
-  pretrain::assign(table(), s, pretrain::read_arguments(table(), arguments));
-  if (s.help) return print_help();
-  for (auto const& c : commands)
-    if (name == c.name) return c.run(s);
+  for (auto const& c : commands) {
+    if (name != c.name) continue;
+    settings s;
+    const auto given = pretrain::read_arguments(table(), arguments);
+    pretrain::assign(table(), s, given);
+    if (s.help) return print_help(c);
+    require_effect(s, given, name);
+    return c.run(s);
+  }
   std::string known;
   for (auto const& c : commands) known += (known.empty() ? "" : ", ") + std::string(c.name);
   throw tessera::option_error("[" + name + "] there is no such command: " + known + " are");

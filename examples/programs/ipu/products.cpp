@@ -18,6 +18,7 @@
 #include <tessera/io/matrix_market.hpp>
 #include <tessera/io/smtx.hpp>
 #include <tessera/ipu/dense_plan.hpp>
+#include <tessera/ipu/dense_product.hpp>
 #include <tessera/ipu/dynamic_product.hpp>
 #include <tessera/ipu/engine.hpp>
 #include <tessera/ipu/report_page.hpp>
@@ -91,70 +92,6 @@ sparse_product asked_product(settings const& s) {
 
 namespace {
 
-void print_phases(ipu::cost_estimate const& c) {
-  for (auto const& p : c.phases)
-    std::printf("    %-32s %-9s %12s cycles  %6s\n", p.name, ipu::name_of(p.kind),
-                ipu::detail::short_number(double(p.cycles)).c_str(),
-                ipu::detail::percent(double(p.cycles), double(c.with_sync())).c_str());
-  std::printf("    %-32s %-9s %12s cycles\n    temporaries %s of a tile, always live %s\n", "all", "",
-              ipu::detail::short_number(double(c.with_sync())).c_str(),
-              ipu::detail::short_bytes(double(c.temporary_bytes)).c_str(),
-              ipu::detail::short_bytes(double(c.always_live_bytes)).c_str());
-}
-
-}  // namespace
-
-int plan_product(settings const& s) {
-  const ipu::target on = asked_target(s);
-  const sparse_product p = asked_product(s);
-  const ipu::precision of = asked_type(s);
-  const double flops =
-      2 * double(p.stored.blocks()) * s.block * s.block * double(p.shape.n) * double(p.shape.groups);
-  std::printf(
-      "W %ld x %ld, %ld blocks of %d (density %.4g), X %ld x %ld, %s, on %s\n", long(p.shape.m),
-      long(p.shape.k), long(p.stored.blocks()), s.block,
-      double(p.stored.blocks()) / std::max(1.0, double(p.stored.block_rows()) * p.stored.block_cols()),
-      long(p.shape.k), long(p.shape.n), ipu::name_of(of), on.name.c_str());
-  double dense = 0;
-  const auto show = [&](char const* what, auto&& make) {
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      const auto [explained, cost] = make();
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      const double cycles = double(cost.with_sync());
-      std::printf("\n%s: %s\n", what, explained.c_str());
-      std::printf("  %s cycles, %s of non-zeros", ipu::detail::short_number(cycles).c_str(),
-                  ipu::detail::short_number(flops / on.seconds(cycles), "FLOP/s").c_str());
-      if (dense > 0) std::printf(", %.2f times dense", dense / cycles);
-      std::printf("  (planned in %.3f s)\n", seconds);
-      print_phases(cost);
-      if (dense == 0) dense = cycles;
-    } catch (option_error const& none) {
-      std::printf("\n%s: %s\n", what, none.what());
-    }
-  };
-  show("dense", [&] {
-    const auto plan = ipu::plan_dense(on, p.shape, of, {of});
-    return std::pair(plan.explain(), plan.cost);
-  });
-  // Options are of the mode that is asked for; the other one is planned as it is by default.
-  const ipu::option_flags flags = asked_options(s);
-  const auto fixed = s.mode == "static" ? ipu::static_options::from(flags) : ipu::static_options{};
-  const auto moving = s.mode == "dynamic" ? ipu::dynamic_options::from(flags) : ipu::dynamic_options{};
-  if (p.shape.groups == 1)
-    show("static", [&] {
-      const auto plan = ipu::plan_static(on, p.shape, p.stored, s.block, of, fixed);
-      return std::pair(plan.explain(), plan.cost);
-    });
-  show("dynamic", [&] {
-    const auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), s.block, of, moving);
-    return std::pair(plan.explain(), ipu::cost_of(on, plan, p.stored));
-  });
-  return 0;
-}
-
-namespace {
-
 template <element T> std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
   std::vector<T> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = T(random_value(seed, i));
@@ -174,6 +111,16 @@ struct exact_sum {
 };
 
 template <element T> using values_of = std::span<T const>;
+
+/// The pattern of a dense product: blocks are for its check alone.
+sparse_product all_blocks(settings const& s) {
+  const int block = s.m % 16 == 0 && s.k % 16 == 0 ? 16 : 1;
+  return {{s.m, s.k, s.n, s.groups}, pattern::dense(s.m / block, s.k / block), block};
+}
+std::int64_t place_in_blocks(sparse_product const& p, std::int64_t i, std::int64_t j) {
+  const std::int64_t b = p.block;
+  return ((i / b * p.stored.block_cols() + j / b) * b + i % b) * b + j % b;
+}
 
 /// The worst error of Y = W·X, of 16 rows of blocks.
 template <element T>
@@ -242,14 +189,25 @@ double error_of_weights(sparse_product const& p, values_of<T> dy, values_of<T> x
   return worst;
 }
 
+/// Cycles of the dense product, and of its gradients if they are asked for, as they are planned.
+std::int64_t planned_dense(settings const& s, ipu::target const& on, ipu::product_shape const& shape,
+                           ipu::precision of) {
+  const auto cycles = [&](std::int64_t m, std::int64_t k, std::int64_t n) {
+    return ipu::plan_dense(on, {m, k, n, shape.groups}, of, {of}).cost.with_sync();
+  };
+  const auto [m, k, n, groups] = shape;
+  return cycles(m, k, n) + (s.pass == "all" ? cycles(k, m, n) + cycles(m, n, k) : 0);
+}
+
 template <element T> int emulate(settings const& s, ipu::target const& on, sparse_product const& p) {
   const auto begin = std::chrono::steady_clock::now();
   const ipu::precision of = ipu::precision_of<T>;
   const ipu::option_flags flags = asked_options(s);
   ipu::graph g(on);
+  const bool dense = s.mode == "dense";
   const auto matrix = [&](char const* name, std::int64_t rows) {
     const ipu::slice all = g.template add_variable<T>(name, rows * p.shape.n * p.shape.groups);
-    g.map_linearly(all, on.vector_width(of));
+    if (!dense) g.map_linearly(all, on.vector_width(of));
     return all;
   };
   const ipu::slice x = matrix("X", p.shape.k), y = matrix("Y", p.shape.m);
@@ -263,6 +221,7 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
   std::vector<T> ys, dxs;
   std::vector<std::vector<float>> dws;  // of every group, in the order of the pattern
   ipu::profile report;
+  std::int64_t planned = 0;
   const auto go = [&](auto&& write, auto&& read_dw) {
     ipu::engine machine(std::move(g), ipu::sequence(std::move(steps)), asked_threads(s),
                         s.charge ? ipu::overflow::charged : ipu::overflow::refused);
@@ -273,9 +232,28 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
     if (all_passes) dxs = machine.template read<T>(dx), dws = read_dw(machine);
     report = machine.profile();
   };
-  if (s.mode == "static") {
+  if (dense) {
+    const ipu::dense_options options{of};
+    auto plan = ipu::plan_dense(on, p.shape, of, options);
+    explained = plan.explain(), planned = plan.cost.with_sync();
+    const ipu::dense_product<T> w(g, std::move(plan), p.shape, options, "W");
+    w.map_operand(g, x), w.map_result(g, y);
+    steps.push_back(w.multiply(g, x, y));
+    go(
+        [&](ipu::engine& machine) {
+          std::vector<T> row_major(values.size());
+          for (std::int64_t group = 0; group < p.shape.groups; ++group)
+            for (std::int64_t i = 0; i < p.shape.m; ++i)
+              for (std::int64_t j = 0; j < p.shape.k; ++j)
+                row_major[std::size_t((group * p.shape.m + i) * p.shape.k + j)] =
+                    values[std::size_t(group * p.shape.m * p.shape.k + place_in_blocks(p, i, j))];
+          machine.write(w.values(), w.in_order_of_plan(std::span<T const>(row_major)));
+        },
+        [](ipu::engine&) { return std::vector<std::vector<float>>{}; });
+  } else if (s.mode == "static") {
     auto plan = ipu::plan_static(on, p.shape, p.stored, p.block, of, ipu::static_options::from(flags));
-    explained = plan.explain(), pictures = ipu::picture_of_partition(plan, p.stored);
+    explained = plan.explain(), planned = plan.cost.with_sync(),
+    pictures = ipu::picture_of_partition(plan, p.stored);
     const ipu::static_product<T> w(g, std::move(plan), p.stored, "W");
     steps.push_back(w.multiply(g, x, y));
     ipu::slice dw;
@@ -300,7 +278,7 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
     auto options = ipu::dynamic_options::from(flags);
     options.gradient_of_activations = options.gradient_of_weights = all_passes;
     auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), p.block, of, options);
-    explained = plan.explain();
+    explained = plan.explain(), planned = ipu::cost_of(on, plan, p.stored).with_sync();
     const ipu::dynamic_product<T> w(g, std::move(plan), "W");
     steps.push_back(w.multiply(g, x, y));
     ipu::slice dw;
@@ -325,8 +303,13 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
         });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report.name =
-      message(s.mode, " product, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n, " in blocks of ", p.block);
+  report.name = message(s.mode, " product, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n,
+                        dense ? std::string() : message(" in blocks of ", p.block));
+  try {
+    if (!dense) report.compared.push_back({"dense, planned", planned_dense(s, on, p.shape, of)});
+  } catch (option_error const&) {  // the dense product does not fit
+  }
+  if (!all_passes) report.compared.push_back({"its own plan", planned});
   std::printf("%s\n", explained.c_str());
   deliver(s, report, pictures);
   double error = 0;
@@ -351,9 +334,7 @@ template <element T> int emulate(settings const& s, ipu::target const& on, spars
 
 int emulate_product(settings const& s) {
   const ipu::target on = asked_target(s);
-  const sparse_product p = asked_product(s);
-  if (s.mode == "dense")
-    throw option_error("[--mode] dense: the dense product is planned (ipu plan), and not emulated");
+  sparse_product p = s.mode == "dense" ? all_blocks(s) : asked_product(s);
   return s.type == "half" ? emulate<float16>(s, on, p) : emulate<float>(s, on, p);
 }
 

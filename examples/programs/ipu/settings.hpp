@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "../pretrain/options.hpp"
 
@@ -35,48 +36,81 @@ struct settings {
 
 inline pretrain::option_table<settings> const& table() {
   using s = settings;
-  using role = pretrain::option_role;
+  using enum pretrain::option_role;
+  // The commands that use an option.
+  constexpr char const *one = "plan|emulate|host", *planned = "plan|emulate", *many = "sweep|map",
+                       *all_products = "plan|emulate|sweep|map", *emulated = "emulate|train",
+                       *machines = "plan|emulate|sweep|map|train", *computed = "emulate|train|host",
+                       *drawn = "plan|emulate|sweep|map|train|host";
   static const pretrain::option_table<settings> rows{
-      {"The product Y = W X (plan, emulate, host)",
-       {{"m", &s::m, "[1, 65536]", "rows of W and Y"},
-        {"k", &s::k, "[1, 65536]", "columns of W, rows of X"},
-        {"n", &s::n, "[1, 65536]", "columns of X and Y"},
-        {"groups", &s::groups, "[1, 1472]", "products side by side (dynamic)"},
-        {"block", &s::block, "[1, 16]", "side of a block: 1, 4, 8 or 16"},
-        {"density", &s::density, "(0, 1]", "stored blocks of all, drawn at random"},
+      {"The product Y = W X",
+       {{"m", &s::m, "[1, 65536]", "rows of W and Y", run, one},
+        {"k", &s::k, "[1, 65536]", "columns of W, rows of X", run, one},
+        {"n", &s::n, "[1, 65536]", "columns of X and Y", run, one},
+        {"groups", &s::groups, "[1, 1472]", "products side by side (dynamic, dense)", run, planned},
+        {"block", &s::block, "[1, 16]", "side of a block: 1, 4, 8 or 16", run, one},
+        {"density", &s::density, "(0, 1]", "stored blocks of all, drawn at random, such as 1/16", run,
+         "plan|emulate|train|host"},
         {"pattern", &s::pattern, "FILE",
-         "a pattern instead: .smtx or Matrix Market (.mtx), whose size is m x k"},
-        {"type", &s::type, "half|float", "of the elements"},
+         "a pattern instead: .smtx or Matrix Market (.mtx), whose size is m x k", run, one},
+        {"type", &s::type, "half|float", "of the elements", run, all_products},
         {"mode", &s::mode, "static|dynamic|dense",
-         "whether the pattern is known when the product is planned"},
-        {"pass", &s::pass, "forward|all", "all: the gradients of X and of W too, checked as well"},
+         "whether the pattern is known when the product is planned, or every block is stored", run,
+         all_products},
+        {"pass", &s::pass, "forward|all", "all: the gradients of X and of W too, checked as well", run,
+         "emulate"},
         {"option", &s::option, "NAME=VALUE",
-         "options of popsparse, such as nSplit=2 or metaInfoBucketOversizeProportion=0.5"}}},
-      {"Many products (sweep, map)",
-       {{"sizes", &s::sizes, "M", "m = k"},
-        {"columns", &s::columns, "N", "n"},
-        {"blocks", &s::blocks, "B", "sides of blocks"},
-        {"densities", &s::densities, "D", "such as 1/16"}}},
-      {"A training step (train)",
-       {{"model", &s::model, "bert|gpt", "a layer of BERT, or a small GPT"},
-        {"tokens", &s::tokens, "[0, 1048576]", "of the batch; 0: one that nearly fills the machine"},
-        {"hidden", &s::hidden, "[0, 16384]", "features; 0: 768 for bert, 256 for gpt"},
-        {"layers", &s::layers, "[0, 100]", "of gpt; 0: 4"},
-        {"charge", &s::charge, "", "go on where the memory is too small, with a remark"}}},
+         "options of popsparse, such as nSplit=2 or metaInfoBucketOversizeProportion=0.5", run,
+         all_products}}},
+      {"Many products",
+       {{"sizes", &s::sizes, "M", "m = k", run, many},
+        {"columns", &s::columns, "N", "n", run, many},
+        {"blocks", &s::blocks, "B", "sides of blocks", run, many},
+        {"densities", &s::densities, "D", "such as 1/16", run, many}}},
+      {"A training step",
+       {{"model", &s::model, "bert|gpt", "a layer of BERT, or a small GPT", run, "train"},
+        {"tokens", &s::tokens, "[0, 1048576]", "of the batch; 0: one that nearly fills the machine", run,
+         "train"},
+        {"hidden", &s::hidden, "[0, 16384]", "features; 0: 768 for bert, 256 for gpt", run, "train"},
+        {"layers", &s::layers, "[0, 100]", "of gpt; 0: 4", run, "train"}}},
       {"The machine",
-       {{"target", &s::target, "bow|gc200|gc2", "whose numbers the options below change"},
-        {"tiles", &s::tiles, "[0, 65535]", "0: the target's"},
-        {"clock", &s::clock, "[0, 100]", "GHz; 0: the target's"},
-        {"memory", &s::memory, "[0, 1048576]", "KiB of a tile; 0: the target's"},
-        {"exchange", &s::exchange, "[0, 1024]", "bytes that a tile receives in a cycle; 0: the target's"},
-        {"threads", &s::threads, "[0, 1024]", "of the host; 0: one a core", role::session},
-        {"seed", &s::seed, "[0, 1e18]", "of random patterns and values"}}},
+       {{"target", &s::target, "bow|gc200|gc2", "whose numbers the options below change", run, machines},
+        {"tiles", &s::tiles, "[0, 65535]", "0: the target's", run, machines},
+        {"clock", &s::clock, "[0, 100]", "GHz; 0: the target's", run, machines},
+        {"memory", &s::memory, "[0, 1048576]", "KiB of a tile; 0: the target's", run, machines},
+        {"exchange", &s::exchange, "[0, 1024]", "bytes that a tile receives in a cycle; 0: the target's", run,
+         machines},
+        {"charge", &s::charge, "", "go on where the memory is too small, with a remark", run, emulated},
+        {"threads", &s::threads, "[0, 1024]", "of this computer; 0: one a core", session, computed},
+        {"seed", &s::seed, "[0, 1e18]", "of random patterns and values", run, drawn}}},
       {"Output",
-       {{"html", &s::html, "FILE", "the report as a page with pictures", role::session},
-        {"json", &s::json, "FILE", "the report as JSON", role::session},
-        {"csv", &s::csv, "FILE", "the sweep, a line for each product", role::session},
-        {"help", &s::help, "", "this text", role::command}}}};
+       {{"html", &s::html, "FILE", "the report, or the map, as a page with pictures", session,
+         "plan|emulate|map|train|host"},
+        {"json", &s::json, "FILE", "the report as JSON", session, "plan|emulate|train|host"},
+        {"csv", &s::csv, "FILE", "a line for each product", session, "plan|sweep"},
+        {"help", &s::help, "", "this text; behind a command, its options alone", command}}}};
   return rows;
+}
+
+/// Throws option_error for what is said and would change nothing.
+inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given,
+                           std::string const& command) {
+  pretrain::require_used(table(), given, command);
+  const auto without_meaning = [&](char const* name, std::string const& where) {
+    if (is_said(given, name))
+      pretrain::refuse("--" + std::string(name), "has no meaning with " + where + "; leave it out");
+  };
+  if (!s.pattern.empty())
+    for (char const* name : {"m", "k", "density"}) without_meaning(name, "--pattern, which says it");
+  if (s.model == "bert") without_meaning("layers", "--model bert, which is one layer");
+  if (s.mode != "dense") return;
+  without_meaning("option", "--mode dense");
+  without_meaning("pass", "--mode dense, whose forward product alone is emulated");
+  if (command == "sweep" || command == "map")
+    pretrain::refuse("--mode", "dense is what " + command + " compares with; say static or dynamic");
+  if (command == "emulate")
+    for (char const* name : {"block", "density", "pattern"})
+      without_meaning(name, "--mode dense, which stores every block");
 }
 
 }  // namespace ipu_program

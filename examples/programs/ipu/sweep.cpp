@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -26,25 +25,14 @@ using namespace tessera;
 
 namespace {
 
-double read_number(std::string const& option, std::string const& text) {
-  double number = 0, divisor = 1;
-  const char *begin = text.data(), *end = begin + text.size();
-  auto [at, wrong] = std::from_chars(begin, end, number);
-  if (wrong == std::errc() && at != end && *at == '/') at = std::from_chars(at + 1, end, divisor).ptr;
-  if (wrong != std::errc() || at != end || !(number > 0) || !(divisor > 0))
-    throw option_error("[--" + option + "] '" + text +
-                       "' is not a positive number, nor a fraction such as 1/16");
-  return number / divisor;
-}
-std::vector<std::int64_t> read_sizes(std::string const& option, string_list const& all) {
-  std::vector<std::int64_t> sizes;
-  for (std::string const& one : all) {
-    const double number = read_number(option, one);
-    if (number != std::floor(number) || number > 65536)
-      throw option_error("[--" + option + "] '" + one + "' is not a whole number of at most 65536");
-    sizes.push_back(std::int64_t(number));
-  }
-  return sizes;
+template <class Number>
+std::vector<Number> read_list(char const* option, string_list const& all, char const* interval) {
+  std::vector<Number> numbers;
+  for (std::string const& one : all)
+    if (const std::string wanted = pretrain::read_value_of(interval, one, numbers.emplace_back());
+        !wanted.empty())
+      pretrain::refuse(message("--", option), message("'", one, "' is not ", wanted));
+  return numbers;
 }
 
 struct cell {
@@ -60,10 +48,10 @@ struct cell {
 template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
   const ipu::target on = asked_target(s);
   const ipu::precision of = asked_type(s);
-  const auto sizes = read_sizes("sizes", s.sizes), columns = read_sizes("columns", s.columns),
-             blocks = read_sizes("blocks", s.blocks);
-  std::vector<double> densities;
-  for (std::string const& one : s.densities) densities.push_back(read_number("densities", one));
+  const auto sizes = read_list<std::int64_t>("sizes", s.sizes, "[1, 65536]"),
+             columns = read_list<std::int64_t>("columns", s.columns, "[1, 65536]"),
+             blocks = read_list<std::int64_t>("blocks", s.blocks, "[1, 16]");
+  const auto densities = read_list<double>("densities", s.densities, "(0, 1]");
   for (std::int64_t block : blocks) ipu::detail::require_block("[--blocks] ", int(block));
   const bool dynamic = s.mode == "dynamic";
   const auto flags = asked_options(s);
@@ -73,7 +61,6 @@ template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
     for (double density : densities)
       for (std::int64_t size : sizes) {
         const auto block = int(side);
-        if (density > 1) throw option_error(message("[--densities] ", density, " is more than 1"));
         if (size % block != 0)
           throw option_error(message("[--sizes] ", size, " is no multiple of a block of ", block));
         const pattern stored = random_pattern(int(size / block), int(size / block), density, s.seed);
@@ -176,14 +163,15 @@ int map_products(settings const& s) {
               "@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--faster:#6ea8e0;--"
               "slower:#ee8a5e}}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 "
               "system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem}"
-              "svg{width:100%;height:auto}.faster{fill:var(--faster)}.slower{fill:var(--slower)}.none{fill:"
+              ".wide{overflow-x:auto}svg{width:100%;min-width:38rem;height:auto}.faster{fill:var(--faster)}."
+              "slower{fill:var(--slower)}.none{fill:"
               "none;stroke:var(--ink);stroke-dasharray:2 "
               "3}.axis{fill:var(--ink);font-size:12px}</style></head><body><main><h1>Speed-up of the ",
               s.mode, " product over dense</h1><p>", s.type, " on ", asked_target(s).name,
               ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
-              "does not fit.</p><svg viewBox=\"0 0 ",
+              "does not fit.</p><div class=\"wide\"><svg viewBox=\"0 0 ",
               panel_x(s.densities.size()), " ", panel_y(s.blocks.size()), "\" role=\"img\">", svg,
-              "</svg></main></body></html>\n"));
+              "</svg></div></main></body></html>\n"));
   std::printf("\nwritten: %s\n", s.html.c_str());
   return 0;
 }

@@ -115,20 +115,31 @@ int train_step(settings const& s) {
   return 0;
 }
 
-int measure_host(settings const& s) {
-  const sparse_product p = asked_product(s);
-  if (s.block != 16) throw option_error(message("[--block] ", s.block, ": host measures blocks of 16"));
+namespace {
+
+template <int Side> int measure(settings const& s, sparse_product const& p) {
   const int threads = asked_threads(s);
   ipu::machine machine(ipu::host(threads), threads);
   context ctx(machine);
-  block_sparse_matrix<float, block_shape<16>> w(p.shape.m, p.shape.k, p.stored);
+  block_sparse_matrix<float, block_shape<Side>> w(p.shape.m, p.shape.k, p.stored);
   panel_matrix<float> x(p.shape.k, p.shape.n), y(p.shape.m, p.shape.n);
   w.fill(0.01f), fill(x, s.seed);
   run(ctx, y = w * x);
   machine.clear_report();
   for (int i = 0; i < 10; ++i) run(ctx, y = w * x);
-  deliver(s, machine.report(message("ten products, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n)));
+  deliver(s, machine.report(message("ten products, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n,
+                                    " in blocks of ", Side)));
   return 0;
+}
+
+}  // namespace
+
+int measure_host(settings const& s) {
+  const sparse_product p = asked_product(s);
+  return s.block == 1   ? measure<1>(s, p)
+         : s.block == 4 ? measure<4>(s, p)
+         : s.block == 8 ? measure<8>(s, p)
+                        : measure<16>(s, p);
 }
 
 }  // namespace ipu_program

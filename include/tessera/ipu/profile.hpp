@@ -46,6 +46,12 @@ struct live_bytes {
   std::int64_t all_tiles, fullest_tile;
 };
 
+/// Another way to the same result, and the cycles that it takes.
+struct comparison {
+  std::string name;
+  std::int64_t cycles;
+};
+
 /// Where the cycles and the memory of a run went.
 struct profile {
   target on;
@@ -55,6 +61,7 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
+  std::vector<comparison> compared;                             // by whoever knows other ways
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;

@@ -45,6 +45,12 @@ inline std::string percent(double part, double whole) {
   std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
   return text;
 }
+/// How often `part` goes into `whole`: "2.67".
+inline std::string times(double whole, double part) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", part > 0 ? whole / part : 0.0);
+  return text;
+}
 inline std::string padded(std::string text, std::size_t width, bool right = false) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
@@ -80,6 +86,9 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
                         : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
                               short_number(p.flops_per_cycle()) + " FLOP a cycle"));
   }
+  for (comparison const& c : p.compared)
+    line("  compared    " + times(double(c.cycles), all) + " times as fast as " + c.name + ", " +
+         short_number(double(c.cycles)) + " cycles");
   if (p.exchanged_bytes() > 0)
     line(std::string(p.on.measured ? "  touched     " : "  exchanged   ") +
          short_bytes(double(p.exchanged_bytes())));
@@ -156,7 +165,13 @@ inline io::json to_json(profile const& p) {
   all["exchanged_bytes"] = p.exchanged_bytes();
   all["tile_balance"] = p.tile_balance();
   all["active_tiles"] = p.active_tiles();
-  io::json::array remarks, steps, active, memory, liveness;
+  io::json::array remarks, compared, steps, active, memory, liveness;
+  for (comparison const& c : p.compared) {
+    io::json one;
+    one["name"] = c.name, one["cycles"] = c.cycles;
+    compared.push_back(std::move(one));
+  }
+  all["compared"] = std::move(compared);
   for (auto const& r : p.remarks) remarks.push_back(r);
   all["remarks"] = std::move(remarks);
   for (auto const& s : p.steps) {

@@ -39,6 +39,47 @@ inline std::string escaped(std::string_view text) {
   }
   return out;
 }
+/// The begin of a page, to its headline.
+inline std::string page_begin(std::string const& title) {
+  return message(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>",
+      title, R"(</title><style>
+:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
+@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
+body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
+h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
+.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
+th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
+.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
+.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.ticks,.scale{display:flex;justify-content:space-between;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem}
+.scale{justify-content:flex-start;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
+.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
+.mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
+@media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
+.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
+<h1>)",
+      title, "</h1>\n");
+}
+inline std::string card(std::string const& value, std::string const& what) {
+  return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
+}
+inline std::string colour_of(activity a) { return message("<i class=\"bar mark ", name_of(a), "\"></i>"); }
+/// A bar of the shares of the activities, and its key.
+///   cycles_of   by activity
+template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
+  double all = 0;
+  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
+    if (cycles_of(a) <= 0) continue;
+    bars += message("<span class=\"bar ", name_of(a),
+                    "\" style=\"width:", std::to_string(100 * cycles_of(a) / all), "%\"></span>");
+    key += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ", percent(cycles_of(a), all));
+  }
+  return bars + key + "</p>\n";
+}
 /// A coordinate with one digit behind the point.
 inline std::string at(double x) {
   const auto tenths = std::int64_t(std::lround(x * 10));
@@ -47,10 +88,11 @@ inline std::string at(double x) {
   return text;
 }
 
-/// A square for each tile, in columns of pairs, darker for more.
-inline std::string heat_map(std::vector<double> const& of_tile, double most, std::string const& title,
+/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
+inline std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
                             std::string (*show)(double)) {
-  if (of_tile.empty() || most <= 0) return {};
+  const double most = of_tile.empty() ? 0 : *std::max_element(of_tile.begin(), of_tile.end());
+  if (most <= 0) return {};
   const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
   const std::size_t rows = (of_tile.size() + columns - 1) / columns;
   const double side = 720.0 / double(columns);
@@ -60,10 +102,10 @@ inline std::string heat_map(std::vector<double> const& of_tile, double most, std
     const double share = std::clamp(of_tile[t] / most, 0.0, 1.0);
     svg += message("<rect class=\"heat\" x=\"", at(double(t % columns) * side), "\" y=\"",
                    at(double(t / columns) * side), "\" width=\"", at(side * 0.92), "\" height=\"",
-                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.06 + 0.94 * share).substr(0, 4),
+                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.1 + 0.9 * share).substr(0, 4),
                    "\"><title>tile ", t, ": ", show(of_tile[t]), "</title></rect>");
   }
-  return svg + "</svg></figure>\n";
+  return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
 }
 
 /// Time from left to right, tiles from top to bottom: what each did in each step.
@@ -74,7 +116,7 @@ inline std::string step_trace(profile const& p) {
   const auto tiles = std::size_t(p.on.tiles);
   const std::size_t rows = std::min(most_rows, tiles);
   const double width = 720, height = double(rows) * (rows > 8 ? 5 : 22), row_height = height / double(rows);
-  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height + 22), "\" role=\"img\">");
+  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height), "\" role=\"img\">");
   // The longest steps are drawn; the others leave their time empty.
   std::vector<std::int64_t> lengths;
   for (auto const& s : p.steps) lengths.push_back(s.cycles);
@@ -105,15 +147,10 @@ inline std::string step_trace(profile const& p) {
     }
     svg += "</g>";
   }
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double x = width * tick / 4;
-    svg += message("<text class=\"axis\" x=\"", at(x), "\" y=\"", at(height + 16), "\" text-anchor=\"",
-                   tick == 0   ? "start"
-                   : tick == 4 ? "end"
-                               : "middle",
-                   "\">", short_time(p.on.seconds(all * tick / 4)), "</text>");
-  }
-  return svg + "</svg>";
+  svg += "</svg><div class=\"ticks\">";
+  for (int tick = 0; tick <= 4; ++tick)
+    svg += message("<span>", short_time(p.on.seconds(all * tick / 4)), "</span>");
+  return svg + "</div>";
 }
 
 inline std::string liveness_curve(profile const& p) {
@@ -182,52 +219,29 @@ inline std::string to_page(profile const& p, std::string const& pictures = {}) {
   using namespace detail;
   const double all = double(std::max<std::int64_t>(p.cycles(), 1));
   const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
-  std::string page = message(
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>",
-      title, R"(</title><style>
-:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
-@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
-body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
-.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
-th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
-.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
-.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.axis{fill:var(--soft);font-size:11px}
-.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
-.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
-)");
-  page += "<h1>" + title + "</h1>\n";
+  std::string page = page_begin(title);
   for (auto const& r : p.remarks) page += "<p class=\"remark\">" + escaped(r) + "</p>\n";
-  const auto card = [&](std::string const& value, std::string const& what) {
-    page += "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
-  };
   page += "<div class=\"cards\">";
-  card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
+  page += card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
+  for (comparison const& c : p.compared)
+    page += card(times(double(c.cycles), all) + " times",
+                 "as fast as " + c.name + ", " + short_number(double(c.cycles)) + " cycles");
   if (p.multiplies() > 0)
-    card(short_number(p.flops_per_second(), "FLOP/s"),
-         p.on.measured ? "multiply-adds twice"
-                       : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
-                             " of the half-precision peak");
-  card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
-  card(std::to_string(p.active_tiles()),
-       message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
+    page += card(short_number(p.flops_per_second(), "FLOP/s"),
+                 p.on.measured ? "multiply-adds twice"
+                               : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
+                                     " of the half-precision peak");
+  page += card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
+  page += card(std::to_string(p.active_tiles()),
+               message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
   if (p.exchanged_bytes() > 0)
-    card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
+    page += card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
   if (!p.memory.empty())
-    card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
-         message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
-  page += "</div>\n<h2>Where the time went</h2><div class=\"bars\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync})
-    page += message("<span class=\"bar ", name_of(a),
-                    "\" style=\"width:", std::to_string(100 * double(p.cycles(a)) / all), "%\"></span>");
-  page += "</div><p class=\"key note\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync})
-    if (p.cycles(a) > 0)
-      page += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
-                      percent(double(p.cycles(a)), all));
-  page += "</p>\n<figure><figcaption>Time from left to right, ";
+    page += card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
+                 message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
+  page += "</div>\n<h2>Where the time went</h2>";
+  page += shares_of_activities([&](activity a) { return double(p.cycles(a)); });
+  page += "<figure><figcaption>Time from left to right, ";
   page += p.on.measured ? "threads" : "tiles";
   page += " from top to bottom</figcaption>" + step_trace(p) +
           "</figure>\n<div "
@@ -239,17 +253,13 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     if (listed++ == 40) break;
     const bool marked = s.estimated && s.kind == activity::compute;
     any_estimated |= marked;
-    page += message("<tr><td><i class=\"bar ", name_of(s.kind),
-                    "\" "
-                    "style=\"display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:"
-                    ".4rem\"></i>",
-                    escaped(s.name), marked ? " *" : "", "</td><td>", short_number(double(s.cycles)),
-                    "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times, "</td><td>",
-                    s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
-                    s.multiplies > 0
-                        ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
-                        : std::string(),
-                    "</td></tr>\n");
+    page += message(
+        "<tr><td>", colour_of(s.kind), escaped(s.name), marked ? " *" : "", "</td><td>",
+        short_number(double(s.cycles)), "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times,
+        "</td><td>", s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
+        s.multiplies > 0 ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
+                         : std::string(),
+        "</td></tr>\n");
   }
   page += "</tbody></table></div>\n";
   if (any_estimated)
@@ -257,16 +267,14 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
   std::vector<double> active, held;
   for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
   if (!active.empty() && !p.on.measured) {
-    page += "<h2>Tiles</h2>\n" + heat_map(active, *std::max_element(active.begin(), active.end()),
-                                          "Cycles in which each tile computed; the darkest is the busiest",
+    page += "<h2>Tiles</h2>\n" + heat_map(active, "Cycles in which each tile computed",
                                           [](double c) { return short_number(c) + " cycles"; });
   }
   if (!p.memory.empty()) {
     for (std::size_t t = 0; t < p.memory.size(); ++t) held.push_back(double(p.peak(t)));
-    page +=
-        "<h2>Memory</h2>\n" + heat_map(held, double(p.on.bytes_per_tile),
-                                       "Peak of each tile, of " + short_bytes(double(p.on.bytes_per_tile)),
-                                       [](double b) { return short_bytes(b); });
+    page += "<h2>Memory</h2>\n" +
+            heat_map(held, "Peak of each tile, which has " + short_bytes(double(p.on.bytes_per_tile)),
+                     [](double b) { return short_bytes(b); });
     page +=
         "<div class=\"wide\"><table><thead><tr><th>kind</th><th>all tiles</th><th>the "
         "fullest</th><th>live</th></tr></thead><tbody>";
