@@ -188,9 +188,8 @@ TEST_CASE("ipu dense product: all ways of cutting it are right, for all types, o
                        {ipu::precision::half}, 1);
     for (method by : {method::weights_stationary, method::activations_stationary, method::dot_products})
       for (const std::int64_t parts : {1, 3, 4}) {
-        run_dense<float>(shape, {.m_parts = parts, .k_parts = 5 - parts, .n_parts = 2, .serial = 2, .by = by},
-                         {}, 1);
-        run_dense<float16>(shape, {.m_parts = 2, .k_parts = parts, .n_parts = parts, .by = by}, {}, 2);
+        run_dense<float>(shape, {parts, 5 - parts, 2, 2, by, {}}, {}, 1);
+        run_dense<float16>(shape, {2, parts, parts, 1, by, {}}, {}, 2);
       }
   }
 }
@@ -437,7 +436,9 @@ TEST_CASE(
     using ipu::activity;
     if (name != "dynamic") CHECK(cycles_of(planned, "multiply") == cycles_of(ran, "W: multiply"));
     if (name == "dense") CHECK(cycles_of(planned, "reduce") == cycles_of(ran, "W: reduce"));
-    if (name == "dense") CHECK(planned.cycles(activity::sync) == ran.cycles(activity::sync));
+    const std::int64_t syncs_to_rearrange = cycles_of(planned, "rearrange W") > 0 ? 600 : 0;
+    if (name == "dense")
+      CHECK(planned.cycles(activity::sync) + syncs_to_rearrange == ran.cycles(activity::sync));
     const double ratio = double(ran.cycles()) / double(planned.with_sync());
     CAPTURE(ratio);
     CHECK(ratio > (name == "dense" ? 1.0 : 0.65));

@@ -156,11 +156,11 @@ std::string to_page(all_ways const& all) {
   std::string page = page_begin(message("A product planned for ", escaped(all.on.name)));
   page += "<p>" + escaped(all.title) + "</p>\n<div class=\"cards\">";
   for (way const& w : all.ways)
-    page += w.why_not.empty()
-                ? card(short_number(w.cycles()) + " cycles",
-                       w.name + (all.speed_up(w) > 0 ? ": " + times(all.speed_up(w), 1) + " times dense"
-                                                     : std::string()))
-                : card("–", w.name + ": does not fit");
+    page += w.why_not.empty() ? card(short_number(w.cycles()) + " cycles",
+                                     w.name + (&w != &all.ways[0] && all.speed_up(w) > 0
+                                                   ? ": " + times(all.speed_up(w), 1) + " times dense"
+                                                   : std::string()))
+                              : card("–", w.name + ": does not fit");
   page += "</div>\n";
   for (way const& w : all.ways) {
     page += "<h2>" + w.name + "</h2>\n<p class=\"note\">" + escaped(w.explained + w.why_not) + "</p>\n";

@@ -130,10 +130,15 @@ inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynam
     return codelets::dynamic_multiply(on, rows * split, blocks * split * split, n, int(kernel), p.of,
                                       p.options.partials, subgroups, transposed);
   };
+  // The buckets of a part share its blocks; some of few blocks have one more than the others, which may have
+  // none.
+  const auto of_all_buckets = [&] {
+    const int64_t each = load.blocks / p.z, with_more = load.blocks % p.z, rows = ceil_div(load.rows, p.z);
+    return with_more * multiply(rows, each + 1, 1) + (p.z - with_more) * multiply(rows, each, 1);
+  };
   c.add("multiply", activity::compute,
-        on.launch_cycles + (planning
-                                ? multiply(load.rows, load.blocks, 1) + (p.z - 1) * 93
-                                : p.z * multiply(ceil_div(load.rows, p.z), ceil_div(load.blocks, p.z), 1)));
+        on.launch_cycles +
+            (planning ? multiply(load.rows, load.blocks, 1) + (p.z - 1) * 93 : of_all_buckets()));
   // Buckets travel as far as any block needs, to the next tile in each step, where all tiles of the part see
   // them.
   const int64_t steps = load.steps;

@@ -55,7 +55,7 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
 .compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
 .heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.ticks,.scale{display:flex;justify-content:space-between;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem}
 .scale{justify-content:flex-start;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
-.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
+.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key span{white-space:nowrap}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
 .mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
 @media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
 .remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
@@ -76,7 +76,8 @@ template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of)
     if (cycles_of(a) <= 0) continue;
     bars += message("<span class=\"bar ", name_of(a),
                     "\" style=\"width:", std::to_string(100 * cycles_of(a) / all), "%\"></span>");
-    key += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ", percent(cycles_of(a), all));
+    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                   percent(cycles_of(a), all), "</span> ");
   }
   return bars + key + "</p>\n";
 }

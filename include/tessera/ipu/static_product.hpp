@@ -99,10 +99,11 @@ std::int64_t multiply_gradients(target const& on, ports const& p, int block, std
                                            precision_of<T>, precision::single);
 }
 
-/// Adds a vertex for each tile that holds a part of `to`: it adds up the same part of all of `from`, in
-/// order, in float.
+/// Adds vertices for the workers of each tile that holds a part of `to`: they share it in whole vectors, and
+/// each adds up the same part of all of `from`, in order, in float.
 template <class In, class Out>
 void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to) {
+  constexpr std::int64_t wide = sizeof(In) == 2 ? 8 : 4;
   auto const& code = g.add_codelet([depth = from.size()](target const&, ports const& p) {
     const auto all = p.in<In>(0);
     const auto sums = p.out<Out>(1);
@@ -111,15 +112,19 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
       for (std::size_t d = 0; d < depth; ++d) sum += float(all[d * sums.size() + i]);
       sums[i] = Out(sum);
     }
-    const auto loops = ceil_div(std::int64_t(sums.size()), std::int64_t(sizeof(In) == 2 ? 8 : 4));
+    const auto loops = ceil_div(std::int64_t(sums.size()), wide);
     return 16 +
            loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
   });
   g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-    std::vector<slice> parts;
-    for (slice const& s : from) parts.push_back(s.part(first - to.first, last - to.first));
-    g.add_vertex(set, g.at(to).mapping[i].tile, code,
-                 {in(std::move(parts)), out(slice{to.variable, first, last})}, runs_on::worker);
+    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
+    for (std::int64_t begin = first; begin < last; begin += each) {
+      const std::int64_t end = std::min(last, begin + each);
+      std::vector<slice> parts;
+      for (slice const& s : from) parts.push_back(s.part(begin - to.first, end - to.first));
+      g.add_vertex(set, g.at(to).mapping[i].tile, code,
+                   {in(std::move(parts)), out(slice{to.variable, begin, end})}, runs_on::worker);
+    }
   });
 }
 
@@ -196,8 +201,6 @@ template <element T> class static_product {
       std::fill(to.begin(), to.end(), T(0));
       return 10 + ceil_div<std::int64_t>(std::int64_t(to.size_bytes()), on.store_bytes_per_cycle);
     });
-    std::vector<slice> from, to;
-    bool reduces = false;
     for (std::size_t row = 0; row < of_row.size(); ++row) {
       auto& parts = of_row[row];
       const std::int64_t first = std::int64_t(row) * b;
@@ -207,7 +210,6 @@ template <element T> class static_product {
           g.add_vertex(reduce, g.at(rows).mapping[i].tile, clear, {out(slice{rows.variable, begin, end})},
                        runs_on::worker);
         });
-        reduces = true;
         continue;
       }
       std::sort(parts.begin(), parts.end(), [](partial const& a, partial const& c) {
@@ -223,17 +225,11 @@ template <element T> class static_product {
           for (std::size_t i = begin; i < end; ++i)
             sums.push_back(parts[i].rows.part(at, at + row_of_y.size()));
           at += row_of_y.size();
-          if (sums.size() == 1)
-            from.push_back(sums[0]), to.push_back(row_of_y);
-          else
-            detail::add_sum<T, T>(g, reduce, sums, row_of_y), reduces = true;
+          detail::add_sum<T, T>(g, reduce, sums, row_of_y);
         }
       }
     }
-    std::vector<program> all{execute(set)};
-    if (reduces) all.push_back(execute(reduce));
-    if (!from.empty()) all.push_back(copy(std::move(from), std::move(to), name_ + ": single results"));
-    return sequence(std::move(all));
+    return sequence({execute(set), execute(reduce)});
   }
 
   /// dvalues = dY X-transposed at the blocks of W, in the order of the plan, in float.
