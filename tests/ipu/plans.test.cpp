@@ -90,6 +90,14 @@ TEST_CASE("ipu plans: dense products reach the published shares of the peak") {
   }
 }
 
+TEST_CASE("ipu plans: groups of a dense product share the tiles") {
+  const ipu::target on = ipu::bow();
+  const auto one = ipu::plan_dense(on, {1024, 1024, 64}, precision::half),
+             four = ipu::plan_dense(on, {1024, 1024, 64, 4}, precision::half);
+  CHECK(4 * four.tiles() <= on.tiles);
+  CHECK(four.cost.cycles() > 2 * one.cost.cycles());
+}
+
 TEST_CASE("ipu plans: one that does not fit says what it needs, and which proportion would do") {
   const ipu::target on = ipu::bow();
   const pattern p = random_pattern(512, 512, 0.25, 1);
@@ -119,6 +127,7 @@ TEST_CASE("ipu plans: shapes, blocks and numbers of blocks without meaning are r
   CHECK_THROWS_AS(ipu::plan_dynamic(on, {16, 18, 4}, 3, 4, precision::half), shape_error);
   CHECK_THROWS_AS(ipu::plan_dynamic(on, {16, 16, 4}, 3, 3, precision::half), option_error);
   CHECK_THROWS_AS(ipu::plan_dynamic(on, {16, 16, 4, 5000}, 3, 4, precision::half), option_error);
+  CHECK_THROWS_AS(ipu::plan_dense(on, {16, 16, 4, 5000}, precision::half), option_error);
   ipu::dynamic_options half;
   half.partials = precision::half;
   CHECK_THROWS_AS(ipu::plan_dynamic(on, {16, 16, 4}, 3, 1, precision::half, half), option_error);

@@ -456,6 +456,7 @@ TEST_CASE(
           in_three_ways<float16>({size, size, n}, p, block, compare);
         }
   in_three_ways<float>({512, 768, 128}, random_pattern(64, 96, 0.1, 1), 8, compare);
+  in_three_ways<float>({256, 256, 256}, random_pattern(16, 16, 1.0 / 16, 1), 16, compare);
 }
 
 TEST_CASE("ipu products: a second run allocates nothing" * doctest::skip(!support::counts_allocations)) {

@@ -101,7 +101,7 @@ class engine {
     std::vector<std::int64_t> times;
     std::vector<moved> moves;
     std::vector<std::vector<std::size_t>> vertices_of_tile;
-    std::vector<std::array<resolved_field, most_fields>> fields;
+    std::vector<std::vector<resolved_field>> fields;  // of each vertex
     exchange_schedule before, after;
     std::string name, exchange_before, exchange_behind;  // names of its records
     bool estimated = false;
@@ -176,6 +176,7 @@ class engine {
       if (v.fields.size() > most_fields)
         throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
                                    " fields: ", most_fields, " are possible"));
+      s.fields[n].resize(v.fields.size());
       planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
       for (std::size_t k = 0; k < v.fields.size(); ++k) {
         field const& f = v.fields[k];
