@@ -117,21 +117,21 @@ int map_products(settings const& s) {
               s.type.c_str(), asked_target(s).name.c_str());
   std::size_t i = 0;
   const std::size_t across = s.columns.size(), down = s.sizes.size();
-  std::string svg;
-  const double side = 30, gap = 46;
-  const auto panel_x = [&](std::size_t d) { return 60 + double(d) * (double(across) * side + gap); };
-  const auto panel_y = [&](std::size_t b) { return 30 + double(b) * (double(down) * side + gap); };
-  for (std::size_t b = 0; b < s.blocks.size(); ++b)
+  std::string panels;  // a row for each block, which wraps where the page is narrow
+  const double side = 28, left = 36, top = 20, width = left + double(across) * side,
+               height = top + double(down) * side + 18;
+  for (std::size_t b = 0; b < s.blocks.size(); ++b) {
+    panels += "<div class=\"row\">";
     for (std::size_t d = 0; d < s.densities.size(); ++d) {
       std::printf("\nblocks of %s, density %s\n  m = k \\ n", s.blocks[b].c_str(), s.densities[d].c_str());
       for (auto const& n : s.columns) std::printf("%8s", n.c_str());
-      svg += message("<text class=\"axis\" x=\"", panel_x(d), "\" y=\"", panel_y(b) - 6,
-                     "\">b = ", s.blocks[b], ", d = ", s.densities[d], "</text>");
+      std::string svg = message("<svg viewBox=\"0 0 ", width, " ", height, "\" width=\"", width,
+                                "\" role=\"img\">", "<text class=\"axis\" x=\"", left,
+                                "\" y=\"14\">b = ", s.blocks[b], ", d = ", s.densities[d], "</text>");
       for (std::size_t r = 0; r < down; ++r) {
         std::printf("\n%11s", s.sizes[r].c_str());
-        if (d == 0)
-          svg += message("<text class=\"axis\" text-anchor=\"end\" x=\"", panel_x(0) - 6, "\" y=\"",
-                         panel_y(b) + (double(r) + 0.65) * side, "\">", s.sizes[r], "</text>");
+        svg += message("<text class=\"axis\" text-anchor=\"end\" x=\"", left - 5, "\" y=\"",
+                       top + (double(r) + 0.65) * side, "\">", s.sizes[r], "</text>");
         for (std::size_t q = 0; q < across; ++q, ++i) {
           const double up = cells[i].speed_up();
           std::printf(up > 0 ? "%8.2f" : "       -", up);
@@ -141,19 +141,22 @@ int map_products(settings const& s) {
                       up <= 0        ? "none"
                       : strength > 0 ? "faster"
                                      : "slower",
-                      "\" x=\"", panel_x(d) + double(q) * side, "\" y=\"", panel_y(b) + double(r) * side,
-                      "\" width=\"", side - 1, "\" height=\"", side - 1,
+                      "\" x=\"", left + double(q) * side, "\" y=\"", top + double(r) * side, "\" width=\"",
+                      side - 1, "\" height=\"", side - 1,
                       "\" style=\"opacity:", up > 0 ? 0.08 + 0.92 * std::abs(strength) : 0.5, "\"><title>",
                       cells[i].size, " x ", cells[i].size, " x ", cells[i].n, ": ",
                       up > 0 ? message(up, " times dense") : std::string("does not fit"), "</title></rect>");
           if (r + 1 == down)
-            svg += message("<text class=\"axis\" text-anchor=\"middle\" x=\"",
-                           panel_x(d) + (double(q) + 0.5) * side, "\" y=\"",
-                           panel_y(b) + double(down) * side + 13, "\">", s.columns[q], "</text>");
+            svg +=
+                message("<text class=\"axis\" text-anchor=\"middle\" x=\"", left + (double(q) + 0.5) * side,
+                        "\" y=\"", top + double(down) * side + 13, "\">", s.columns[q], "</text>");
         }
       }
+      panels += svg + "</svg>";
       std::printf("\n");
     }
+    panels += "</div>";
+  }
   if (s.html.empty()) return 0;
   io::write_atomically(
       s.html,
@@ -163,15 +166,14 @@ int map_products(settings const& s) {
               "@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--faster:#6ea8e0;--"
               "slower:#ee8a5e}}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 "
               "system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem}"
-              ".wide{overflow-x:auto}svg{width:100%;min-width:38rem;height:auto}.faster{fill:var(--faster)}."
-              "slower{fill:var(--slower)}.none{fill:"
+              ".row{display:flex;flex-wrap:wrap;gap:.5rem;margin-bottom:.8rem}svg{max-width:100%;height:auto}"
+              ".faster{fill:var(--faster)}.slower{fill:var(--slower)}.none{fill:"
               "none;stroke:var(--ink);stroke-dasharray:2 "
               "3}.axis{fill:var(--ink);font-size:12px}</style></head><body><main><h1>Speed-up of the ",
               s.mode, " product over dense</h1><p>", s.type, " on ", asked_target(s).name,
               ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
-              "does not fit.</p><div class=\"wide\"><svg viewBox=\"0 0 ",
-              panel_x(s.densities.size()), " ", panel_y(s.blocks.size()), "\" role=\"img\">", svg,
-              "</svg></div></main></body></html>\n"));
+              "does not fit.</p>",
+              panels, "</main></body></html>\n"));
   std::printf("\nwritten: %s\n", s.html.c_str());
   return 0;
 }
