@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <csignal>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
 
 #include "scratch_folder.hpp"
 
@@ -128,9 +131,63 @@ TEST_CASE("file: what cannot be written is an error and is left alone") {
   CHECK(error_of<io_error>([&] { write_atomically(folder / "none/a", "x"); }) ==
         "[write " + folder / "none/a" + "] No such file or directory");
   CHECK(error_of<io_error>([&] { write_atomically("/dev/null", "x"); }) ==
-        "[write /dev/null] there is something that is not a regular file");
+        "[write /dev/null] there is a device of that name; give the name of a file");
   CHECK_THROWS_AS(write_atomically(folder / ".", "x"), io_error);
   CHECK(folder.files() == 0);
+}
+
+TEST_CASE("file: links, pipes, sockets and folders in its place are refused and stay, whenever they came") {
+  namespace fs = std::filesystem;
+  const scratch_folder folder;
+  const std::string place = folder / "a", mine = folder / "precious.txt";
+  const auto check = [&](std::string const& what, auto make) {
+    const std::string expected =
+        "[write " + place + "] there is " + what + " of that name; give the name of a file";
+    make();
+    CHECK(error_of<io_error>([&] { write_atomically(place, "x"); }) == expected);
+    fs::remove(place);
+    CHECK(error_of<io_error>([&] { write_atomically(place, [&](file_writer&) { make(); }); }) == expected);
+    fs::remove(place);
+  };
+  put(mine, "precious");
+  check("a link", [&] { fs::create_symlink("precious.txt", place); });
+  check("a link", [&] { fs::create_symlink("none", place); });
+  check("a link", [&] { fs::create_symlink(place, place); });
+  check("a pipe", [&] { REQUIRE(::mkfifo(place.c_str(), 0666) == 0); });
+  check("a socket", [&] { REQUIRE(::mknod(place.c_str(), S_IFSOCK | 0666, 0) == 0); });
+  check("a folder", [&] { fs::create_directory(place); });
+  fs::create_hard_link(mine, place);  // only the name is replaced
+  write_atomically(place, "x");
+  CHECK(read_file(mine) == "precious");
+  CHECK(folder.files() == 2);
+}
+
+TEST_CASE("file: several processes write one file, and it is always whole") {
+  const scratch_folder folder;
+  std::vector<pid_t> writers;
+  for (const char letter : {'a', 'b'}) {
+    writers.push_back(::fork());
+    REQUIRE(writers.back() >= 0);
+    if (writers.back() > 0) continue;
+    int code = 0;
+    try {
+      for (int i = 0; i < 50; ++i) {
+        write_atomically(folder / "f", std::string(1000, letter));
+        const std::string found = read_file(folder / "f");
+        if (found != std::string(1000, 'a') && found != std::string(1000, 'b')) code = 1;
+        tessera::io::remove_unfinished(folder / ".");
+      }
+    } catch (...) {
+      code = 2;
+    }
+    ::_exit(code);
+  }
+  for (const pid_t writer : writers) {
+    int status = -1;
+    ::waitpid(writer, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(folder.files() == 1);
 }
 
 TEST_CASE("file: what a killed writer left behind does not disturb the next one") {
@@ -151,6 +208,13 @@ TEST_CASE("file: what a killed writer left behind does not disturb the next one"
   put(folder / ("a.partial-" + std::to_string(::getpid()) + "-0"), "left over");
   write_atomically(folder / "a", "whole");
   CHECK(read_file(folder / "a") == "whole");
+  put(folder / "a.partial-1-x", "mine");
+  write_atomically(folder / "b", [&](file_writer& out) {
+    tessera::io::remove_unfinished(folder / ".");  // not that of a living writer
+    out.write("whole");
+  });
+  CHECK(read_file(folder / "b") == "whole");
+  CHECK(folder.files() == 3);
 }
 
 TEST_CASE("file: a new file has the permissions the user's mask allows") {

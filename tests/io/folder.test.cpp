@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
@@ -18,6 +24,7 @@ using tessera::io::make_folder;
 using tessera::io::read_file;
 using tessera::io::write_atomically;
 using tessera::io::write_folder_atomically;
+using tessera::io::detail::folder_exchange;
 
 /// A folder of two files, both with the text `text`.
 void write(std::string const& path, std::string const& text) {
@@ -98,12 +105,72 @@ TEST_CASE("folder: a slash at the end and links mean the folder itself") {
   CHECK(scratch.files() == 2);
 }
 
-TEST_CASE("folder: what a killed process left is replaced") {
+TEST_CASE("folder: what a killed process left is removed, and nothing of a living one or of another name") {
+  namespace fs = std::filesystem;
   const scratch_folder scratch;
-  std::filesystem::create_directories(scratch / "folder.partial/deep");
-  write(scratch / "folder", "first");
-  CHECK(std::distance(std::filesystem::directory_iterator(scratch / "folder"), {}) == 2);
-  CHECK(scratch.files() == 1);
+  for (const char* name : {"folder.partial-1-0/deep", "folder.partial-12", "folder.replaced-1-0",
+                           "folder.partial", "folder.partial-1-x", "other.partial-1-0"})
+    fs::create_directories(scratch / name);
+  write_folder_atomically(scratch / "folder", {"a", "b"}, [&](std::string const& partial) {
+    write(scratch / "folder", "first");
+    tessera::io::remove_unfinished(scratch / ".");
+    write_atomically(partial + "/a", "second");
+  });
+  CHECK(read_file(scratch / "folder/a") == "second");
+  CHECK_FALSE(fs::exists(scratch / "folder/b"));
+  CHECK(fs::exists(scratch / "folder.partial"));
+  CHECK(fs::exists(scratch / "folder.partial-1-x"));
+  CHECK(scratch.files() == 3);
+}
+
+TEST_CASE("folder: one that was moved out of the way when its writer was killed comes back") {
+  const scratch_folder scratch;
+  write(scratch / "run/folder.replaced-1-0", "first");
+  tessera::io::remove_unfinished(scratch / ".");
+  CHECK(read_file(scratch / "run/folder/a") == "first");
+}
+
+/// Writes a folder so often in two processes at a time that they meet; true if each succeeded or said why
+/// not, and none ever found another folder than a whole one.
+bool whole_under_two_writers(std::string const& path, folder_exchange how) {
+  std::vector<pid_t> writers;
+  for (const char* text : {"first", "second"}) {
+    writers.push_back(::fork());
+    if (writers.back() != 0) continue;
+    int code = 0;
+    try {
+      for (int i = 0; i < 30; ++i) {
+        const tessera::io::detail::folder_replacement made(path, {"a", "b"});
+        put(made.partial() + "/a", text);
+        put(made.partial() + "/b", text);
+        made.replace(how);
+        if (how == folder_exchange::never) continue;
+        // Of one writer, even if the other one replaces it now.
+        const tessera::io::detail::descriptor now(::open(path.c_str(), O_RDONLY | O_DIRECTORY));
+        if (now.number() < 0) code = 1;
+      }
+    } catch (std::exception const& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      code = 2;
+    }
+    ::_exit(code);
+  }
+  bool all = true;
+  for (const pid_t writer : writers) {
+    int status = -1;
+    ::waitpid(writer, &status, 0);
+    all = all && status == 0;
+  }
+  return all;
+}
+
+TEST_CASE("folder: two processes write one, and it is always whole") {
+  for (const folder_exchange how : {folder_exchange::if_possible, folder_exchange::never}) {
+    const scratch_folder scratch;
+    CHECK(whole_under_two_writers(scratch / "folder", how));
+    CHECK(read_file(scratch / "folder/a") == read_file(scratch / "folder/b"));
+    CHECK(scratch.files() == 1);
+  }
 }
 
 TEST_CASE("folder: a new one is made once, with its parents") {

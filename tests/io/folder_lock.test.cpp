@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <filesystem>
 #include <optional>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +38,59 @@ TEST_CASE("folder lock: a process that was killed leaves none") {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK_NOTHROW(folder_lock{folder});
+}
+
+TEST_CASE("folder lock: what lies in the place of its file is refused and stays as it is") {
+  const scratch_folder scratch;
+  const std::string place = scratch / "run/.lock", mine = scratch / "precious.txt";
+  std::filesystem::create_directories(scratch / "run");
+  put(mine, "precious");
+  const auto refusal = [&] {
+    return error_of<io_error>([&] { const folder_lock refused(scratch / "run"); });
+  };
+  const auto refused_as = [&](char const* what) {
+    return "[lock " + place + "] there is " + what + "; it stays: move it away";
+  };
+  std::filesystem::create_symlink("../precious.txt", place);
+  CHECK(refusal() == refused_as("a link"));
+  std::filesystem::remove(place);
+  std::filesystem::create_symlink("../none", place);
+  CHECK(refusal() == refused_as("a link"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "none"));
+  std::filesystem::remove(place);
+  std::filesystem::create_hard_link(mine, place);
+  CHECK(refusal() == refused_as("a file with other names"));
+  std::filesystem::remove(place);
+  put(place, "precious");
+  CHECK(refusal() == refused_as("a file that holds other things than the number of a process"));
+  CHECK(io::read_file(place) == "precious");
+  std::filesystem::remove(place);
+  REQUIRE(::mkfifo(place.c_str(), 0666) == 0);
+  CHECK(refusal() == refused_as("a pipe"));
+  std::filesystem::remove(place);
+  std::filesystem::create_directory(place);
+  CHECK(refusal() == "[lock " + place + "] Is a directory");
+  CHECK(io::read_file(mine) == "precious");
+}
+
+TEST_CASE("folder lock: a folder that is moved or removed is noticed") {
+  namespace fs = std::filesystem;
+  const scratch_folder scratch;
+  const std::string run = scratch / "run", start = "[write " + run + "] the folder was ",
+                    end = " while this process wrote to it; nothing more is written";
+  fs::create_directories(run);
+  const folder_lock lock(run);
+  const auto refusal = [&] { return error_of<io_error>([&] { lock.require_in_place(); }); };
+  CHECK(refusal() == "");
+  fs::rename(run, scratch / "moved");
+  CHECK(refusal() == start + "moved to " + fs::canonical(scratch / "moved").string() + end);
+  fs::create_directories(run);  // another one of the name
+  CHECK(refusal() != "");
+  fs::remove(run);
+  fs::rename(scratch / "moved", run);
+  CHECK(refusal() == "");
+  fs::remove_all(run);
+  CHECK(refusal() == start + "removed or moved" + end);
 }
 
 TEST_CASE("folder lock: a folder that is not there is an error") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -157,14 +159,53 @@ class file_writer {
 
 namespace detail {
 
+// A writer makes PATH.partial-PROCESS-NUMBER and renames it to PATH when it is complete. Until then it holds
+// a lock on it, which the system releases at the end of the process, however it ends: a partial without a
+// lock was left behind (io::remove_unfinished).
+
+inline std::string partial_name(std::string const& path, char const* kind = ".partial-") {
+  static std::atomic<unsigned> number = 0;
+  return message(path, kind, ::getpid(), "-", number++);
+}
+
+inline bool same_file(struct stat const& a, struct stat const& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+/// Whether an open file or folder still has this name.
+inline bool has_name(descriptor const& file, std::string const& name) {
+  struct stat opened{}, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
+         same_file(opened, named);
+}
+/// Locks a partial that this process has just made. False if another one has taken it for a leftover. A file
+/// system without locks has no leftovers that are removed.
+inline bool keep_partial(descriptor const& file, std::string const& name) {
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return has_name(file, name);
+}
+
+/// "a folder", "a link", …
+inline char const* kind_of_file(mode_t mode) {
+  return S_ISREG(mode)    ? "a regular file"
+         : S_ISDIR(mode)  ? "a folder"
+         : S_ISLNK(mode)  ? "a link"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+/// Brings the names in the folder of `path` to the disk. Not every file system can promise that.
+inline void sync_folder_of(std::string const& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() >= 0) ::fsync(opened.number());
+}
+
 /// A new file beside the one it will replace; removed if it never does.
 class replacement {
  public:
-  explicit replacement(std::string const& path) : path_(path) {
-    struct stat about{};
-    if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-      throw io_error(message("[write ", path, "] there is something that is not a regular file"));
-  }
+  explicit replacement(std::string const& path) : path_(path) { require_replaceable(); }
   replacement(replacement const&) = delete;
   replacement& operator=(replacement const&) = delete;
   ~replacement() {
@@ -172,36 +213,44 @@ class replacement {
   }
 
   file_writer open() {
-    for (int attempt = 0;; ++attempt) {
-      std::string name = message(path_, ".partial-", ::getpid(), "-", attempt);
+    for (;;) {
+      std::string name = partial_name(path_);
       descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file.number() < 0 && errno == EEXIST) continue;  // of another thread, or left by a killed process
+      if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
       if (file.number() < 0) system_failure("write", path_, 0, errno);
+      if (!keep_partial(file, name)) continue;
+      kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
       name_ = std::move(name);
       return file_writer(std::move(file), path_);
     }
   }
 
   void replace(std::uint64_t size) {
+    require_replaceable();  // again: something may have come during the writing
     if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
     name_.clear();
-    // The new name is on the disk only when its folder is. Not every file system can promise that.
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened.number() >= 0) ::fsync(opened.number());
+    sync_folder_of(path_);
   }
 
  private:
+  void require_replaceable() const {
+    struct stat about{};
+    if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+      throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
+                             " of that name; give the name of a file"));
+  }
+
   std::string path_, name_;
+  descriptor kept_{-1};
 };
 
 }  // namespace detail
 
 /// Makes or replaces a file as a whole: `write(out)` fills a temporary file in the same folder through
 /// `file_writer& out`, which takes the name `path` only when all of it is on the disk. If anything throws,
-/// the temporary file is removed and an earlier file stays as it was. Throws io_error with the path, the byte
-/// reached and the system's reason, say a full disk.
+/// the temporary file is removed and an earlier file stays as it was. Of several writers the last one wins.
+/// Throws io_error with the path, the byte reached and the system's reason, say a full disk, and for anything
+/// in the file's place that is no regular file: links are not followed.
 template <std::invocable<file_writer&> Write> void write_atomically(std::string const& path, Write&& write) {
   detail::replacement file(path);
   file_writer out = file.open();

@@ -2,18 +2,24 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <concepts>
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -32,18 +38,63 @@ inline std::string folder_meant(std::string const& path) {
   return folder.string();
 }
 
+/// Whether `name` is that of a partial, or of a folder that was moved out of the way: ….partial-12-3.
+inline bool is_unfinished(std::string_view name, std::string_view kind) {
+  const std::size_t at = name.rfind(kind);
+  if (at == 0 || at == name.npos) return false;
+  const std::string_view numbers = name.substr(at + kind.size());
+  const std::size_t process = std::min(numbers.find('-'), numbers.size());
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return is_number(numbers.substr(0, process)) &&
+         (process == numbers.size() || is_number(numbers.substr(process + 1)));
+}
+
+/// Removes a partial unless a living process writes it: while the lock is ours, nobody else can take its
+/// name.
+inline void remove_if_left(std::filesystem::path const& path) {
+  const descriptor one(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  std::error_code ignored;
+  if (one.number() >= 0 && ::flock(one.number(), LOCK_EX | LOCK_NB) == 0 && has_name(one, path.string()))
+    std::filesystem::remove_all(path, ignored);
+}
+
+/// Removes the leftovers in a folder whose name begins with `prefix`.
+inline void remove_leftovers(std::string const& folder, std::string const& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code failure, ignored;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    if (is_unfinished(name, ".partial-")) remove_if_left(entry->path());
+    if (!is_unfinished(name, ".replaced-")) continue;
+    // Back to its place, or, if another one has come there, it is needed no more.
+    fs::rename(entry->path(), fs::path(folder) / name.substr(0, name.rfind(".replaced-")), ignored);
+    if (ignored) fs::remove_all(entry->path(), ignored);
+  }
+}
+
+enum class folder_exchange { if_possible, never };
+
 /// A new folder beside the one it will replace; removed if it never does.
 class folder_replacement {
  public:
   /// `files` are the names of all files of the folder. Throws io_error if the place is taken by a file, or by
   /// a folder with any other file.
   folder_replacement(std::string const& path, std::vector<std::string> files)
-      : place_(folder_meant(path)), partial_(place_ + ".partial"), files_(std::move(files)) {
+      : place_(folder_meant(path)), files_(std::move(files)) {
     require_replaceable();
+    const std::filesystem::path place = place_;
     std::error_code failure;
-    std::filesystem::remove_all(partial_, failure);  // left by a killed process
-    std::filesystem::create_directories(partial_, failure);
-    require_success("write", partial_, failure);
+    if (place.has_parent_path()) {
+      std::filesystem::create_directories(place.parent_path(), failure);
+      require_success("write", place_, failure);
+      remove_leftovers(place.parent_path().string(), place.filename().string() + ".");
+    }
+    while (!make_partial()) {
+    }
   }
   folder_replacement(folder_replacement const&) = delete;
   folder_replacement& operator=(folder_replacement const&) = delete;
@@ -56,29 +107,53 @@ class folder_replacement {
 
   /// Takes the place of an earlier folder, or of none. Where folders can be exchanged, the place always has
   /// one of the two.
-  void replace() const {
-    namespace fs = std::filesystem;
-    const bool replaces = require_replaceable();  // again: files may have come during the writing
-    std::error_code failure;
-    const std::string earlier = place_ + ".replaced";
-    if (replaces) {
-#ifdef RENAME_EXCHANGE
-      if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return;
-#endif
-      fs::remove_all(earlier, failure);
-      fs::rename(place_, earlier, failure);
-      require_success("write", place_, failure);
+  void replace(folder_exchange how = folder_exchange::if_possible) const {
+    for (;;) {
+      // Again, each time: files may have come during the writing, and other writers just now.
+      const int code = require_replaceable() ? take_place(how) : rename_to(partial_, place_);
+      if (code == 0) return sync_folder_of(place_);
+      if (code != another_came) system_failure("write", place_, 0, code);
     }
-    fs::rename(partial_, place_, failure);
-    std::error_code ignored;
-    if (failure)
-      fs::rename(earlier, place_, ignored);
-    else
-      fs::remove_all(earlier, ignored);
-    require_success("write", place_, failure);
   }
 
  private:
+  static constexpr int another_came = -1;
+
+  /// False if another process has taken it for a leftover.
+  bool make_partial() {
+    partial_ = partial_name(place_);
+    if (::mkdir(partial_.c_str(), 0777) != 0) {
+      if (errno == EEXIST) return false;
+      const int code = errno;
+      partial_.clear();
+      system_failure("write", place_, 0, code);
+    }
+    kept_ = descriptor(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (kept_.number() < 0 && errno != ENOENT) system_failure("write", partial_, 0, errno);
+    return kept_.number() >= 0 && keep_partial(kept_, partial_);
+  }
+
+  /// The reason of a failure; 0 for none.
+  static int rename_to(std::string const& from, std::string const& to) {
+    if (::rename(from.c_str(), to.c_str()) == 0) return 0;
+    return errno == EEXIST || errno == ENOTEMPTY ? another_came : errno;
+  }
+  int take_place([[maybe_unused]] folder_exchange how) const {
+#ifdef RENAME_EXCHANGE
+    if (how == folder_exchange::if_possible) {
+      if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return 0;
+      if (errno == ENOENT) return another_came;
+    }
+#endif
+    const std::string earlier = partial_name(place_, ".replaced-");
+    if (const int code = rename_to(place_, earlier); code != 0) return code == ENOENT ? another_came : code;
+    const int code = rename_to(partial_, place_);
+    std::error_code ignored;
+    if (code == 0 || code == another_came || rename_to(earlier, place_) == another_came)
+      std::filesystem::remove_all(earlier, ignored);
+    return code;
+  }
+
   /// Whether there is an earlier folder. Throws io_error for anything that must stay.
   bool require_replaceable() const {
     namespace fs = std::filesystem;
@@ -104,6 +179,7 @@ class folder_replacement {
 
   std::string place_, partial_;
   std::vector<std::string> files_;
+  descriptor kept_{-1};
 };
 
 }  // namespace detail
@@ -119,10 +195,22 @@ inline bool make_folder(std::string const& path) {
   return is_new;
 }
 
+/// Removes what processes that were killed began to write in a folder, and in the folders in it, and did not
+/// finish; never what a living one writes. No error if there is no such folder.
+inline void remove_unfinished(std::string const& folder) {
+  namespace fs = std::filesystem;
+  detail::remove_leftovers(folder, "");
+  std::error_code failure, unknown;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
+    if (entry->is_directory(unknown) && !entry->is_symlink(unknown))
+      remove_unfinished(entry->path().string());
+}
+
 /// Makes or replaces a folder as a whole, as write_atomically does with a file: `write(partial)` writes
 /// `files`, the names of all files of the folder, into the new folder `partial` beside it, which takes the
 /// name `folder` only when `write` returns. Parents are made. If anything throws, an earlier folder stays as
-/// it was; so does a folder with other files, for which io_error is thrown.
+/// it was; so does a folder with other files, for which io_error is thrown. Of several writers, in any number
+/// of processes, the last one wins, and the folder is always that of one of them.
 template <std::invocable<std::string const&> Write>
 void write_folder_atomically(std::string const& folder, std::vector<std::string> files, Write&& write) {
   const detail::folder_replacement replacement(folder, std::move(files));
