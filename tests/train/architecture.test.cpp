@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cstddef>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
 #include <train/toy_model.hpp>
 
+#include <tessera/nn/combinators.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/nm_linear.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/train/architecture.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/deep_rewiring.hpp>
+#include <tessera/train/sparsity/gradual_pruning.hpp>
+#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/sparse_momentum.hpp>
 
 namespace architecture_test {
 
@@ -42,7 +51,8 @@ TEST_CASE("architecture: the settings of all layers by name, none of a model wit
       io::to_text(train::architecture(relu_gpt(config(2, 0.1), 1))) ==
       R"({"block.0.order":0,"block.0.norm1.epsilon":1e-05,"block.0.attention.heads":2,"block.0.attention.key_heads":2,)"
       R"("block.0.attention.seen":1,"block.0.attention.score":"plain_scores",)"
-      R"("block.0.attention.rotary_base":0.0,"block.0.norm2.epsilon":1e-05,)"
+      R"("block.0.attention.rotary_base":0.0,"block.0.attention.visible_blocks":"all",)"
+      R"("block.0.norm2.epsilon":1e-05,)"
       R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
   CHECK(train::architecture(toy::model<float>()) == io::json(io::json::object{}));
 }
@@ -86,9 +96,169 @@ TEST_CASE("architecture: a model of other heads, norms or activation does not re
   refused(gelu_gpt(config(2), 2), "mlp.activation is \"relu\" in the checkpoint but \"gelu\" in this model");
   relu_gpt same(config(2), 2);  // dropout belongs to the training, not to the model
   train::training t(same, train::sgd{});
-  CHECK_NOTHROW(train::resume(t, from));
+  CHECK_NOTHROW(from.load(same));
+  CHECK_NOTHROW(train::resume(t, from, train::other_settings::allowed));
   CHECK(toy::same_bits(same.blocks.layers[0].attention.out.weight,
                        saved.blocks.layers[0].attention.out.weight));
+}
+
+TEST_CASE("architecture: attention to other blocks does not resume a checkpoint, nor does a model without") {
+  const scratch_folder scratch;
+  const pattern some = random_pattern(2, 2, 0.5, 1), others = random_pattern(2, 2, 0.5, 2);
+  REQUIRE(!(some == others));
+  const auto model_of = [&](std::vector<pattern> const& blocks) {
+    relu_gpt model(config(2), 1);
+    model.blocks.layers[0].attention.blocks = blocks;
+    return model;
+  };
+  relu_gpt saved = model_of({some});
+  train::training trained(saved, train::sgd{});
+  train::save(trained, scratch / "c", {});
+  const train::checkpoint from(scratch / "c");
+  const auto refusal = [&](relu_gpt model) {
+    train::training t(model, train::sgd{});
+    const std::string refused = error_of<io_error>([&] { train::resume(t, from); });
+    CHECK(refused == error_of<io_error>([&] { from.load(model); }));
+    return refused;
+  };
+  CHECK(refusal(model_of({some})) == "");
+  const std::string dense = refusal(model_of({}));
+  CHECK(dense.find("architecture.block.0.attention.visible_blocks is \"2 of 4 in 1 pattern of hash ") !=
+        dense.npos);
+  CHECK(dense.ends_with("\" in the checkpoint but \"all\" in this model"));
+  CHECK(refusal(model_of({others})) != "");
+  CHECK(refusal(model_of({some, some})) != "");
+}
+
+TEST_CASE("architecture: a model with a residual connection does not resume one without") {
+  const scratch_folder scratch;
+  using layer = nn::linear<float, block>;
+  layer plain(8, 8);
+  nn::residual<float, layer> around{layer(8, 8)};
+  train::training without(plain, train::sgd{});
+  train::training with(around, train::sgd{});
+  train::save(without, scratch / "without", {});
+  train::save(with, scratch / "with", {});
+  CHECK(error_of<io_error>([&] { train::resume(with, train::checkpoint(scratch / "without")); }) ==
+        "[" + scratch / "without" + "/state.json] architecture has no residual, which is true in this model");
+  CHECK(error_of<io_error>([&] { train::resume(without, train::checkpoint(scratch / "with")); }) ==
+        "[" + scratch / "with" +
+            "/state.json] architecture.residual is true in the checkpoint, but this model has none");
+}
+
+TEST_CASE("architecture: a checkpoint of more layers or fewer says how many") {
+  const scratch_folder scratch;
+  nn::transformer_config deep = config(2);
+  deep.layers = 3;
+  relu_gpt three(deep, 1), one(config(2), 1);
+  train::save_weights(scratch / "three", {}, three);
+  train::save_weights(scratch / "one", {}, one);
+  const auto refusal = [&](char const* from, relu_gpt& into) {
+    return error_of<io_error>([&] { train::checkpoint(scratch / from).load(into); });
+  };
+  CHECK(refusal("three", one) ==
+        "[" + scratch / "three" + "/state.json] architecture has 3 of block, but this model has 1");
+  CHECK(refusal("one", three) ==
+        "[" + scratch / "one" + "/state.json] architecture has 1 of block, but this model has 3");
+}
+
+/// Anything that a member may be made of.
+struct anything {
+  template <class T> operator T() const;
+};
+/// The number of members of an aggregate.
+template <class T, class... Members> constexpr int members() {
+  if constexpr (requires { T{Members{}..., anything()}; })
+    return members<T, Members..., anything>();
+  else
+    return sizeof...(Members);
+}
+
+/// Changes setting `number` of what is walked.
+struct changing {
+  int number;
+  std::string name = {};
+  void parameter(nn::parameter_name const&, auto&...) {}
+  void optional(nn::parameter_name const&, auto&...) {}
+  void frozen(nn::parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void hyperparameter(auto&...) {}
+  template <class Value> void setting(nn::parameter_name const& of, Value& value) {
+    if (number-- != 0) return;
+    name = of.text();
+    if constexpr (std::is_enum_v<Value>)
+      value = Value(int(value) == 0 ? 1 : 0);
+    else if constexpr (std::is_integral_v<Value>)
+      ++value;
+    else
+      value /= 2;
+  }
+};
+
+/// Every member of an optimizer or a policy is a setting, and each of them is compared.
+template <class Optimizer, class Policy> void check_settings(Optimizer const& by, Policy const& patterns) {
+  const scratch_folder scratch;
+  toy::model<float> model;
+  const train::training saved(model, by, patterns);
+  train::save(saved, scratch / "c", {});
+  const train::checkpoint from(scratch / "c");
+  const auto check = [&](auto const& one, char const* owner, auto make) {
+    using One = std::remove_cvref_t<decltype(one)>;
+    for (int i = 0; i < members<One>(); ++i) {
+      One other = one;
+      changing action{i};
+      nn::detail::walk(nn::parameter_name(), action, other);
+      REQUIRE_MESSAGE(action.name != "", owner, " lists fewer settings than it has members");
+      auto training = make(other);
+      const std::string refused = error_of<io_error>([&] { train::resume(training, from); });
+      const std::string place =
+          "[" + scratch / "c" + "/state.json] state.settings." + owner + "." + action.name;
+      CHECK_MESSAGE(refused.starts_with(place + " is "), refused);
+      CHECK(refused.find(" in the checkpoint but ") != refused.npos);
+      CHECK(
+          refused.ends_with(" in this training; set it back, or resume with train::other_settings::allowed"));
+      CHECK_NOTHROW(train::resume(training, from, train::other_settings::allowed));
+    }
+  };
+  check(by, "optimizer", [&](Optimizer const& other) { return train::training(model, other, patterns); });
+  check(patterns, "policy", [&](Policy const& other) { return train::training(model, by, other); });
+  train::training same(model, by, patterns);
+  CHECK_NOTHROW(train::resume(same, from));
+}
+
+TEST_CASE("architecture: every setting of an optimizer and of a policy is compared when a training resumes") {
+  check_settings(train::adamw{}, train::rigl{.interval = 2, .steps = 9});
+  check_settings(train::sgd{.weight_decay = 0.1}, train::sparse_momentum{.interval = 2, .steps = 9});
+  check_settings(train::sgd{.weight_decay = 0.1}, train::evolving_pattern{.interval = 2, .steps = 9});
+  check_settings(train::adamw{}, train::sparse_evolutionary_training{.interval = 2, .steps = 9});
+  check_settings(train::adamw{}, train::deep_rewiring{.interval = 2, .steps = 9});
+  check_settings(train::adamw{}, train::gradual_pruning{.interval = 2, .begin = 1, .end = 9});
+}
+
+TEST_CASE("architecture: another optimizer, policy, dropout or group of parameters is refused by name") {
+  const scratch_folder scratch;
+  relu_gpt saved(config(2, 0.1), 1);
+  train::training trained(saved, train::sgd{}, train::rigl{});
+  trained.group_parameters({{.names = "*.bias", .decay = 0.5}});
+  train::save(trained, scratch / "c", {});
+  const train::checkpoint from(scratch / "c");
+  const auto refusal = [&](auto policy, double dropout, std::vector<train::parameter_group> const& groups) {
+    relu_gpt model(config(2, dropout), 1);
+    train::training t(model, train::sgd{}, policy);
+    if (!groups.empty()) t.group_parameters(groups);
+    std::string refused = error_of<io_error>([&] { train::resume(t, from); });
+    const std::size_t place = refused.find("state.settings"), end = refused.find("; set it back");
+    return place == refused.npos ? refused : refused.substr(place + 14, end - place - 14);
+  };
+  const std::vector<train::parameter_group> same{{.names = "*.bias", .decay = 0.5}};
+  CHECK(refusal(train::rigl{}, 0.1, same) == "");
+  CHECK(refusal(train::deep_rewiring{}, 0.1, same) ==
+        ".policy is \"rigl\" in the checkpoint but \"deep_rewiring\" in this training");
+  CHECK(refusal(train::rigl{}, 0, same) ==
+        ".model.embedding_dropout.rate is 0.1 in the checkpoint but 0.0 in this training");
+  CHECK(refusal(train::rigl{}, 0.1, {{.names = "*.bias"}}) ==
+        ".group.0.decay is 0.5 in the checkpoint but 1.0 in this training");
+  CHECK(refusal(train::rigl{}, 0.1, {}) == " has 2 of group, but this training has 0");
 }
 
 TEST_CASE("architecture: a model of other N:M sparsity, or none, does not resume a checkpoint") {

@@ -82,12 +82,13 @@ void make_version(int version, std::string const& folder) {
   io::json state = io::parse_json(io::read_file(folder + "/state.json"), folder);
   io::json::object older;
   for (io::json_member const& member : *state.get_if<io::json::object>())
-    if (member.key != "architecture") older.push_back(member);
+    if (version >= 3 || member.key != "architecture") older.push_back(member);
   state = std::move(older);
   state["version"] = version;
   // What is carried over has checksums of the tensors already, in version 2.
-  put_state(folder, io::to_text(state, 1), io::checksums::none);
-  put_metadata(folder, io::checksums::none, [&](auto& metadata) {
+  const auto checks = version < 3 ? io::checksums::none : io::checksums::in_metadata;
+  put_state(folder, io::to_text(state, 1), checks);
+  put_metadata(folder, checks, [&](auto& metadata) {
     metadata["tessera.version"] = std::to_string(version);
     if (version == 1)
       std::erase_if(metadata, [](auto const& entry) {
@@ -226,15 +227,17 @@ TEST_CASE("checkpoint: one of an earlier version is read and notes say what it l
   const scratch_folder scratch;
   const std::string folder = scratch / "c";
   const everything saved(1);
-  for (const int version : {1, 2}) {
+  for (const int version : {1, 2, 3}) {
     saved.save(folder);
     make_version(version, folder);
     everything loaded(2);
     const checkpoint file(folder);
     const std::vector<std::string> notes = file.notes(loaded.parameters);
-    REQUIRE(notes.size() == std::size_t(3 - version));
+    REQUIRE(notes.size() == std::size_t(4 - version));
     if (version == 1) CHECK(contains(notes[0], "is of version 1, which has no checksums"));
-    CHECK(contains(notes.back(), message("is of version ", version, ", which says nothing of heads")));
+    if (version < 3) CHECK(contains(notes[std::size_t(2 - version)], "which says nothing of heads, "));
+    CHECK(contains(notes.back(),
+                   message("is of version ", version, ", which says nothing of the blocks that heads see")));
     file.load(loaded.parameters, loaded.state, loaded.gradients);
     CHECK(loaded == saved);
   }
@@ -270,8 +273,8 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
     return refusal(folder);
   };
   CHECK(contains(with("\"tessera.checkpoint\"", "\"other\""), "should be \"tessera.checkpoint\""));
-  CHECK(contains(with("\"version\": 3", "\"version\": 2"),
-                 "is 2, but " + folder + "/tensors.safetensors is of version 3"));
+  CHECK(contains(with("\"version\": 4", "\"version\": 2"),
+                 "is 2, but " + folder + "/tensors.safetensors is of version 4"));
   CHECK(contains(with("\"version\"", "\"edition\""), "has no member \"version\""));
   CHECK(contains(with("\"architecture\"", "\"building\""), "has no member \"architecture\""));
   put_state(folder, bytes);
@@ -280,8 +283,8 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
     e.load(folder);
     return e;
   }());
-  put_metadata(folder, io::checksums::in_metadata, [](auto& metadata) { metadata["tessera.version"] = "4"; });
-  CHECK(contains(refusal(folder), "of version 4, but versions 1 to 3 can be read"));
+  put_metadata(folder, io::checksums::in_metadata, [](auto& metadata) { metadata["tessera.version"] = "5"; });
+  CHECK(contains(refusal(folder), "of version 5, but versions 1 to 4 can be read"));
 
   everything(1).save(folder);
   for (std::string const& text : {changed("42", "43"), changed("{", "?"), std::string()}) {

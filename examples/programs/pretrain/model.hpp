@@ -111,7 +111,7 @@ class model {
                                     chosen_policy const& patterns, training_program& program) = 0;
   virtual train::stop_reason train(training_settings const& how, training_program& program) = 0;
   virtual void save(std::string const& folder, tessera::io::json program) const = 0;
-  virtual void resume(train::checkpoint const& from) = 0;
+  virtual void resume(train::checkpoint const& from, chosen_policy const& patterns) = 0;
   virtual train::progress const& progress() const = 0;
   /// The share of all blocks that were ever stored.
   virtual double explored() const = 0;

@@ -164,7 +164,8 @@ template <class Network> class model_of final : public model {
   void save(std::string const& folder, tessera::io::json program) const override {
     train::save(*training_, folder, std::move(program));
   }
-  void resume(train::checkpoint const& from) override {
+  void resume(train::checkpoint const& from, chosen_policy const& patterns) override {
+    training_->policy = patterns;
     train::resume(*training_, from);
     print_notes(from);
   }

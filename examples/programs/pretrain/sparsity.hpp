@@ -27,6 +27,14 @@ struct chosen_policy {
                train::gradual_pruning, train::sparse_momentum, train::deep_rewiring>
       chosen;
 
+  static void parts(auto& each, auto const& of) {
+    std::visit(
+        [&](auto const& p) {
+          each.setting("chosen", p);
+          each("", p);
+        },
+        of.chosen);
+  }
   void check() const {
     std::visit([](auto const& p) { p.check(); }, chosen);
   }

@@ -79,8 +79,8 @@ class training_run final : public training_program {
   }
   /// Goes on from a checkpoint.
   void resume(train::checkpoint const& from, run_record record) {
-    model_->resume(from);
     record_ = std::move(record);
+    model_->resume(from, evolves() ? patterns(record_.steps) : chosen_policy{});
     if (!record_.history.is_null())
       history_ = train::pattern_history::from_json(tessera::io::json_place(record_.history), stored_now());
     if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint

@@ -27,8 +27,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           gradients.
 ///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. They
-/// are no part of a checkpoint. Rotary positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
+/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
+/// positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
   Linear qkv, out;
@@ -59,7 +60,7 @@ struct multi_head_attention {
     if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
     each.hyperparameter(first.positions, others.positions...);
-    each.hyperparameter(first.blocks, others.blocks...);
+    each.setting("visible_blocks", first.blocks, others.blocks...);
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;

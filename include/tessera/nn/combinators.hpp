@@ -28,7 +28,10 @@ template <element T, class Layer> struct residual {
   using saved = typename Layer::saved;
   using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
 
-  static void parts(auto& each, auto&... of) { each("", of.layer...); }
+  static void parts(auto& each, auto&... of) {
+    each("", of.layer...);
+    each.setting("residual", true);
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {

@@ -30,8 +30,8 @@ template <element T> struct dropout {
   }
 
   static void parts(auto& each, auto&... of) {
-    each.hyperparameter(of.rate...);
-    each.hyperparameter(of.layer...);
+    each.training_setting("rate", of.rate...);
+    each.training_setting("layer", of.layer...);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }

@@ -22,13 +22,14 @@
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
-//     each.hyperparameter(of.rate...);                  // a value that only training depends on
+//     each.training_setting("rate", of.rate...);        // one that only training depends on
+//     each.hyperparameter(of.config...);                // a value that follows from others
 //   }
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
 // same template, with accumulators as elements. The list is the source of for_each_parameter, by which
 // optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, for_each_setting,
-// widened and zeros_like.
+// for_each_training_setting, widened and zeros_like.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -95,6 +96,7 @@ struct no_parts {
   void dense(std::string_view, auto&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
+  void training_setting(std::string_view, auto&...) {}
   void hyperparameter(auto&...) {}
 };
 template <class T>
@@ -145,6 +147,12 @@ template <class Action> struct freeze {
   template <class... Of> void frozen(parameter_name const& name, Of&... of) { action.frozen(name, of...); }
   template <class... Of> void lists(Of&... of) { action.lists(of...); }
   template <class... Of> void setting(parameter_name const& name, Of&&... of) { action.setting(name, of...); }
+  template <class... Of>
+  void training_setting(parameter_name const& name, Of&... of)
+    requires requires { action.training_setting(name, of...); }
+  {
+    action.training_setting(name, of...);
+  }
   template <class... Of> void hyperparameter(Of&... of) { action.hyperparameter(of...); }
 };
 
@@ -166,6 +174,12 @@ template <class Action> struct part_lister {
   /// A single value, such as an Op, belongs to the type: it is not copied.
   template <class... Of> void setting(std::string_view part, Of&&... of) {
     action.setting(name.child(part), of...);
+  }
+  template <class... Of> void training_setting(std::string_view part, Of&... of) {
+    if constexpr (requires { action.training_setting(name, of...); })
+      action.training_setting(name.child(part), of...);
+    else
+      action.hyperparameter(of...);
   }
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
 };
@@ -210,6 +224,17 @@ template <class Visit> struct visit_settings {
   void frozen(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
+  void hyperparameter(auto&...) {}
+};
+
+template <class Visit> struct visit_training_settings {
+  Visit& visit;
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto&...) {}
+  void training_setting(parameter_name const& name, auto const& value) { visit(name, value); }
   void hyperparameter(auto&...) {}
 };
 
@@ -260,9 +285,15 @@ template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& v
   detail::walk(parameter_name(), action, layer);
 }
 
-/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, functors.
+/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, texts, patterns, functors.
 template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
   detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer);
+}
+
+/// The same for the settings that only training depends on: the rate of a dropout.
+template <class Layer, class Visit> void for_each_training_setting(Layer const& layer, Visit&& visit) {
+  detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }
 

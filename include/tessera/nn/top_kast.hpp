@@ -47,7 +47,7 @@ template <element T, class Layer> struct top_kast {
     each("", of.stored...);
     each.frozen("visible", of.visible...);
     each.setting("forward_density", of.density...);
-    each.hyperparameter(of.interval...);
+    each.training_setting("interval", of.interval...);
   }
   std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
 

@@ -22,6 +22,12 @@ struct parameter_group {
   double decay = 1;     // factor of the optimizer's weight decay
   bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("names", of.names...);
+    each.setting("rate", of.rate...);
+    each.setting("decay", of.decay...);
+    each.setting("evolves", of.evolves...);
+  }
   bool is_frozen() const { return rate == 0; }
 };
 
@@ -76,6 +82,7 @@ class parameter_groups {
     }
   }
 
+  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
   /// Of parameter `number`, in the order of for_each_parameter.
   parameter_group const& of_parameter(std::size_t number) const {
     return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];

@@ -17,6 +17,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/train/architecture.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/loss_scaling.hpp>
@@ -194,6 +195,34 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   return report;
 }
 
+namespace detail {
+
+template <class Optimizer, class Policy> struct settings_of_training {
+  Optimizer const& optimizer;
+  Policy const& policy;
+  parameter_groups const& groups;
+
+  static void parts(auto& each, auto& of) {
+    const auto list = [&](char const* name, auto const& one) {
+      each.setting(name, one);
+      if constexpr (nn::detail::has_parts<std::remove_reference_t<decltype(one)>>) each(name, one);
+    };
+    list("optimizer", of.optimizer);
+    list("policy", of.policy);
+    each("group", of.groups);
+  }
+};
+
+/// What the results of a training depend on besides tensors and the model's architecture.
+template <class Model, class Optimizer, class Policy>
+io::json settings_of(training<Model, Optimizer, Policy> const& t) {
+  io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
+  for (io::json_member& one : training_settings_of(t.model)) all[one.key] = std::move(one.value);
+  return all;
+}
+
+}  // namespace detail
+
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Model, class Optimizer, class Policy>
 void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
@@ -208,6 +237,7 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
@@ -216,11 +246,23 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
 inline io::json_place program_state(checkpoint const& from) { return from.state().at("program"); }
 void program_state(checkpoint const&&) = delete;
 
+/// Whether a resumed training may have other settings than the one that was saved.
+enum class other_settings { refused, allowed };
+
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
-/// `t` unchanged, if the checkpoint is not of this model and optimizer.
+/// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
+/// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
+/// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
+/// hooks belong to the program, which keeps and compares them itself.
 template <class Model, class Optimizer, class Policy>
-void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
+void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
+            other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
+  from.require_architecture(t.model);
+  if (settings == other_settings::refused && state.contains("settings"))  // not before version 4
+    detail::require_settings(state.at("settings"), detail::settings_of(t), "training",
+                             "; set it back, or resume with train::other_settings::allowed",
+                             [](std::string const&) { return true; });
   progress p;
   p.step = state.at("step").as_integer();
   p.tokens = state.at("tokens").as_integer();

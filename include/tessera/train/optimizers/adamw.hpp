@@ -19,6 +19,12 @@ struct adamw {
 
   static constexpr std::array moments{"first_moment", "second_moment"};
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("epsilon", of.epsilon...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
   void check() const {
     require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
     require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");

@@ -17,7 +17,8 @@
 // values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
 // nothing, and the stored blocks of a sparse matrix get the bits that they would get in a dense one. A zero
 // with a zero gradient must stay zero: it may be padding. An optimizer may have a function check(), which
-// throws option_error for settings that make no sense; training calls it.
+// throws option_error for settings that make no sense; training calls it. It lists its settings in `parts` as
+// a layer does, so that a resumed training compares them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 

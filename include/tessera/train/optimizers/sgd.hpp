@@ -20,6 +20,11 @@ struct sgd {
 
   static constexpr std::array moments{"momentum"};
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("momentum", of.momentum...);
+    each.setting("weight_decay", of.weight_decay...);
+    each.setting("lookahead", of.lookahead...);
+  }
   void check() const {
     require_setting("sgd.momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)");
     require_setting("sgd.weight_decay", weight_decay, weight_decay >= 0, "at least 0");

@@ -37,6 +37,12 @@ struct deep_rewiring {
   double fraction = 0.3;      // of the stored blocks, [0, 1]
   std::uint64_t seed = 0;     // of signs and of regrowth
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+  }
   void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.

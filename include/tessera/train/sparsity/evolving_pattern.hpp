@@ -26,6 +26,14 @@ struct evolving_pattern {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The factor of `fraction` after `done` steps.

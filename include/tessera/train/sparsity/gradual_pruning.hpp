@@ -26,6 +26,13 @@ struct gradual_pruning {
   double density = 0.1;             // of the blocks, at the end, (0, 1]
   block_norm norm = block_norm::l1;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("begin", of.begin...);
+    each.setting("end", of.end...);
+    each.setting("density", of.density...);
+    each.setting("norm", of.norm...);
+  }
   void check() const {
     require_updates("gradual_pruning", interval, end, 0);
     if (begin < 0 || (interval > 0 && end <= begin))

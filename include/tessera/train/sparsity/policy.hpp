@@ -53,6 +53,7 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   growth(stored, done) number of blocks that grow, where it is not `count`
 ///   prunes_dense()       whether matrices that store all their blocks are updated, too
 ///   check()              throws option_error for settings that make no sense; training calls it
+///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
 /// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,

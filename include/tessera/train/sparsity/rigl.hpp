@@ -28,6 +28,14 @@ struct rigl {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("until", of.until...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const {
     require_updates("rigl", interval, steps, fraction);
     if (!(until > 0 && until <= 1))

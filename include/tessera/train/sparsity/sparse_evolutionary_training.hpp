@@ -27,6 +27,13 @@ struct sparse_evolutionary_training {
   std::uint64_t seed = 0;
   fraction_decay falls = fraction_decay::constant;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("falls", of.falls...);
+  }
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down.

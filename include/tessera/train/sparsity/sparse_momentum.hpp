@@ -36,6 +36,15 @@ struct sparse_momentum {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("momentum", of.momentum...);
+    each.setting("averaged", of.averaged...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const {
     require_updates("sparse_momentum", interval, steps, fraction);
     if (!(momentum >= 0 && momentum < 1))
