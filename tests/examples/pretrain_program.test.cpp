@@ -29,7 +29,7 @@ using namespace pretrain_programs;
 TEST_CASE("pretrain: two processes do not write to one run, and what a killed one left is cleared away") {
   const workplace here;
   REQUIRE(shell(here.pretrain("a", "--only sparse --steps 2")).code == 0);
-  const std::string unfinished = here.in("runs/a/sparse/step-00000007.partial");
+  const std::string unfinished = here.in("runs/a/sparse/step-00000007.partial-1-0");
   fs::create_directory(unfinished);
   {
     const tessera::io::folder_lock other(here.in("runs/a"));
@@ -39,8 +39,13 @@ TEST_CASE("pretrain: two processes do not write to one run, and what a killed on
                                 " writes to this folder"));
     CHECK(fs::exists(unfinished));
   }
+  const std::string log = here.in("runs/a/table.txt.partial-1-0"), mine = here.in("runs/a/notes.partial");
+  put(log, "half");
+  put(mine, "mine");
   CHECK(shell(here.resume("a")).code == 0);
   CHECK(!fs::exists(unfinished));
+  CHECK(!fs::exists(log));
+  CHECK(fs::exists(mine));
 }
 
 TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples") {

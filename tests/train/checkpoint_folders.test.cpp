@@ -43,19 +43,6 @@ TEST_CASE(
   CHECK_THROWS_AS(keep_checkpoints(scratch / "file", 1, -1), tessera::io_error);
 }
 
-TEST_CASE("checkpoint folders: those that were not finished are removed, and nothing else") {
-  const scratch_folder scratch;
-  const std::string run = scratch / "run";
-  CHECK_NOTHROW(remove_unfinished_checkpoints(run));
-  for (const char* name :
-       {"step-00000005/a", "step-00000007.partial/a", "step-00000008.replaced", "a.partial"})
-    std::filesystem::create_directories(run + "/" + name);
-  remove_unfinished_checkpoints(run);
-  CHECK(!std::filesystem::exists(run + "/step-00000007.partial"));
-  for (const char* name : {"step-00000005/a", "step-00000008.replaced", "a.partial"})
-    CHECK(std::filesystem::exists(run + "/" + name));
-}
-
 TEST_CASE("checkpoint folders: the last ones and the best are kept") {
   const scratch_folder scratch;
   const std::string run = scratch / "run";

@@ -29,6 +29,23 @@ TEST_CASE("interrupt: the first signal sets the flag and the second does what it
   }
 }
 
+TEST_CASE("interrupt: a signal that nobody looked at does at the end of the guard what it did before") {
+  for (const int signal : {SIGINT, SIGTERM})
+    for (const bool looks : {true, false}) {
+      auto const before = std::signal(signal, earlier_handler);
+      earlier_handler_calls = 0;
+      {
+        const interrupt_guard guard;
+        CHECK(guard.signal() == 0);
+        std::raise(signal);
+        if (looks) CHECK(guard.signal() == signal);
+        CHECK(earlier_handler_calls == 0);
+      }
+      CHECK(earlier_handler_calls == (looks ? 0 : 1));
+      std::signal(signal, before);
+    }
+}
+
 TEST_CASE("interrupt: the second signal may be another one") {
   auto const before = std::signal(SIGTERM, earlier_handler);
   earlier_handler_calls = 0;

@@ -36,7 +36,7 @@ int command(string_list const& arguments) {
 
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);
-  const auto program = train::program_state(from);
+  const auto program = program_of(from, folder);
   if (program.contains("classes"))
     refuse("--checkpoint", folder + " is a classifier already; finetune takes what pretrain made");
   run_origin origin = read_origin(program, folder);

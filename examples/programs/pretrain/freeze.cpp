@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <tessera/exec/available_threads.hpp>
 
@@ -18,7 +19,10 @@ namespace pretrain { namespace {
 
 std::string bytes_of(std::string const& folder) {
   std::uintmax_t bytes = 0;
-  for (auto const& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
+  std::error_code gone;  // another process may just replace the folder
+  for (char const* file : {train::detail::tensors_file, train::detail::state_file})
+    if (const std::uintmax_t size = std::filesystem::file_size(folder + "/" + file, gone); !gone)
+      bytes += size;
   return quantity(double(bytes)) + "B";
 }
 

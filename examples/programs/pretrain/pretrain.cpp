@@ -15,6 +15,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json_parser.hpp>
 
@@ -98,7 +99,7 @@ std::string origin_of(std::filesystem::path const& run, variant const& v) {
 vocabulary vocabulary_of(std::string const& run) {
   const std::string folder = find_checkpoint(run);
   const train::checkpoint from(folder);
-  return read_origin(train::program_state(from), folder).symbols;
+  return read_origin(program_of(from, folder), folder).symbols;
 }
 
 bool any_checkpoint(settings const& s, std::string const& run) {
@@ -137,23 +138,23 @@ void require_same_run(run_origin const& now, run_origin const& stored, std::stri
                                                    : "text as it was, which --text FILE may name"));
 }
 
-/// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it.
+/// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it, which is
+/// left in `ended_by`.
 std::optional<run_record> train_variant(run_origin const& origin, variant const& v, token_text const& text,
                                         std::filesystem::path const& run, tessera::context& ctx,
-                                        train::interrupt_guard const& signals) {
+                                        tessera::io::folder_lock const& sole_writer, int& ended_by) {
   const std::string folder = (run / v.name).string();
-  train::remove_unfinished_checkpoints(folder);
   std::optional<train::checkpoint> from;
   run_record earlier;
   if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
     const std::string newest = train::checkpoint_folder(folder, steps.back());
     from.emplace(newest);
-    const auto program = train::program_state(*from);
+    const auto program = program_of(*from, newest);
     require_same_run(origin, read_origin(program, newest), newest);
     earlier = read_record(program.at("record"));
   }
 
-  training_run training(origin, v, text, folder, ctx, signals);
+  training_run training(origin, v, text, folder, ctx, sole_writer);
   if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
   if (from)
     training.resume(*from, earlier);
@@ -163,24 +164,27 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   if (training.train() == train::stop_reason::interrupted) {
     const std::string step = std::to_string(training.record().reached.step);
     print(padded(v.name, 9) + "interrupted after step " + step + ", which is saved; ");
+    ended_by = training.ended_by();
     return {};
   }
   const std::string sampled =
       objective_of(origin.asked) == objective::masked_token
           ? filled_masks(training.trained(), training.validation_part(), origin.symbols)
           : sampled_text(training.trained(), origin.symbols, origin.asked.context, origin.asked.seed);
+  sole_writer.require_in_place();
   tessera::io::write_atomically(folder + "/sample.txt", sampled + "\n");
   return training.record();
 }
 
 /// Writes what all variants came to, and prints it.
 void conclude(run_origin const& origin, token_text const& text, std::filesystem::path const& run,
-              std::vector<run_record> const& records) {
+              std::vector<run_record> const& records, tessera::io::folder_lock const& sole_writer) {
   using tessera::io::write_atomically;
   const std::vector<ngram_floor> floors = ngram_floors(text.training, text.validation, text.symbols.size());
   std::vector<loss_curve> curves;
   for (run_record const& r : records) curves.push_back({r.variant, r.points});
   const std::string title = "Pre-training " + run.filename().string();
+  sole_writer.require_in_place();
   write_atomically((run / "loss.csv").string(), csv(curve_table(curves)));
   write_atomically((run / "loss_by_time.svg").string(),
                    svg(loss_plot(title, curves, floors, plot_over::time)));
@@ -227,15 +231,16 @@ int command(string_list const& arguments, std::string const& typed) {
   require_memory(s, text.symbols.size());
   const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
   const tessera::io::folder_lock sole_writer(run.string());
+  tessera::io::remove_unfinished(run.string());
   if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
   print("run      " + run.string() + "\n\n");
 
-  const train::interrupt_guard signals;
+  int ended_by = 0;
   std::vector<run_record> records;
   for (variant const& v : variants_of(s)) {
     const auto record = [&] {
       try {
-        return train_variant(origin, v, text, run, ctx, signals);
+        return train_variant(origin, v, text, run, ctx, sole_writer, ended_by);
       } catch (tessera::option_error const&) {  // a run that could not begin leaves its name free
         std::error_code ignored;
         if (resumed.empty() && !any_checkpoint(s, run.string())) std::filesystem::remove_all(run, ignored);
@@ -244,11 +249,11 @@ int command(string_list const& arguments, std::string const& typed) {
     }();
     if (!record) {
       print("go on with\n  " + typed + " --resume " + run.string() + "\n");
-      return 128 + signals.signal();
+      return 128 + ended_by;
     }
     records.push_back(*record);
   }
-  conclude(origin, text, run, records);
+  conclude(origin, text, run, records, sole_writer);
   return 0;
 }
 

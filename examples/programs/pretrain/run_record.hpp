@@ -205,6 +205,18 @@ inline window_text windows_of(settings const& s, std::span<token const> tokens,
   return {tokens, ends, s.context, task};
 }
 
+/// What pretrain wrote with a checkpoint. Throws io_error if another program wrote it.
+inline tessera::io::json_place program_of(train::checkpoint const& from, std::string const& folder) {
+  const auto state = from.state();
+  if (!state.contains("program") || !state.at("program").contains("settings") ||
+      !state.at("program").contains("record"))
+    throw tessera::io_error(
+        "[checkpoint] " + folder +
+        " was not written by pretrain: it has no settings and no vocabulary; a program of "
+        "your own reads it by tessera::train::checkpoint");
+  return state.at("program");
+}
+
 inline run_origin read_origin(tessera::io::json_place const& at, std::string const& document) {
   const settings asked = stored_settings(at.at("settings").value(), document);
   return {asked, vocabulary::from_json(level_of(asked), at.at("symbols")),

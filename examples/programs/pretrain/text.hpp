@@ -88,11 +88,22 @@ inline void add_documents(std::string_view part, documents divided, std::string&
   end_document();
 }
 
+/// Throws io_error for a folder where a file is meant.
+inline void require_no_folder(char const* what, std::string const& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    throw tessera::io_error(tessera::message("[", what, "] ", path,
+                                             " is a folder; name the files in it, as the "
+                                             "shell does for ",
+                                             path, path.ends_with('/') ? "*" : "/*"));
+}
+
 /// Files of the user's choice: the last tenth of each validates.
 inline corpus read_files(std::vector<std::string> const& paths, text_level level,
                          documents divided = documents::files) {
   corpus all;
   for (std::string const& path : paths) {
+    require_no_folder("text", path);
     const std::string text = tessera::io::read_file(path);
     if (text.empty()) throw tessera::io_error(tessera::message("[text] ", path, " is empty"));
     if (const std::string fault = text_fault(text, level); !fault.empty())
@@ -101,8 +112,11 @@ inline corpus read_files(std::vector<std::string> const& paths, text_level level
     const std::string_view whole = text;
     add_documents(whole.substr(0, cut), divided, all.training, all.training_ends);
     add_documents(whole.substr(cut), divided, all.validation, all.validation_ends);
-    all.source += (all.source.empty() ? "" : ", ") + path;
   }
+  constexpr std::size_t named = 3;
+  for (std::size_t i = 0; i < std::min(paths.size(), named); ++i)
+    all.source += (i == 0 ? "" : ", ") + paths[i];
+  if (paths.size() > named) all.source += tessera::message(" and ", paths.size() - named, " more");
   return all;
 }
 

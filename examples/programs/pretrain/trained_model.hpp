@@ -20,6 +20,7 @@ inline std::string find_checkpoint(std::string const& folder) {
     if (steps.empty()) continue;
     const std::string newest = train::checkpoint_folder(variant, steps.back());
     const train::checkpoint from(newest);
+    if (!from.state().contains("best_step")) return newest;  // of weights alone
     const auto best = from.state().at("best_step").as_integer();
     const std::string best_folder = train::checkpoint_folder(variant, best);
     return fs::exists(best_folder) ? best_folder : newest;
@@ -41,7 +42,7 @@ struct trained_model {
 inline trained_model read_trained(std::string const& named, tessera::context& ctx) {
   const std::string folder = find_checkpoint(named);
   const train::checkpoint from(folder);
-  const auto program = train::program_state(from);
+  const auto program = program_of(from, folder);
   if (program.contains("classes"))
     refuse("--checkpoint",
            folder + " is a classifier, made by finetune; this program takes what pretrain made");

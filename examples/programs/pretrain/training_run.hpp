@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <tessera/core/memory.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
+#include <tessera/io/folder_lock.hpp>
 #include <tessera/train/interrupt.hpp>
 #include <tessera/train/sparsity/connectivity.hpp>
 #include <tessera/train/sparsity/pattern_history.hpp>
@@ -31,12 +33,12 @@ namespace pretrain {
 class training_run final : public training_program {
  public:
   training_run(run_origin const& origin, variant const& v, token_text const& text, std::string folder,
-               tessera::context& ctx, train::interrupt_guard const& signals)
+               tessera::context& ctx, tessera::io::folder_lock const& run)
       : origin_(origin),
         variant_(v),
         text_(text),
         folder_(std::move(folder)),
-        signals_(signals),
+        run_(run),
         windows_(part_of(text.training, text.training_ends)),
         sample_(validation_part(), validation::sample_tokens),
         whole_(validation_part()),
@@ -86,7 +88,10 @@ class training_run final : public training_program {
     if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint
   }
 
+  /// The first signal ends it with a checkpoint. Before and after it, a signal ends the program at once, and
+  /// nothing is lost.
   train::stop_reason train() {
+    signals_.emplace();
     settings const& s = asked();
     const std::int64_t steps = record_.steps;
     const auto share = [&](int count) { return tessera::ceil_div<std::int64_t>(steps, count); };
@@ -104,10 +109,14 @@ class training_run final : public training_program {
     }
     train::stop_reason why = model_->train(how, *this);
     record_.reached = model_->progress();
-    if (why != train::stop_reason::interrupted && !conclude()) why = train::stop_reason::interrupted;
+    if (why != train::stop_reason::interrupted) conclude();
+    ended_by_ = signals_->signal();
+    signals_.reset();
     progress_.end_line();
-    return why;
+    return ended_by_ != 0 ? train::stop_reason::interrupted : why;
   }
+  /// The signal that interrupted the training, or 0.
+  int ended_by() const { return ended_by_; }
 
   run_record const& record() const { return record_; }
   model& trained() { return *model_; }
@@ -142,6 +151,7 @@ class training_run final : public training_program {
   }
 
   void save() override {
+    run_.require_in_place();
     train::progress const& now = model_->progress();
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
@@ -150,10 +160,11 @@ class training_run final : public training_program {
     tessera::io::json kept = to_json(origin_);
     kept["record"] = to_json(record_);
     model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
+    run_.require_in_place();  // a folder that moved meanwhile has been made again
     train::keep_checkpoints(folder_, asked().keep, now.best_step);
   }
 
-  bool interrupted() override { return signals_.signal() != 0; }
+  bool interrupted() override { return signals_->signal() != 0; }
 
  private:
   static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
@@ -179,6 +190,7 @@ class training_run final : public training_program {
     const std::int64_t steps = record_.steps, frame = step * asked().frames / steps;
     if (frame == (step - 1) * asked().frames / steps) return;
     const std::string number = std::to_string(10000 + frame).substr(1);
+    run_.require_in_place();
     tessera::io::make_folder(folder_ + "/frames");
     tessera::io::write_atomically(
         folder_ + "/frames/frame-" + number + ".svg",
@@ -191,6 +203,7 @@ class training_run final : public training_program {
   /// TensorBoard.
   void write_logs() const {
     using tessera::io::write_atomically;
+    run_.require_in_place();
     const std::vector<loss_curve> curve{{variant_.name, record_.points}};
     tessera::io::make_folder(folder_);
     write_atomically(folder_ + "/log.csv", csv(curve_table(curve)));
@@ -204,21 +217,25 @@ class training_run final : public training_program {
                        tensorboard_events(record_.points));
   }
 
-  /// Evaluates the whole text, once, at the end. False if a signal came first.
-  bool conclude() {
+  /// Evaluates the whole text, once, at the end, unless a signal comes first.
+  void conclude() {
     // Ended, by what was asked for only now, where it had been interrupted.
     if (record_.points.empty() || record_.points.back().step != record_.reached.step) {
       evaluated(evaluate().mean());
     } else if (record_.whole_loss) {
-      return true;
+      return;
     }
-    const train::token_loss all = loss_over(whole_, [this] { return interrupted(); });
-    if (all.tokens == 0) return false;
+    const auto stopped = [this] { return interrupted(); };
+    const train::token_loss all = loss_over(whole_, stopped);
+    std::optional<double> next_right;
+    if (asked().next_sentence && all.tokens > 0)
+      next_right = whole_.next_right(*model_, asked().batch, stopped);
+    if (all.tokens == 0 || (asked().next_sentence && !next_right)) return;
     record_.whole_loss = all.mean();
+    record_.next_right = next_right;
+    run_.require_in_place();
     tessera::io::write_atomically(folder_ + "/layers.csv", train::to_csv(model_->layers()));
-    if (asked().next_sentence) record_.next_right = whole_.next_right(*model_, asked().batch);
     save();
-    return true;
   }
 
   train::token_loss loss_over(validation const& windows, std::function<bool()> const& stopped) {
@@ -264,7 +281,9 @@ class training_run final : public training_program {
   variant variant_;
   token_text const& text_;
   std::string folder_;
-  train::interrupt_guard const& signals_;
+  tessera::io::folder_lock const& run_;
+  std::optional<train::interrupt_guard> signals_;
+  int ended_by_ = 0;
   window_text windows_;
   batch shown_;
   validation sample_, whole_;

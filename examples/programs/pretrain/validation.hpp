@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include <tessera/core/memory.hpp>
@@ -55,15 +56,15 @@ class validation {
     const auto add = [&](batch const& shown) { all += {of.evaluate(shown), shown.predicted}; };
     return show(at_once, stopped, add) ? all : train::token_loss{};
   }
-  /// The share of the sequences of which a model says rightly whether their halves follow each other.
-  double next_right(model& of, int at_once) const {
+  /// The share of the sequences of which a model says rightly whether their halves follow each other; nothing
+  /// if `stopped` says so before the end.
+  std::optional<double> next_right(model& of, int at_once, std::function<bool()> const& stopped) const {
     std::int64_t right = 0, sequences = 0;
-    show(
-        at_once, [] { return false; },
-        [&](batch const& shown) {
-          right += of.next_sentences_right(shown);
-          sequences += std::ssize(shown.lengths);
-        });
+    const auto add = [&](batch const& shown) {
+      right += of.next_sentences_right(shown);
+      sequences += std::ssize(shown.lengths);
+    };
+    if (!show(at_once, stopped, add)) return {};
     return static_cast<double>(right) / static_cast<double>(sequences);
   }
 

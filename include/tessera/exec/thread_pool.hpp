@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <system_error>
 #include <thread>  // and the clock: <chrono> has calendars, too, which take as long to compile as all of exec/
 
 #include <tessera/core/config.hpp>
@@ -22,14 +23,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
-  ///   threads   at least 1, else option_error
+  ///   threads   at least 1, else option_error; machine_error if the system starts no more of them
   TESSERA_COLD explicit thread_pool(int threads)
       : threads_(at_least_one(threads)),
         spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
         ranges_(threads) {
+    int part = 1;
     try {
       workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (int part = 1; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+      for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+    } catch (std::system_error const& refusal) {
+      stop();
+      throw machine_error(
+          message("[thread_pool] the system does not start thread ", part + 1, " of ", threads, ": ",
+                  refusal.code().message(),
+                  "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
     } catch (...) {
       stop();
       throw;

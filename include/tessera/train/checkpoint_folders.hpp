@@ -44,24 +44,6 @@ inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
   return steps;
 }
 
-/// Removes the checkpoints that a process began and did not finish, because it was killed. No other process
-/// may write to the run: io::folder_lock. Throws io_error.
-inline void remove_unfinished_checkpoints(std::string const& run) {
-  std::error_code failure;
-  std::vector<std::filesystem::path> unfinished;
-  for (std::filesystem::directory_iterator entry(run, failure), end; !failure && entry != end;
-       entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_log = entry->path().extension().string().starts_with(".partial-");
-    if (is_log || (name.starts_with("step-") && name.ends_with(".partial")))
-      unfinished.push_back(entry->path());
-  }
-  if (failure == std::errc::no_such_file_or_directory) return;
-  for (std::filesystem::path const& one : unfinished)
-    if (!failure) std::filesystem::remove_all(one, failure);
-  if (failure) throw io_error(message("[remove ", run, "/step-….partial] ", failure.message()));
-}
-
 /// Removes all checkpoints of a run but the `last` newest and the one of step `best`. Call it when the newest
 /// checkpoint is complete. Throws option_error if `last` is negative.
 inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::int64_t best) {

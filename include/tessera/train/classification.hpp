@@ -16,6 +16,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/destination.hpp>
@@ -138,22 +139,33 @@ template <class Training> class classification : public program {
   }
   void save() {
     if (settings_.checkpoints.empty()) return;
-    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), io::json());
+    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
     keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
   }
   bool interrupted() { return settings_.signals && settings_.signals->signal() != 0; }
 
-  /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network.
-  bool resume() {
+  /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network, or
+  /// unless `allowed` if another batch, seed or setting of the training is in it: see train::resume.
+  bool resume(other_settings settings = other_settings::refused) {
     if (settings_.checkpoints.empty()) return false;
-    remove_unfinished_checkpoints(settings_.checkpoints);
+    io::remove_unfinished(settings_.checkpoints);
     const auto steps = checkpoint_steps(settings_.checkpoints);
     if (steps.empty()) return false;
-    train::resume(t_, checkpoint(checkpoint_folder(settings_.checkpoints, steps.back())));
+    const checkpoint from(checkpoint_folder(settings_.checkpoints, steps.back()));
+    from.require_architecture(t_.model);
+    if (settings == other_settings::refused &&
+        !program_state(from).value().is_null())  // not before version 4
+      detail::require_settings(program_state(from), settings_to_compare(), "classification",
+                               "; set it back, or resume with train::other_settings::allowed",
+                               [](std::string const&) { return true; });
+    train::resume(t_, from, settings);
     return true;
   }
 
  private:
+  io::json settings_to_compare() const {
+    return io::json::object{{"batch", settings_.batch}, {"seed", settings_.seed}};
+  }
   void require_set(const char* name, labelled_set const& set) const {
     if (set.count() == 0) throw shape_error(message("[classification] the ", name, " set has no examples"));
     if (set.count() * set.features() != std::ssize(set.inputs))

@@ -11,12 +11,13 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// During its lifetime the first SIGINT or SIGTERM only sets a flag, so that a program can end with a
-/// checkpoint; the second signal, of either kind, has its earlier effect. An ignored signal stays ignored.
-/// Only one guard may live at a time, because signals belong to the process.
+/// checkpoint; the second signal, of either kind, has its earlier effect, and so has, at the end of the
+/// lifetime, a signal that `signal()` has not told: none is lost. An ignored signal stays ignored. Only one
+/// guard may live at a time, because signals belong to the process; let it live while the flag is looked at.
 class interrupt_guard {
  public:
   interrupt_guard() {
-    received_ = 0;
+    received_ = told_ = 0;
     struct sigaction action{};
     action.sa_handler = [](int signal) {
       received_ = signal;
@@ -35,10 +36,11 @@ class interrupt_guard {
   ~interrupt_guard() {
     reinstate(SIGINT);
     reinstate(SIGTERM);
+    if (const int received = received_; received != told_) ::raise(received);
   }
 
   /// The signal that was received, or 0.
-  int signal() const { return received_; }
+  int signal() const { return told_ = received_.load(); }
 
  private:
   // May be called in a signal handler: sigaction is async-signal-safe (POSIX.1-2017, 2.4.3).
@@ -47,7 +49,7 @@ class interrupt_guard {
   }
 
   static_assert(std::atomic<int>::is_always_lock_free, "else a signal handler may not write it");
-  inline static std::atomic<int> received_{0};
+  inline static std::atomic<int> received_{0}, told_{0};
   inline static struct sigaction before_interrupt_{}, before_termination_{};
 };
 
