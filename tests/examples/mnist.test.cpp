@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -148,6 +149,9 @@ TEST_CASE("mnist: a result that cannot be written is an error before the run, wh
   CHECK(code == 1);
   CHECK(text == "mnist: [" + (here / "none/result.jsonl") +
                     "] the result cannot be written: No such file or directory\n");
+  put(here / "full.jsonl", std::string(499, 'x') + "\n");
+  CHECK(shell(std::string("ulimit -f 1; ") + quick + "--json " + (here / "full.jsonl")).code == 1);
+  CHECK(std::filesystem::file_size(here / "full.jsonl") == 500);  // no half of a line
   CHECK(shell(quick + ("--policy set --density 0.9 --json " + (here / "result.jsonl"))).code == 2);
   CHECK(!std::ifstream(here / "result.jsonl"));
 }

@@ -66,6 +66,9 @@ TEST_CASE("pretrain: a run leaves a table and curves and checkpoints and samples
   CHECK(again.code == 2);
   CHECK(contains(again, "exists already"));
   CHECK(here.files("a") == files);
+  fs::create_directory(here.in("runs/b"));  // as a run leaves it that is killed before it writes its settings
+  put(here.in("runs/b/.lock"), "1");
+  put(here.in("runs/b/settings.json.partial-1-0"), "half");
   CHECK(shell(here.pretrain("b", "--config " + here.in("runs/a/settings.json"))).code == 0);
   CHECK(same_tensors(here.in("runs/a/sparse/step-00000060"), here.in("runs/b/sparse/step-00000060")));
 }
@@ -88,6 +91,45 @@ TEST_CASE("pretrain: a run that was ended and resumed has the same bits on any n
   const std::set<std::string> files = here.files("parts");
   CHECK(shell(here.resume("parts")).code == 0);  // there is nothing left to do
   CHECK(here.files("parts") == files);
+}
+
+TEST_CASE(
+    "pretrain: a run whose folder is moved stops at the next save, says where it is, and is resumed there") {
+  const workplace here;
+  const std::string run = here.in("runs/a"), moved = here.in("moved");
+  const outcome stopped = shell(
+      here.pretrain("a", "--only sparse --steps 1000000 --checkpoint-every 1") + " & pid=$!; until ls " +
+      run + "/sparse/step-* >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; mv " + run + " " +
+      moved + "; wait $pid");
+  CHECK(stopped.code == 1);
+  CHECK(contains(stopped, "[write " + run + "] the folder was moved to " + fs::canonical(moved).string() +
+                              " while this process wrote to it; nothing more is written"));
+  CHECK(!fs::exists(run));
+  CHECK(shell(PRETRAIN " --resume " + moved + " --until-tokens 64").code == 0);
+}
+
+TEST_CASE("pretrain: its programs say of a checkpoint of another program that it is one") {
+  const workplace here;
+  const std::string
+      folder = here.in("other"),
+      state = R"({"format": "tessera.checkpoint", "version": 4, "arithmetic": "", "architecture": {},)"
+              R"( "updates": 0, "state": {"step": 1, "best_step": -1, "program": null}})";
+  fs::create_directory(folder);
+  put(folder + "/state.json", state);
+  auto metadata = tessera::io::format_metadata("tessera.checkpoint", 4);
+  metadata["tessera.state"] = std::to_string(tessera::io::content_hash(state));
+  const float number = 1;
+  tessera::io::write_safetensors(
+      folder + "/tensors.safetensors",
+      std::vector{tessera::io::make_safetensor("w", {1}, std::span<float const>(&number, 1))}, metadata,
+      tessera::io::checksums::in_metadata);
+  for (const std::string command :
+       {GENERATE " --checkpoint " + folder, FREEZE " --checkpoint " + folder + " --out " + here.in("f"),
+        FILL_MASK " --text [MASK] --checkpoint " + folder}) {
+    const outcome refused = shell(command);
+    CHECK(refused.code == 1);
+    CHECK(contains(refused, "[checkpoint] " + folder + " was not written by pretrain"));
+  }
 }
 
 TEST_CASE("pretrain: with every policy a run that was ended and resumed has the same bits") {
@@ -179,6 +221,8 @@ TEST_CASE("pretrain: a text that cannot be used ends in code 1") {
   refused("binary", "is binary");
   refused("latin", "use --level byte");
   refused("missing", "No such file");
+  refused("../" + fs::path(here.in("")).parent_path().filename().string(),
+          " is a folder; name the files in it");
   CHECK(!fs::exists(here.in("runs")));
 }
 

@@ -234,12 +234,12 @@ TEST_CASE("run folder: none is used twice") {
   settings s;
   s.layers = 4, s.hidden = 256;
   s.out = folder / "deep/runs";
-  const std::string first = make_run_folder(s).string(), second = make_run_folder(s).string();
+  const std::string first = make_run_folder(s).path.string(), second = make_run_folder(s).path.string();
   CHECK(first == s.out + "/char-4x256-both-16x16-0.1-1");
   CHECK(second == s.out + "/char-4x256-both-16x16-0.1-2");
   CHECK(std::filesystem::is_directory(second));
   s.name = "mine";
-  CHECK(make_run_folder(s) == s.out + "/mine");
+  CHECK(make_run_folder(s).path == s.out + "/mine");
   CHECK(error_of<tessera::option_error>([&] { (void)make_run_folder(s); }) ==
         "[--name] " + s.out + "/mine exists already; choose another name, or --resume " + s.out + "/mine");
 }

@@ -49,6 +49,9 @@ TEST_CASE("text: the last tenth of each file validates") {
   CHECK(text.training == "012345678abcdefghijklmnopqrstuv");
   CHECK(text.validation == "9wxy");
   CHECK(text.source == folder / "a" + ", " + folder / "b");
+  const std::vector<std::string> five(5, folder / "a");
+  CHECK(read_files(five, text_level::character).source ==
+        folder / "a" + ", " + folder / "a" + ", " + folder / "a" + " and 2 more");
 }
 
 TEST_CASE("text: a character is never cut in two") {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <tessera/exec/thread_pool.hpp>
 
@@ -113,5 +116,24 @@ TEST_CASE("thread_pool: fewer threads than one are refused") {
                        tessera::option_error);
   CHECK_THROWS_AS(thread_pool(-3), tessera::option_error);
 }
+
+#ifdef __GLIBC__
+TEST_CASE("thread pool: threads that the system does not start are an error with their number and the cure") {
+  pthread_attr_t before, huge;
+  REQUIRE(::pthread_getattr_default_np(&before) == 0);
+  REQUIRE(::pthread_getattr_default_np(&huge) == 0);
+  REQUIRE(::pthread_attr_setstacksize(&huge, std::size_t(1) << 50) == 0);  // there is no room for it
+  REQUIRE(::pthread_setattr_default_np(&huge) == 0);
+  std::string refused;
+  try {
+    const thread_pool pool(3);
+  } catch (tessera::machine_error const& e) {
+    refused = e.what();
+  }
+  ::pthread_setattr_default_np(&before);
+  CHECK(refused.starts_with("[thread_pool] the system does not start thread 2 of 3: "));
+  CHECK(refused.find("ask for fewer") != refused.npos);
+}
+#endif
 
 }  // namespace thread_pool_test

@@ -12,6 +12,12 @@
 #include <system_error>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/tensor/densities.hpp>
@@ -335,12 +341,31 @@ void require_writable(std::string const& path) {
   if (!std::filesystem::exists(there)) std::filesystem::remove(path, none);
 }
 
+/// Adds a line in one piece: of several programs that add to one file, each waits for the others, and no line
+/// is left half.
 void add_line(std::string const& path, std::string const& line) {
-  errno = 0;
-  std::FILE* const file = std::fopen(path.c_str(), "a");
-  const bool printed = file && std::fprintf(file, "%s\n", line.c_str()) >= 0;
-  if (!file || std::fclose(file) != 0 || !printed)
+  const auto failed = [&] {
     throw io_error("[" + path + "] the result could not be written: " + std::strerror(errno));
+  };
+  io::detail::descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  struct stat about{};
+  if (file.number() < 0 || ::fstat(file.number(), &about) != 0) failed();
+  const bool is_file = S_ISREG(about.st_mode);
+  if (is_file && (::flock(file.number(), LOCK_EX) != 0 || ::fstat(file.number(), &about) != 0)) failed();
+  const std::string all = line + "\n";
+  for (std::size_t done = 0; done < all.size();) {
+    const ssize_t more = ::write(file.number(), all.data() + done, all.size() - done);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) {
+      const int reason = errno;
+      if (is_file && ::ftruncate(file.number(), about.st_size) != 0) {
+      }  // it is as full as before
+      errno = reason;
+      failed();
+    }
+    done += std::size_t(more);
+  }
+  if (!file.close()) failed();
 }
 
 int main_of(std::vector<std::string> const& arguments) {

@@ -229,8 +229,11 @@ int command(string_list const& arguments, std::string const& typed) {
     return 0;
   }
   require_memory(s, text.symbols.size());
-  const std::filesystem::path run = resumed.empty() ? make_run_folder(s) : folder_named(resumed);
-  const tessera::io::folder_lock sole_writer(run.string());
+  const run_folder kept =
+      resumed.empty() ? make_run_folder(s)
+                      : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
+  std::filesystem::path const& run = kept.path;
+  tessera::io::folder_lock const& sole_writer = kept.sole_writer;
   tessera::io::remove_unfinished(run.string());
   if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
   print("run      " + run.string() + "\n\n");

@@ -7,6 +7,7 @@
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
+#include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json.hpp>
 
 #include "format.hpp"
@@ -29,9 +30,20 @@ inline std::string describe(settings const& s) {
                                     : "-" + s.policy);
 }
 
-/// Makes the empty folder of a new run, --out/NAME, never one that exists. Without --name, the first free
-/// number is put behind the description. Throws option_error for a name that is taken or no name, io_error if
-/// the folder cannot be made.
+/// Whether a folder is that of a run which was killed before it wrote its settings.
+inline bool is_left_empty(std::filesystem::path const& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  if (!fs::is_directory(fs::symlink_status(folder, failure))) return false;
+  tessera::io::remove_unfinished(folder.string());
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
+    if (entry->path().filename() != ".lock") return false;
+  return !failure;
+}
+
+/// Makes the empty folder of a new run, --out/NAME, never one that holds anything. Without --name, the first
+/// free number is put behind the description. Throws option_error for a name that is taken or no name,
+/// io_error if the folder cannot be made.
 inline std::filesystem::path make_empty_folder(settings const& s) {
   namespace fs = std::filesystem;
   using tessera::io::make_folder;
@@ -39,7 +51,7 @@ inline std::filesystem::path make_empty_folder(settings const& s) {
     refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
   if (!s.name.empty()) {
     const fs::path folder = fs::path(s.out) / s.name;
-    if (!make_folder(folder.string()))
+    if (!make_folder(folder.string()) && !is_left_empty(folder))
       refuse("--name",
              folder.string() + " exists already; choose another name, or --resume " + folder.string());
     return folder;
@@ -50,19 +62,34 @@ inline std::filesystem::path make_empty_folder(settings const& s) {
   }
 }
 
-/// Makes the folder of a new run with its settings.json. Throws what make_empty_folder throws, and io_error
-/// if the settings cannot be written; then no folder is left.
-inline std::filesystem::path make_run_folder(settings const& s) {
-  std::filesystem::path folder = make_empty_folder(s);
+/// The folder of a run, kept for this process.
+struct run_folder {
+  std::filesystem::path path;
+  tessera::io::folder_lock sole_writer;
+};
+
+/// Makes the folder of a new run with its settings.json. Throws what make_empty_folder and folder_lock throw,
+/// and io_error if the settings cannot be written; then no folder is left.
+inline run_folder make_run_folder(settings const& s) {
+  namespace fs = std::filesystem;
+  const fs::path folder = make_empty_folder(s);
+  std::error_code ignored;
   try {
-    tessera::io::write_atomically((folder / "settings.json").string(),
-                                  tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+    run_folder made{folder, tessera::io::folder_lock(folder.string())};
+    try {
+      if (!is_left_empty(folder))  // another process has just begun a run here, and ended
+        refuse("--name", folder.string() + " exists already; choose another name");
+      tessera::io::write_atomically((folder / "settings.json").string(),
+                                    tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+    } catch (tessera::io_error const&) {
+      fs::remove(folder / ".lock", ignored);
+      throw;
+    }
+    return made;
   } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(folder, ignored);
+    fs::remove(folder, ignored);  // unless it holds anything
     throw;
   }
-  return folder;
 }
 
 }  // namespace pretrain
