@@ -108,8 +108,9 @@ TEST_CASE("folder: a slash at the end and links mean the folder itself") {
 TEST_CASE("folder: what a killed process left is removed, and nothing of a living one or of another name") {
   namespace fs = std::filesystem;
   const scratch_folder scratch;
-  for (const char* name : {"folder.partial-1-0/deep", "folder.partial-12", "folder.replaced-1-0",
-                           "folder.partial", "folder.partial-1-x", "other.partial-1-0"})
+  for (const char* name :
+       {"folder.partial-1-0/deep", "folder.partial-12-345", "folder.replaced-1-0", "folder.partial",
+        "folder.partial-", "folder.partial-7", "folder.partial-1-x", "other.partial-1-0"})
     fs::create_directories(scratch / name);
   write_folder_atomically(scratch / "folder", {"a", "b"}, [&](std::string const& partial) {
     write(scratch / "folder", "first");
@@ -120,13 +121,15 @@ TEST_CASE("folder: what a killed process left is removed, and nothing of a livin
   CHECK_FALSE(fs::exists(scratch / "folder/b"));
   CHECK(fs::exists(scratch / "folder.partial"));
   CHECK(fs::exists(scratch / "folder.partial-1-x"));
-  CHECK(scratch.files() == 3);
+  CHECK(fs::exists(scratch / "folder.partial-"));
+  CHECK(fs::exists(scratch / "folder.partial-7"));
+  CHECK(scratch.files() == 5);
 }
 
 TEST_CASE("folder: one that was moved out of the way when its writer was killed comes back") {
   const scratch_folder scratch;
   write(scratch / "run/folder.replaced-1-0", "first");
-  tessera::io::remove_unfinished(scratch / ".");
+  tessera::io::remove_unfinished(scratch / "run");
   CHECK(read_file(scratch / "run/folder/a") == "first");
 }
 

@@ -234,7 +234,8 @@ int command(string_list const& arguments, std::string const& typed) {
                       : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
   std::filesystem::path const& run = kept.path;
   tessera::io::folder_lock const& sole_writer = kept.sole_writer;
-  tessera::io::remove_unfinished(run.string());
+  for (char const* part : {"", "/dense", "/sparse", "/dense/frames", "/sparse/frames"})
+    tessera::io::remove_unfinished(run.string() + part);
   if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
   print("run      " + run.string() + "\n\n");
 

@@ -43,12 +43,11 @@ inline bool is_unfinished(std::string_view name, std::string_view kind) {
   const std::size_t at = name.rfind(kind);
   if (at == 0 || at == name.npos) return false;
   const std::string_view numbers = name.substr(at + kind.size());
-  const std::size_t process = std::min(numbers.find('-'), numbers.size());
+  const std::size_t dash = std::min(numbers.find('-'), numbers.size() - 1);
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
   };
-  return is_number(numbers.substr(0, process)) &&
-         (process == numbers.size() || is_number(numbers.substr(process + 1)));
+  return !numbers.empty() && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
 }
 
 /// Removes a partial unless a living process writes it: while the lock is ours, nobody else can take its
@@ -195,16 +194,9 @@ inline bool make_folder(std::string const& path) {
   return is_new;
 }
 
-/// Removes what processes that were killed began to write in a folder, and in the folders in it, and did not
+/// Removes the files and folders that processes which were killed began to write in a folder, and did not
 /// finish; never what a living one writes. No error if there is no such folder.
-inline void remove_unfinished(std::string const& folder) {
-  namespace fs = std::filesystem;
-  detail::remove_leftovers(folder, "");
-  std::error_code failure, unknown;
-  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
-    if (entry->is_directory(unknown) && !entry->is_symlink(unknown))
-      remove_unfinished(entry->path().string());
-}
+inline void remove_unfinished(std::string const& folder) { detail::remove_leftovers(folder, ""); }
 
 /// Makes or replaces a folder as a whole, as write_atomically does with a file: `write(partial)` writes
 /// `files`, the names of all files of the folder, into the new folder `partial` beside it, which takes the
