@@ -123,7 +123,7 @@ TEST_CASE("pretrain: its programs say of a checkpoint of another program that it
       folder + "/tensors.safetensors",
       std::vector{tessera::io::make_safetensor("w", {1}, std::span<float const>(&number, 1))}, metadata,
       tessera::io::checksums::in_metadata);
-  for (const std::string command :
+  for (std::string const& command :
        {GENERATE " --checkpoint " + folder, FREEZE " --checkpoint " + folder + " --out " + here.in("f"),
         FILL_MASK " --text [MASK] --checkpoint " + folder}) {
     const outcome refused = shell(command);

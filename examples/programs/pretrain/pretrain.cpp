@@ -171,8 +171,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
       objective_of(origin.asked) == objective::masked_token
           ? filled_masks(training.trained(), training.validation_part(), origin.symbols)
           : sampled_text(training.trained(), origin.symbols, origin.asked.context, origin.asked.seed);
-  sole_writer.require_in_place();
-  tessera::io::write_atomically(folder + "/sample.txt", sampled + "\n");
+  sole_writer.keep_in_place([&] { tessera::io::write_atomically(folder + "/sample.txt", sampled + "\n"); });
   return training.record();
 }
 
@@ -184,16 +183,17 @@ void conclude(run_origin const& origin, token_text const& text, std::filesystem:
   std::vector<loss_curve> curves;
   for (run_record const& r : records) curves.push_back({r.variant, r.points});
   const std::string title = "Pre-training " + run.filename().string();
-  sole_writer.require_in_place();
-  write_atomically((run / "loss.csv").string(), csv(curve_table(curves)));
-  write_atomically((run / "loss_by_time.svg").string(),
-                   svg(loss_plot(title, curves, floors, plot_over::time)));
-  write_atomically((run / "loss_by_tokens.svg").string(),
-                   svg(loss_plot(title, curves, floors, plot_over::tokens)));
   const std::string table = report(origin.asked, records, text, floors);
-  write_atomically((run / "table.txt").string(), table);
-  write_atomically((run / "summary.json").string(),
-                   tessera::io::to_text(summary(origin.asked, records, text), 1) + "\n");
+  sole_writer.keep_in_place([&] {
+    write_atomically((run / "loss.csv").string(), csv(curve_table(curves)));
+    write_atomically((run / "loss_by_time.svg").string(),
+                     svg(loss_plot(title, curves, floors, plot_over::time)));
+    write_atomically((run / "loss_by_tokens.svg").string(),
+                     svg(loss_plot(title, curves, floors, plot_over::tokens)));
+    write_atomically((run / "table.txt").string(), table);
+    write_atomically((run / "summary.json").string(),
+                     tessera::io::to_text(summary(origin.asked, records, text), 1) + "\n");
+  });
   for (run_record const& r : records) {
     const std::string path = (run / r.variant / "sample.txt").string();
     print("\n---- what the " + r.variant + " model writes\n" + tessera::io::read_file(path));

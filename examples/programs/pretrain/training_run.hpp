@@ -151,7 +151,6 @@ class training_run final : public training_program {
   }
 
   void save() override {
-    run_.require_in_place();
     train::progress const& now = model_->progress();
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
@@ -159,9 +158,10 @@ class training_run final : public training_program {
     if (evolves()) record_.history = history_.to_json();
     tessera::io::json kept = to_json(origin_);
     kept["record"] = to_json(record_);
-    model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
-    run_.require_in_place();  // a folder that moved meanwhile has been made again
-    train::keep_checkpoints(folder_, asked().keep, now.best_step);
+    run_.keep_in_place([&] {
+      model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
+      train::keep_checkpoints(folder_, asked().keep, now.best_step);
+    });
   }
 
   bool interrupted() override { return signals_->signal() != 0; }
@@ -190,12 +190,13 @@ class training_run final : public training_program {
     const std::int64_t steps = record_.steps, frame = step * asked().frames / steps;
     if (frame == (step - 1) * asked().frames / steps) return;
     const std::string number = std::to_string(10000 + frame).substr(1);
-    run_.require_in_place();
-    tessera::io::make_folder(folder_ + "/frames");
-    tessera::io::write_atomically(
-        folder_ + "/frames/frame-" + number + ".svg",
-        train::to_svg(history_.now(), history_.stored_since(record_.framed),
-                      tessera::message(variant_.name, " after step ", step, " of ", steps)));
+    run_.keep_in_place([&] {
+      tessera::io::make_folder(folder_ + "/frames");
+      tessera::io::write_atomically(
+          folder_ + "/frames/frame-" + number + ".svg",
+          train::to_svg(history_.now(), history_.stored_since(record_.framed),
+                        tessera::message(variant_.name, " after step ", step, " of ", steps)));
+    });
     record_.framed = history_.updates();
   }
 
@@ -203,18 +204,19 @@ class training_run final : public training_program {
   /// TensorBoard.
   void write_logs() const {
     using tessera::io::write_atomically;
-    run_.require_in_place();
     const std::vector<loss_curve> curve{{variant_.name, record_.points}};
-    tessera::io::make_folder(folder_);
-    write_atomically(folder_ + "/log.csv", csv(curve_table(curve)));
-    write_atomically(folder_ + "/log.jsonl", json_lines(curve));
-    if (!record_.updates.empty()) {
-      write_atomically(folder_ + "/updates.csv", csv(pattern_table(record_.updates)));
-      write_atomically(folder_ + "/updates.jsonl", json_lines(record_.updates));
-    }
-    if (asked().tensorboard)
-      write_atomically(folder_ + "/events.out.tfevents.0." + variant_.name,
-                       tensorboard_events(record_.points));
+    run_.keep_in_place([&] {
+      tessera::io::make_folder(folder_);
+      write_atomically(folder_ + "/log.csv", csv(curve_table(curve)));
+      write_atomically(folder_ + "/log.jsonl", json_lines(curve));
+      if (!record_.updates.empty()) {
+        write_atomically(folder_ + "/updates.csv", csv(pattern_table(record_.updates)));
+        write_atomically(folder_ + "/updates.jsonl", json_lines(record_.updates));
+      }
+      if (asked().tensorboard)
+        write_atomically(folder_ + "/events.out.tfevents.0." + variant_.name,
+                         tensorboard_events(record_.points));
+    });
   }
 
   /// Evaluates the whole text, once, at the end, unless a signal comes first.
@@ -233,8 +235,8 @@ class training_run final : public training_program {
     if (all.tokens == 0 || (asked().next_sentence && !next_right)) return;
     record_.whole_loss = all.mean();
     record_.next_right = next_right;
-    run_.require_in_place();
-    tessera::io::write_atomically(folder_ + "/layers.csv", train::to_csv(model_->layers()));
+    run_.keep_in_place(
+        [&] { tessera::io::write_atomically(folder_ + "/layers.csv", train::to_csv(model_->layers())); });
     save();
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <string>
 
@@ -53,6 +54,19 @@ class folder_lock {
     throw io_error(message("[write ", path_, "] the folder was ",
                            is_gone ? "removed or moved" : message("moved to ", now),
                            " while this process wrote to it; nothing more is written"));
+  }
+
+  /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
+  /// been moved before or meanwhile.
+  template <std::invocable Write> void keep_in_place(Write&& write) const {
+    require_in_place();
+    try {
+      write();
+    } catch (io_error const&) {
+      require_in_place();  // that is the reason
+      throw;
+    }
+    require_in_place();
   }
 
  private:
