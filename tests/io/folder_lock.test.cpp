@@ -82,7 +82,13 @@ TEST_CASE("folder lock: a folder that is moved or removed is noticed") {
   const folder_lock lock(run);
   const auto refusal = [&] { return error_of<io_error>([&] { lock.require_in_place(); }); };
   CHECK(refusal() == "");
-  fs::rename(run, scratch / "moved");
+  lock.keep_in_place([&] { io::write_atomically(run + "/a", "whole"); });
+  CHECK(error_of<io_error>([&] {
+          lock.keep_in_place([&] {  // the move is told, not what failed by it
+            fs::rename(run, scratch / "moved");
+            io::write_atomically(run + "/a", "whole");
+          });
+        }).starts_with(start));
   CHECK(refusal() == start + "moved to " + fs::canonical(scratch / "moved").string() + end);
   fs::create_directories(run);  // another one of the name
   CHECK(refusal() != "");
