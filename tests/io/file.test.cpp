@@ -68,7 +68,7 @@ TEST_CASE("file: an empty file is legal") {
   CHECK(mapped_file(folder / "empty").bytes().empty());
 }
 
-TEST_CASE("file: pipes and files without a size are read to their end") {
+TEST_CASE("file: files without a size are read to their end") {
   CHECK_FALSE(read_file("/proc/self/maps").empty());
 }
 
@@ -76,9 +76,31 @@ TEST_CASE("file: what cannot be read is an error with path and reason") {
   const scratch_folder folder;
   CHECK(error_of<io_error>([&] { read_file(folder / "none"); }) ==
         "[read " + folder / "none" + "] No such file or directory");
-  CHECK(error_of<io_error>([&] { read_file(folder / "."); }) == "[read " + folder / "." + "] Is a directory");
+  CHECK(error_of<io_error>([&] { read_file(folder / "."); }) ==
+        "[read " + folder / "." + "] is a folder, not a regular file");
   CHECK_THROWS_AS(mapped_file(folder / "none"), io_error);
   CHECK_THROWS_AS(mapped_file(folder / "."), io_error);
+}
+
+TEST_CASE("file: a pipe, a socket or a device is refused at once, a link to a file is followed") {
+  const scratch_folder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  REQUIRE(::mknod((folder / "socket").c_str(), S_IFSOCK | 0600, 0) == 0);
+  put(folder / "file", "text");
+  for (std::string const name : {"pipe", "socket", "file"})
+    REQUIRE(::symlink((folder / name).c_str(), (folder / (name + ".link")).c_str()) == 0);
+  const auto wrong = [](std::string const& path, std::string const& kind) {
+    const std::string says = "[read " + path + "] is " + kind + ", not a regular file";
+    CHECK(error_of<io_error>([&] { read_file(path); }) == says);
+    CHECK(error_of<io_error>([&] { mapped_file{path}; }) == says);
+  };
+  for (std::string const link : {"", ".link"}) {
+    wrong(folder / ("pipe" + link), "a pipe");
+    wrong(folder / ("socket" + link), "a socket");
+  }
+  wrong("/dev/null", "a device");
+  CHECK(read_file(folder / "file.link") == "text");
+  CHECK(mapped_file(folder / "file.link").bytes().size() == 4);
 }
 
 TEST_CASE("file: a mapped file keeps its bytes when it is moved and when the file is replaced") {

@@ -25,4 +25,15 @@ TEST_CASE("text: the hash is the published one, and goes on") {
   CHECK(content_hash("bar", content_hash("foo")) == content_hash("foobar"));
 }
 
+TEST_CASE("text: a text of a file is quoted in an error, short and without control characters") {
+  CHECK(in_quotes("w") == "\"w\"");
+  CHECK(in_quotes("") == "\"\"");
+  CHECK(in_quotes("naïve €") == "\"naïve €\"");
+  CHECK(in_quotes("\x1b[31m\n\x7f") == "\"\\x1b[31m\\x0a\\x7f\"");
+  CHECK(in_quotes("\xc2\x9b"
+                  "1m\xff\xc3") == "\"\\xc2\\x9b1m\\xff\\xc3\"");
+  CHECK(in_quotes(std::string(100, 'x')) == "\"" + std::string(100, 'x') + "\"");
+  CHECK(in_quotes(std::string(50'000'000, 'x')) == "\"" + std::string(100, 'x') + "…\"");
+}
+
 }  // namespace text_test

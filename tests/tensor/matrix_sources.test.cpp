@@ -131,6 +131,39 @@ TEST_CASE("matrix sources: values that overhang the matrix are left out") {
   CHECK(w.live() == 4);
 }
 
+// As a.toarray() of SciPy's coo_array, csr_array, csc_array and bsr_array with these arrays.
+TEST_CASE("matrix sources: values of one place are added if asked, and rounded once") {
+  const std::vector<int> is{1, 0, 1, 1}, js{2, 0, 2, 2};
+  const std::vector<float> v{1, 5, 0.00390625f, 0.00390625f};  // 1 + 2^-8 is no bfloat16, 1 + 2^-7 is
+  constexpr auto any = index_order::any;
+  constexpr auto summed = duplicates::summed;
+  const auto right = [](auto const& w, std::int64_t size) {
+    CHECK(w.size() == size);
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 4; ++j) {
+        const float wanted = i == 0 && j == 0 ? 5.0f : i == 1 && j == 2 ? 1.0078125f : 0.0f;
+        CHECK(float(w(i, j)) == wanted);
+      }
+  };
+  right(matrix_from_coo<bfloat16, block_shape<1>>(2, 4, is, js, v, summed), 2);
+  right(matrix_from_coo<float, block_shape<2>>(2, 4, is, js, v, summed), 8);
+  const std::vector<int> starts{0, 1, 4}, columns{0, 2, 2, 2};
+  const std::vector<float> by_row{5, 0.00390625f, 1, 0.00390625f};
+  right(matrix_from_csr<bfloat16>(2, 4, starts, columns, by_row, index_order::ascending, summed), 2);
+  right(matrix_from_csr<bfloat16>(2, 4, starts, columns, by_row, any, summed), 2);
+  right(matrix_from_csc<bfloat16>(2, 4, std::vector{0, 1, 1, 4, 4}, std::vector{0, 1, 1, 1}, by_row, any,
+                                  summed),
+        2);
+  const std::vector<float> blocks{0, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0.0078125f, 0};
+  right(matrix_from_bsr<bfloat16, block_shape<2>>(2, 4, std::vector{0, 3}, std::vector{1, 0, 1}, blocks, any,
+                                                  summed),
+        8);
+  CHECK(pattern_from_coo(2, 4, is, js, summed) ==
+        pattern_from_coo(2, 4, std::vector{0, 1}, std::vector{0, 2}));
+  CHECK_THROWS_AS(matrix_from_coo<float>(2, 4, is, js, v), shape_error);
+  CHECK_THROWS_AS(matrix_from_coo<float>(2, 4, is, js, std::vector{1.0f, 2.0f}, summed), shape_error);
+}
+
 TEST_CASE("matrix sources: a wrong index is refused with its position") {
   const std::array starts{0, 2, 3};
   const std::array unsorted{2, 0, 1}, repeated{1, 1, 0}, outside{0, 3, 1};
@@ -144,7 +177,8 @@ TEST_CASE("matrix sources: a wrong index is refused with its position") {
         "(index_order::any does)");
   CHECK(csr(unsorted, three, index_order::any) == "");
   CHECK(csr(repeated, three, index_order::any) ==
-        "[pattern_from_csr] block (0, 1) at position 1 repeats the one at position 0: list each block once");
+        "[pattern_from_csr] block (0, 1) at position 1 repeats the one at position 0: list each block once, "
+        "or ask for duplicates::summed");
   CHECK(csr(outside, three, index_order::any) ==
         "[pattern_from_csr] column 3 at position 1, in row 0, is outside the grid's 3 columns");
   CHECK(csr(std::array{0, 2, 1}, four) == "[matrix_from_csr] 4 values for 3 indices: there must be 3");

@@ -110,7 +110,8 @@ TEST_CASE("pattern sources: COO names the positions of blocks that are repeated 
   };
   CHECK(coo({2, 0, 1}, {3, 0, 1}) == "accepted");
   CHECK(coo({2, 0, 1, 2}, {3, 0, 1, 3}) ==
-        "[pattern_from_coo] block (2, 3) at position 3 repeats the one at position 0: list each block once");
+        "[pattern_from_coo] block (2, 3) at position 3 repeats the one at position 0: list each block once, "
+        "or ask for duplicates::summed");
   CHECK(coo({2, 3, 1}, {3, 0, 1}) ==
         "[pattern_from_coo] block (3, 0) at position 1 is outside the grid of 3 x 4 blocks");
   CHECK(coo({2, 0}, {3, 4}) ==

@@ -53,20 +53,38 @@ class descriptor {
   int number_;
 };
 
-inline descriptor open_to_read(std::string const& path) {
-  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) system_failure("read", path, 0, errno);
-  return file;
+/// What is there, if not a regular file.
+inline char const* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+/// A regular file, also behind links, and its size. Throws io_error for anything else, and never waits: for
+/// the writer of a pipe, say.
+struct file_to_read {
+  descriptor file;
+  std::size_t size;
+};
+inline file_to_read open_to_read(std::string const& path) {
+  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int failure = errno;  // of a socket: no such device
+  struct stat about{};
+  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
+      !S_ISREG(about.st_mode))
+    throw io_error(message("[read ", path, "] is ", kind_of(about.st_mode), ", not a regular file"));
+  if (file.number() < 0) system_failure("read", path, 0, failure);
+  return {std::move(file), static_cast<std::size_t>(about.st_size)};
 }
 
 }  // namespace detail
 
-/// The bytes of a file, all of them, copied to memory. Also reads pipes.
+/// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
+/// pipe, a socket or a device.
 inline std::string read_file(std::string const& path) {
-  const detail::descriptor file = detail::open_to_read(path);
-  struct stat about{};
-  if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path, 0, errno);
-  std::string text(static_cast<std::size_t>(about.st_size) + 4096, '\0');  // 0 + 4096 for a pipe
+  const auto [file, size] = detail::open_to_read(path);
+  std::string text(size + 4096, '\0');  // files of /proc say 0
   for (std::size_t filled = 0;;) {
     if (filled == text.size()) text.resize(2 * filled);
     const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
@@ -79,16 +97,12 @@ inline std::string read_file(std::string const& path) {
   }
 }
 
-/// The bytes of a regular file, mapped: read from disk at first access. Nobody may shorten the file
-/// while it is mapped; to replace it is harmless.
+/// The bytes of a regular file, mapped: read from disk at first access. Throws io_error, at once, for
+/// anything else. Nobody may shorten the file while it is mapped; to replace it is harmless.
 class mapped_file {
  public:
   explicit mapped_file(std::string path) : path_(std::move(path)) {
-    const detail::descriptor file = detail::open_to_read(path_);
-    struct stat about{};
-    if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path_, 0, errno);
-    if (!S_ISREG(about.st_mode)) throw io_error(message("[read ", path_, "] not a regular file"));
-    const auto size = static_cast<std::size_t>(about.st_size);
+    const auto [file, size] = detail::open_to_read(path_);
     if (size == 0) return;  // cannot be mapped
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
     if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);

@@ -18,13 +18,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Decompresses one stream. `fail` throws io_error with what is wrong.
-template <class Fail> class inflater {
+/// Decompresses one stream behind what `to` holds, which grows with what is there, to at most `most` bytes.
+/// `fail` throws io_error with what is wrong, `too_long` for more than that.
+template <class Fail, class TooLong> class inflater {
  public:
-  inflater(std::span<std::byte const> from, std::span<std::byte> to, Fail const& fail)
-      : from_(from), to_(to), fail_(fail) {}
+  inflater(std::span<std::byte const> from, std::vector<std::byte>& to, std::uint64_t most, Fail const& fail,
+           TooLong const& too_long)
+      : from_(from), to_(to), most_(most), fail_(fail), too_long_(too_long), filled_(to.size()) {}
 
-  void run() {
+  /// Returns the number of compressed bytes.
+  std::size_t run() {
+    begin_ = filled_;
     for (bool last = false; !last;) {
       last = take(1) != 0;
       switch (take(2)) {
@@ -41,7 +45,8 @@ template <class Fail> class inflater {
           fail_("a block of an unknown kind");
       }
     }
-    if (filled_ != to_.size()) fail_("less data than the file says");
+    to_.resize(filled_);
+    return at_ - std::size_t(bits_) / 8;
   }
 
  private:
@@ -118,8 +123,10 @@ template <class Fail> class inflater {
     return entry.symbol;
   }
 
-  void require_room(std::size_t bytes) const {
-    if (bytes > to_.size() - filled_) fail_("more data than the file says");
+  void require_room(std::size_t bytes) {
+    if (bytes <= to_.size() - filled_) return;
+    if (bytes > most_ - filled_) too_long_();
+    to_.resize(std::size_t(std::min<std::uint64_t>(most_, 2 * (filled_ + bytes))));
   }
 
   void stored() {
@@ -183,30 +190,44 @@ template <class Fail> class inflater {
       const std::size_t length = length_base[l] + take(length_bits[l]);
       const int d = symbol(distances);
       const std::size_t distance = distance_base[d] + take(d < 4 ? 0 : d / 2 - 1);
-      if (distance > filled_) fail_("a repetition of bytes before the first");
+      if (distance > filled_ - begin_) fail_("a repetition of bytes before the first");
       require_room(length);
       for (std::size_t i = 0; i < length; ++i, ++filled_) to_[filled_] = to_[filled_ - distance];
     }
   }
 
   std::span<std::byte const> from_;
-  std::span<std::byte> to_;
+  std::vector<std::byte>& to_;
+  std::uint64_t most_;
   Fail const& fail_;
-  std::size_t at_ = 0, filled_ = 0;
+  TooLong const& too_long_;
+  std::size_t at_ = 0, filled_, begin_ = 0;
   std::uint64_t waiting_ = 0;
   int bits_ = 0;
 };
 
 }  // namespace detail
 
-/// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others or
-/// damaged.
+/// How many bytes compressed data may become. They become up to 1032 times as many, so a small file may ask
+/// for much memory. What is stored as it is needs none, and is not limited.
+struct unpack_limit {
+  std::uint64_t bytes = std::uint64_t(1) << 30;
+};
+
+/// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
+/// damaged, or more than the limit allows. Memory grows with what is really there.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
-                                      std::string_view where) {
-  const auto fail = [&](char const* what) { throw io_error(message("[", std::string(where), "] ", what)); };
-  if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a bit can become
-  std::vector<std::byte> bytes(size);
-  detail::inflater(compressed, std::span(bytes), fail).run();
+                                      std::string_view where, unpack_limit limit = {}) {
+  const auto fail = [&](std::string const& what) {
+    throw io_error(message("[", std::string(where), "] ", what));
+  };
+  if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a byte can become
+  if (size > limit.bytes)
+    fail(message(compressed.size(), " bytes become ", size, ", but the unpack_limit is ", limit.bytes));
+  std::vector<std::byte> bytes;
+  const auto too_long = [&] { fail("more data than the file says"); };
+  detail::inflater(compressed, bytes, size, fail, too_long).run();
+  if (bytes.size() != size) fail("less data than the file says");
   return bytes;
 }
 

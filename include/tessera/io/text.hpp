@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,11 +36,36 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
   return before;
 }
 
+/// Text of a file for an error: in quotes, at most 100 characters of it and then an ellipsis. Control
+/// characters and bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
+TESSERA_COLD inline std::string in_quotes(std::string_view text) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  std::string out = "\"";
+  for (int shown = 0; !text.empty(); ++shown) {
+    if (shown == 100) return out + "…\"";
+    const std::size_t length = utf8_length(text);
+    const auto code = static_cast<unsigned char>(text[0]);
+    const bool is_control = code < 0x20 || code == 0x7f ||
+                            (code == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if (length == 0 || is_control)
+        ((out += "\\x") += hex[byte / 16]) += hex[byte % 16];
+      else
+        out += text[i];
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out + "\"";
+}
+
 /// `, but "a", "b"`: some names of those that a map has, for an error.
 inline std::string other_names(auto const& map) {
   std::string some;
-  for (auto const& [name, value] : map)
-    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  for (auto const& [name, value] : map) {
+    if (some.size() > 100) return some + ", …";
+    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
+  }
   return some;
 }
 

@@ -2,32 +2,46 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/gunzip.hpp>
+#include <tessera/io/inflate.hpp>
+#include <tessera/io/parse_number.hpp>
+#include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// A text file of numbers between spaces, commas and ends of lines.
+/// A text file of numbers between spaces, commas and ends of lines. One that was compressed by gzip is
+/// unpacked, whatever its name. Throws io_error, with the path, if it was compressed by another program.
 class text_numbers {
  public:
-  explicit text_numbers(std::string const& path)
-      : file_(path), rest_(reinterpret_cast<char const*>(file_.bytes().data()), file_.bytes().size()) {}
+  explicit text_numbers(std::string const& path, unpack_limit limit = {}) : file_(path) {
+    std::span<std::byte const> bytes = file_.bytes();
+    if (is_gzip(bytes)) bytes = unpacked_ = gunzip(bytes, path, limit);
+    rest_ = {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
+    using namespace std::string_view_literals;
+    for (auto const& [mark, program] :
+         {std::pair("BZh"sv, "bzip2"), std::pair("\xfd\x37zXZ"sv, "xz"),
+          std::pair("\x28\xb5\x2f\xfd"sv, "zstd"), std::pair("PK\3\4"sv, "zip")})
+      if (rest_.starts_with(mark))
+        throw io_error(message("[read ", path, "] compressed by ", program, ": unpack it, or use gzip"));
+  }
+  text_numbers(text_numbers const&) = delete;
+  text_numbers& operator=(text_numbers const&) = delete;
 
-  /// What remains of the line, which is passed over.
+  /// What remains of the line, without its end, which is not passed over.
   std::string_view line() {
-    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
-    std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    ++line_;
+    std::string_view text = rest_.substr(0, rest_.find('\n'));
+    rest_.remove_prefix(text.size());
     if (text.ends_with('\r')) text.remove_suffix(1);
     return text;
   }
@@ -36,23 +50,20 @@ class text_numbers {
     for (skip_blank(); !rest_.empty() && rest_[0] == comment; skip_blank()) line();
   }
 
-  /// The next number. Throws io_error, with the line, if there is none.
+  /// The next number, as parse_number reads it, and with Fortran's exponents: 1.5D+00, 1.5+100. Throws
+  /// io_error, with the line, if there is none.
   template <class T> T number(char const* what) {
     skip_blank();
-    T value{};
-    char const* first = rest_.data();
-    char const* const last = first + rest_.size();
-    if (last - first > 1 && first[0] == '+' && first[1] != '-') ++first;
-    const auto [stop, failure] = std::from_chars(first, last, value);
     if (rest_.empty()) fail(message("the file ends where ", what, " should be"));
-    const bool beyond = std::is_floating_point_v<T> && failure == std::errc::result_out_of_range;
-    if constexpr (std::is_floating_point_v<T>)
-      if (beyond) value = out_of_range({first, std::size_t(stop - first)});
-    if ((failure != std::errc{} && !beyond) || (stop != last && !is_blank(*stop))) {
-      const std::string_view word = rest_.substr(0, std::min<std::size_t>(rest_.find_first_of(blanks), 30));
-      fail(message("\"", std::string(word), "\" is not ", what));
+    T value{};
+    std::size_t length = parse_number(rest_, value);
+    if (length == 0 || (length < rest_.size() && !is_blank(rest_[length]))) {
+      const std::string_view word = rest_.substr(0, rest_.find_first_of(blanks));
+      if (!std::floating_point<T> || !is_number(with_exponent_of_c(word), value))
+        fail(message(in_quotes(word), " is not ", what));
+      length = word.size();
     }
-    rest_.remove_prefix(std::size_t(stop - rest_.data()));
+    rest_.remove_prefix(length);
     return value;
   }
   /// A whole number of at least `least` and at most `most`.
@@ -64,8 +75,10 @@ class text_numbers {
   }
 
   void expect_end() {
+    const std::int64_t last = line_;
     skip_blank();
     if (!rest_.empty()) fail("there is more than the file says");
+    line_ = last;
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -79,14 +92,20 @@ class text_numbers {
   void skip_blank() {
     for (; !rest_.empty() && is_blank(rest_[0]); rest_.remove_prefix(1)) line_ += rest_[0] == '\n';
   }
-  /// Too large a number is infinite, too small a one zero, as everywhere else.
-  static double out_of_range(std::string_view digits) {
-    return digits.find("e-") != digits.npos || digits.find("E-") != digits.npos
-               ? 0.0
-               : (digits[0] == '-' ? -1.0 : 1.0) * std::numeric_limits<double>::infinity();
+  /// Fortran writes the exponent of a double behind a D, and one of three digits behind its sign alone.
+  static std::string with_exponent_of_c(std::string_view word) {
+    std::string text(word);
+    const std::size_t at = text.find_first_of("DdQq+-", 1);
+    if (at == text.npos || text.find_first_not_of("+-.0123456789") < at) return "";
+    if (text[at] != '+' && text[at] != '-')
+      text[at] = 'e';
+    else if (text.find('.') < at)
+      text.insert(at, 1, 'e');
+    return text;
   }
 
   mapped_file file_;
+  std::vector<std::byte> unpacked_;
   std::string_view rest_;
   std::int64_t line_ = 1;
 };

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/crc32.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/inflate.hpp>
+#include <tessera/io/text.hpp>
 
 // Zip archives (PKWARE's APPNOTE 6.3), as far as NumPy's .npz need them: members that are stored or deflated,
 // of any size.
@@ -24,26 +26,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// CRC-32 of ISO 3309, the checksum of zip files: of these bytes behind others.
-inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t before = 0) {
-  static const auto table = [] {
-    std::array<std::uint32_t, 256> made;
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      std::uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0xedb88320u : 0);
-      made[i] = value;
-    }
-    return made;
-  }();
-  std::uint32_t crc = ~before;
-  for (const std::byte b : bytes) crc = table[(crc ^ std::uint32_t(b)) & 0xff] ^ (crc >> 8);
-  return ~crc;
-}
-
 struct zip_member {
   std::uint64_t at = 0, packed = 0, size = 0;  // at: of the member's own header
   std::uint32_t crc = 0;
   std::uint16_t method = 0;
+  bool encrypted = false;
 };
 
 inline constexpr std::uint32_t local_mark = 0x04034b50, member_mark = 0x02014b50, end_mark = 0x06054b50,
@@ -53,8 +40,10 @@ inline constexpr std::uint16_t wide_field = 1, stored_method = 0, deflated_metho
 
 }  // namespace detail
 
-/// A zip archive, mapped; its members by their names. Throws io_error, with the path and the byte offset, for
-/// an archive that is damaged, encrypted or in several parts.
+/// A zip archive, mapped; its members by their names, of which the last of one name counts, as for Python.
+/// Opening it reads its index alone, and throws io_error, with the path and the byte offset, if that is
+/// damaged or the archive in several parts. What is wrong with a member is found when its content is asked
+/// for.
 class zip_archive {
  public:
   explicit zip_archive(std::string path) : zip_archive(mapped_file(std::move(path))) {}
@@ -67,20 +56,26 @@ class zip_archive {
     return all;
   }
 
-  /// The content of a member: in the mapped file if it is stored, else unpacked to `room`.
-  std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room) const {
+  bool contains(std::string const& name) const { return members_.find(name) != members_.end(); }
+
+  /// The content of a member: in the mapped file if it is stored, else unpacked to `room`. Throws io_error if
+  /// the member is damaged, encrypted, compressed by another method than DEFLATE, or becomes more than the
+  /// limit allows.
+  std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room,
+                                     unpack_limit limit = {}) const {
     const auto found = members_.find(name);
-    if (found == members_.end()) throw io_error(message("[read ", path(), "] no member \"", name, "\""));
+    if (found == members_.end()) throw io_error(message("[read ", path(), "] no member ", in_quotes(name)));
     detail::zip_member const& member = found->second;
+    if (member.encrypted) fail(member.at, message("member ", in_quotes(name), " is encrypted"));
     if (get<std::uint32_t>(member.at) != detail::local_mark) fail(member.at, "no member begins here");
     const std::uint64_t begin =
         member.at + 30 + get<std::uint16_t>(member.at + 26) + get<std::uint16_t>(member.at + 28);
     if (begin > bytes().size() || member.packed > bytes().size() - begin)
-      fail(bytes().size(), message("the file ends within member \"", name, "\""));
+      fail(bytes().size(), message("the file ends within member ", in_quotes(name)));
     std::span<std::byte const> content = bytes().subspan(begin, member.packed);
-    const std::string where = message("read ", path(), ", member \"", name, "\"");
+    const std::string where = message("read ", path(), ", member ", in_quotes(name));
     if (member.method == detail::deflated_method) {
-      room = inflate(content, member.size, where);
+      room = inflate(content, member.size, where, limit);
       content = room;
     } else if (member.method != detail::stored_method) {
       throw io_error(message("[", where, "] compressed by method ", member.method,
@@ -127,7 +122,6 @@ class zip_archive {
       count = get<std::uint64_t>(wide + 32);
       at = get<std::uint64_t>(wide + 48);
     }
-    std::uint64_t packed = 0;
     for (; count > 0; --count) {
       if (get<std::uint32_t>(at) != detail::member_mark) fail(at, "no entry of the archive's index");
       const std::uint64_t name_length = get<std::uint16_t>(at + 28), extra = get<std::uint16_t>(at + 30),
@@ -135,16 +129,14 @@ class zip_archive {
                           next = at + 46 + name_length + extra + comment;
       if (next > bytes().size()) fail(bytes().size(), "the file ends within its index");
       std::string name(reinterpret_cast<char const*>(bytes().data()) + at + 46, name_length);
-      if ((get<std::uint16_t>(at + 8) & 1) != 0) fail(at, message("member \"", name, "\" is encrypted"));
       detail::zip_member member{.at = get<std::uint32_t>(at + 42),
                                 .packed = get<std::uint32_t>(at + 20),
                                 .size = get<std::uint32_t>(at + 24),
                                 .crc = get<std::uint32_t>(at + 16),
-                                .method = get<std::uint16_t>(at + 10)};
+                                .method = get<std::uint16_t>(at + 10),
+                                .encrypted = (get<std::uint16_t>(at + 8) & 1) != 0};
       widen(member, at + 46 + name_length, at + 46 + name_length + extra);
-      if (member.packed > bytes().size() || (packed += member.packed) > bytes().size())
-        fail(at, "members that are larger than the file");
-      if (!members_.emplace(std::move(name), member).second) fail(at, "two members of one name");
+      members_.insert_or_assign(std::move(name), member);
       at = next;
     }
   }

@@ -35,6 +35,10 @@ concept index_array = number_array<T> && requires(T const& array) {
 ///               the block's first element, so they are multiples of its width (popsparse)
 enum class index_unit { blocks, elements };
 
+/// Blocks or elements that an index lists several times: an error, or, as for SciPy and Eigen, stored once,
+/// with the sum of their values.
+enum class duplicates { refused, summed };
+
 namespace detail {
 
 /// A read-only view whose length is not part of its type.
@@ -104,7 +108,7 @@ template <class Number> std::vector<std::int32_t> in_units(std::span<Number> num
 /// The pattern of blocks (is[p], js[p]), in any order.
 template <class I, class J>
 pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
-                           std::span<J> js) {
+                           std::span<J> js, duplicates repeated) {
   check_grid(operation, block_rows, block_cols);
   check_stored(operation, static_cast<std::int64_t>(is.size()));
   if (is.size() != js.size())
@@ -133,13 +137,16 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
   std::size_t e = 0;
   for (int i = 0; i < block_rows; ++i) {
     for (; e < entries.size() && entries[e].i == i; ++e) {
-      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j)
+      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j) {
+        if (repeated == duplicates::summed) continue;
         throw shape_error(message("[", operation, "] block (", i, ", ", entries[e].j, ") at position ",
                                   entries[e].position, " repeats the one at position ",
-                                  entries[e - 1].position, ": list each block once"));
+                                  entries[e - 1].position,
+                                  ": list each block once, or ask for duplicates::summed"));
+      }
       sorted_cols.push_back(entries[e].j);
     }
-    row_start.push_back(static_cast<std::int32_t>(e));
+    row_start.push_back(static_cast<std::int32_t>(sorted_cols.size()));
   }
   return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(sorted_cols));
 }
@@ -148,12 +155,14 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
 template <class Start, class Index>
 pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
                                 int entries, std::span<Start> start, std::span<Index> index,
-                                index_order order, std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
+                                index_order order, duplicates repeated, std::int64_t start_unit = 1,
+                                std::int64_t index_unit = 1) {
+  if (repeated == duplicates::summed) order = index_order::any;
   check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit, order);
   std::vector<std::int32_t> columns = in_units(index, index_unit);
   if (order == index_order::any) {
     const std::vector<std::int32_t> all = lines_of_entries(start, start_unit);
-    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns));
+    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns), repeated);
   }
   return pattern::from_right_rows(lines, entries, in_units(start, start_unit), std::move(columns));
 }
@@ -161,32 +170,35 @@ pattern pattern_from_compressed(const char* operation, const char* line, const c
 }  // namespace detail
 
 /// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
-/// is outside the grid or repeated.
+/// is outside the grid or, unless it may be, repeated.
 template <index_array Rows, index_array Cols>
-pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
+pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_of_entries("pattern_from_coo", block_rows, block_cols, detail::view(rows),
-                                    detail::view(cols));
+                                    detail::view(cols), repeated);
 }
 
 /// Columns of each row (CSR).
 ///   row_start (block_rows + 1), cols (row_start.back())
 ///   Throws shape_error, as the other compressed formats, with the position of the first number that is
-///   duplicate, unsorted, out of range or not monotone.
+///   duplicate, unsorted, out of range or not monotone. Where duplicates may be, any order may be.
 template <index_array Starts, index_array Cols>
 pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_from_compressed("pattern_from_csr", "row", "column", block_rows, block_cols,
-                                         detail::view(row_start), detail::view(cols), order);
+                                         detail::view(row_start), detail::view(cols), order, repeated);
 }
 
 /// Rows of each column (CSC).
 ///   col_start (block_cols + 1), rows (col_start.back())
 template <index_array Starts, index_array Rows>
 pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return transposed(detail::pattern_from_compressed("pattern_from_csc", "column", "row", block_cols,
                                                     block_rows, detail::view(col_start), detail::view(rows),
-                                                    order));
+                                                    order, repeated));
 }
 
 /// Columns of each row of blocks (BSR), of a matrix of (rows, cols) elements.
@@ -194,7 +206,8 @@ pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start
 template <index_array Starts, index_array Cols>
 pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row_start,
                          Cols const& block_columns, index_unit unit = index_unit::blocks,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   const char* const operation = "pattern_from_bsr";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, block);
@@ -202,7 +215,7 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
   return detail::pattern_from_compressed(
       operation, "row", "column", detail::blocks_over(rows, block.rows),
       detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns), order,
-      in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
+      repeated, in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
 }
 
 /// Exactly round(density · blocks) blocks, but at least one if the grid has any; all choices are
