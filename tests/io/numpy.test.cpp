@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -77,10 +79,10 @@ TEST_CASE("numpy: what NumPy and SciPy write is read, and what is written they r
   CHECK(error_of<io_error>([&] { io::numpy_file(folder / "record.npy"); }) != "");
 
   const io::numpy_file stored(folder / "stored.npz"), deflated(folder / "deflated.npz");
-  CHECK(stored.tensors().size() == 4);
-  for (auto const& [name, tensor] : stored.tensors()) {
-    CHECK(std::ranges::equal(tensor.bytes, deflated.at(name).bytes));
-    CHECK(tensor.shape == deflated.at(name).shape);
+  CHECK(stored.names() == std::vector<std::string>{"bytes", "noise", "numbers", "zeros"});
+  for (std::string const& name : stored.names()) {
+    CHECK(std::ranges::equal(stored.at(name).bytes, deflated.at(name).bytes));
+    CHECK(stored.at(name).shape == deflated.at(name).shape);
   }
 
   for (auto const& name : {"csr", "csc", "coo", "bsr", "bsr8"}) {
@@ -173,6 +175,204 @@ TEST_CASE("numpy: a damaged file is refused, whatever bit of it is changed and w
   CHECK(reads(changed).find("checksum differs") != std::string::npos);
 }
 
+/// A file of NumPy with this description, order and shape, as they stand in a header of version 1.
+std::string npy(std::string const& header, std::string const& numbers) {
+  std::string text = header + "\n";
+  const char length[] = {char(text.size() & 0xff), char(text.size() >> 8)};
+  return std::string("\x93NUMPY\1\0", 8) + std::string(length, 2) + text + numbers;
+}
+template <class T> std::string bytes_of(std::vector<T> const& numbers) {
+  return {reinterpret_cast<char const*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+void put_zip(std::string const& path, std::vector<std::pair<std::string, std::string>> const& members) {
+  std::vector<io::zip_content> contents;
+  for (auto const& [name, bytes] : members)
+    contents.push_back({name, {std::as_bytes(std::span(bytes.data(), bytes.size()))}});
+  io::write_zip(path, contents);
+}
+
+// What numpy.load of NumPy 2.4 reads of the same bytes.
+TEST_CASE("numpy: headers are read as Python reads them, of Python 2, of Windows and of cnpy") {
+  const scratch_folder folder;
+  const std::string three = bytes_of(std::vector{0.0f, 1.0f, 2.0f}), order = ", 'fortran_order': False, ";
+  const auto read = [&](std::string const& header, std::string const& numbers) {
+    put(folder / "a.npy", npy(header, numbers));
+    return io::read_numbers<double>(io::numpy_file(folder / "a.npy"), "");
+  };
+  const std::vector<double> right{0, 1, 2};
+  CHECK(read("{'descr': '<f4'" + order + "'shape': (3L,), }", three) == right);
+  CHECK(read("{'descr': '<f4'" + order + "'shape': (3L,)}", three) == right);
+  CHECK(read("{u'shape': (1L, 3L), u'descr': u'<f4', u'fortran_order': False, }", three) == right);
+  CHECK(read("{'descr': '<f4'" + order + "'shape': (3,), }   ", three) == right);  // cnpy's
+  CHECK(read("{'descr': '<b1'" + order + "'shape': (3,), }", {"\0\1\0", 3}) == std::vector<double>{0, 1, 0});
+  CHECK(read("{'descr': '<u1'" + order + "'shape': (3,), }", "\3\2\1") == std::vector<double>{3, 2, 1});
+  CHECK(read("{'descr': '>i1'" + order + "'shape': (1,), }", "\xff") == std::vector<double>{-1});
+  CHECK(read("{'descr': '=f4'" + order + "'shape': (3,), }", three) == right);
+  CHECK(read("{'descr': 'f4',\t'fortran_order': False,\r\n'shape': (3,), }", three) == right);
+  CHECK(read("{'shape': (7, 7), 'descr': '<f8'" + order + "'shape': (3,), 'descr': '<f4', }", three) ==
+        right);
+
+  const auto wrong = [&](std::string const& header, std::string const& says) {
+    INFO(header.substr(0, 200));
+    const std::string error = error_of<io_error>([&] { read(header, three); });
+    CHECK_MESSAGE(error.find(says) != std::string::npos, error);
+    CHECK(error.size() < 400);
+  };
+  wrong("{'descr': '<f4'" + order + "'shape': (3,), } x", "goes on behind its '}': \"x\\x0a\"");
+  wrong("{'descr': '<f4'" + order + "}", "does not have the keys");
+  wrong("{'descr': '<f4'" + order + "'shape': (3,), 'x': 1}", "unknown key \"x\"");
+  wrong("{'descr': '<f4'" + order + "'shape': (3.0,), }", "lacks a ')'");
+  wrong("{'descr': '<f4'" + order + "'shape': (-3,), }", "not one of whole numbers");
+  wrong("{'descr': '<f4'" + order + "'shape': (99999999999999999999,), }", "not one of whole numbers");
+  wrong("{'descr': '>f4'" + order + "'shape': (3,), }", "big-endian");
+  wrong("{'descr': [('a', '<f4'), ('b)', '<i4', (2,))]" + order + "'shape': (1,), }",
+        "a structured array, of \"[('a', '<f4'), ('b)', '<i4', (2,))]\"");
+  wrong("{'descr': [('a', '<f4')", "does not end");
+  wrong("{'descr': [('a" + order, "does not end");
+  wrong("{'descr': '<f4'" + order + "'shape': (4611686018427387904, 4611686018427387904), }",
+        "but 12 bytes follow");
+  std::string long_shape = "1";
+  for (int i = 0; i < 10000; ++i) long_shape += ",1";
+  wrong("{'descr': '<f4'" + order + "'shape': (" + long_shape + "), }", "1, 1, …), but 12 bytes follow");
+  wrong("{'descr': '" + std::string(10000, 'x') + "'" + order + "'shape': (3,), }",
+        "xxx…\": numbers of this dtype");
+}
+
+TEST_CASE("numpy: an array that cannot be read spoils no other one, and says why when it is asked for") {
+  const scratch_folder folder;
+  const std::string order = ", 'fortran_order': False, 'shape': ", two = bytes_of(std::vector{1.0f, 2.0f});
+  put_zip(folder / "a.npz",
+          {{"meta.npy", npy("{'descr': [('epoch', '<i4'), ('loss', '<f4')]" + order + "(1,), }", two)},
+           {"big.npy", npy("{'descr': '>f4'" + order + "(2,), }", two)},
+           {"cut.npy", npy("{'descr': '<f4'" + order + "(3,), }", two)},
+           {"objects.npy", npy("{'descr': '|O'" + order + "(2,), }", "pickle")},
+           {"text.txt", "text"},
+           {"folder/", ""},
+           {"w", npy("{'descr': '<f4'" + order + "(2, 1), }", two)},
+           {"w.npy", npy("{'descr': '<f4'" + order + "(1, 2), }", two)},
+           {"v.npy", npy("{'descr': '<f4'" + order + "(2,), }", "12345678")},
+           {"v.npy", npy("{'descr': '<f4'" + order + "(2,), }", two)}});
+  const io::numpy_file file(folder / "a.npz");
+  CHECK(file.names() ==
+        std::vector<std::string>{"big", "cut", "folder/", "meta", "objects", "text.txt", "v", "w"});
+  const auto wrong = [&](std::string const& name, std::string const& says) {
+    INFO(name);
+    CHECK(file.contains(name));
+    const std::string error = error_of<io_error>([&] { io::read_numbers<float>(file, name); });
+    CHECK_MESSAGE(error.find("array \"" + name + "\": " + says) != std::string::npos, error);
+  };
+  wrong("meta", "a structured array, of \"[('epoch', '<i4'), ('loss', '<f4')]\"");
+  wrong("big", "its numbers are big-endian");
+  wrong("cut", "is F32 (3), but 8 bytes follow");
+  wrong("text.txt", "not an array of NumPy");
+  wrong("folder/", "not an array of NumPy");
+  CHECK(error_of<io_error>([&] {
+          io::read_numbers<float>(file, "objects");
+        }).find("this dtype are not read") != std::string::npos);
+  CHECK(error_of<io_error>([&] { file.at("none"); }).find("no array \"none\", but \"big\", ") !=
+        std::string::npos);
+  const std::vector<float> right{1, 2};
+  CHECK(io::read_numbers<float>(file, "v") == right);  // the last of one name, as for Python's zipfile
+  CHECK(io::read_numbers<float>(file, "v.npy") == right);
+  CHECK(file.at("w").shape == std::vector<std::int64_t>{2, 1});  // NumPy, too, looks for "w" first
+  CHECK(file.at("w.npy").shape == std::vector<std::int64_t>{1, 2});
+  CHECK(&file.at("v") == &file.at("v.npy"));
+  CHECK_FALSE(file.contains("text"));
+  CHECK_FALSE(file.contains("v.npy.npy"));
+}
+
+TEST_CASE("numpy: an array is unpacked when it is asked for, to a limit that can be set") {
+  const scratch_folder folder;
+  const std::string text =
+      npy("{'descr': '|u1', 'fortran_order': False, 'shape': (30,), }", std::string(30, '\7'));
+  put_zip(folder / "stored.npz", {{"x.npy", text}, {"damaged.npy", text}});
+  // The same, deflated: the content of the members is made a stored block of DEFLATE.
+  const auto size = char(text.size()), flipped = char(~text.size());
+  const std::string block = std::string{1, size, 0, flipped, char(0xff)} + text;
+  put_zip(folder / "deflated.npz", {{"x.npy", block}, {"damaged.npy", block}});
+  std::string deflated = io::read_file(folder / "deflated.npz");
+  const std::uint32_t crc = io::detail::crc32(std::as_bytes(std::span(text.data(), text.size())));
+  for (std::size_t at = 0; (at = deflated.find("PK\1\2", at)) != deflated.npos; at += 4) {
+    deflated[at + 10] = 8;
+    std::memcpy(deflated.data() + at + 16, &crc, 4);
+    const std::uint32_t unpacked = std::uint32_t(text.size());
+    std::memcpy(deflated.data() + at + 24, &unpacked, 4);
+  }
+  const std::size_t numbers = deflated.rfind(std::string(30, '\7'));  // of the second member
+  deflated[numbers] = 6;
+  // An extra field of 64 bits counts only where 32 bits are not enough: the packed size and the place follow.
+  for (std::size_t at = 0; (at = deflated.find("PK\1\2", at)) != deflated.npos; at += 4) {
+    const auto name = static_cast<unsigned char>(deflated[at + 28]);
+    std::string& d = deflated;
+    d.replace(at + 46 + name + 4, 16, d.substr(at + 46 + name + 12, 16));
+  }
+  put(folder / "deflated.npz", deflated);
+  const io::numpy_file whole(folder / "deflated.npz", io::unpack_limit{text.size()});
+  CHECK(io::read_numbers<int>(whole, "x") == std::vector<int>(30, 7));
+  CHECK(error_of<io_error>([&] { whole.at("damaged"); }).find("member \"damaged.npy\"] some of its bytes") !=
+        std::string::npos);
+  const io::numpy_file limited(folder / "deflated.npz", io::unpack_limit{text.size() - 1});
+  CHECK(error_of<io_error>([&] { limited.at("x"); }).find("but the unpack_limit is ") != std::string::npos);
+  CHECK(io::read_numbers<int>(io::numpy_file(folder / "stored.npz", io::unpack_limit{0}), "x").size() == 30);
+}
+
+// The right values are those of scipy.sparse.load_npz 1.17.
+TEST_CASE("scipy: spare room, coordinates in one array and duplicates are read as load_npz reads them") {
+  const scratch_folder folder;
+  using strings = std::vector<std::pair<std::string, std::string>>;
+  const auto array = [](std::string const& name, std::string const& descr, std::string const& shape,
+                        std::string const& numbers) {
+    return std::pair(
+        name + ".npy",
+        npy("{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }", numbers));
+  };
+  const auto read = [&](strings const& members, duplicates repeated = duplicates::refused) {
+    put_zip(folder / "a.npz", members);
+    return io::read_scipy<float, block_shape<1>>(folder / "a.npz", repeated);
+  };
+  using ints = std::vector<std::int32_t>;
+  const auto shape = array("shape", "<i8", "(2,)", bytes_of(std::vector<std::int64_t>{2, 3}));
+  const auto three = array("data", "<f8", "(3,)", bytes_of(std::vector<double>{1, 2, 4}));
+  const auto is = [](auto const& w, std::vector<float> const& right) {
+    for (int p = 0; p < 6; ++p) CHECK(float(w(p / 3, p % 3)) == right[std::size_t(p)]);
+  };
+  const auto starts = array("indptr", "<i4", "(3,)", bytes_of(ints{0, 1, 2}));
+  is(read({array("format", "|S3", "()", "csr"), shape, three, starts,
+           array("indices", "<i4", "(3,)", bytes_of(ints{2, 0, 99}))}),
+     {0, 0, 1, 2, 0, 0});
+  is(read({array("format", "<U3", "()", {"c\0\0\0s\0\0\0r\0\0\0", 12}), shape, three, starts,
+           array("indices", "<i8", "(3,)", bytes_of(std::vector<std::int64_t>{2, 0, 99}))}),
+     {0, 0, 1, 2, 0, 0});
+  const auto coo = array("format", "|S3", "()", "coo");
+  is(read({coo, shape, three, array("coords", "<i4", "(2, 3)", bytes_of(ints{0, 1, 1, 1, 0, 2})),
+           array("_is_array", "|b1", "()", "\1")}),
+     {0, 1, 0, 2, 0, 4});
+  const strings twice{coo, shape, three, array("coords", "<i4", "(2, 3)", bytes_of(ints{0, 1, 0, 1, 0, 1}))};
+  is(read(twice, duplicates::summed), {0, 5, 0, 2, 0, 0});
+  const strings csr_twice{array("format", "|S3", "()", "csr"), shape, three,
+                          array("indptr", "<i4", "(3,)", bytes_of(ints{0, 2, 3})),
+                          array("indices", "<i4", "(3,)", bytes_of(ints{1, 1, 0}))};
+  is(read(csr_twice, duplicates::summed), {0, 3, 0, 4, 0, 0});
+  for (strings const& members : {twice, csr_twice})
+    CHECK(error_of<io_error>([&] { read(members); }).find("ask for duplicates::summed") != std::string::npos);
+  is(read({array("format", "|S3", "()", "bsr"), shape, starts,
+           array("indices", "<i4", "(3,)", bytes_of(ints{2, 0, 7})),
+           array("data", "<f8", "(3, 1, 1)", bytes_of(std::vector<double>{1, 2, 4}))}),
+     {0, 0, 1, 2, 0, 0});
+  const auto wrong = [&](strings const& members, std::string const& says) {
+    const std::string error = error_of<io_error>([&] { read(members); });
+    CHECK_MESSAGE(error.find(says) != std::string::npos, error);
+  };
+  wrong({coo, shape, three, array("coords", "<i4", "(3, 2)", bytes_of(ints{0, 1, 1, 1, 0, 2}))},
+        "not (2, elements)");
+  wrong({coo, shape, three}, "no array \"row\"");
+  wrong({array("format", "|S3", "()", "csr"), shape, three, starts,
+         array("indices", "<i4", "(4,)", bytes_of(ints{2, 0, 1, 1}))},
+        "counts 2 blocks but there are 4 column numbers");
+  wrong({array("format", "|S3", "()", "dia"), shape, three},
+        "in the format \"dia\": bsr, csr, csc and coo are read");
+}
+
 TEST_CASE("inflate: damaged data end in an error") {
   // "abc" 40 times, by zlib.compressobj(wbits=-15).
   const std::vector<unsigned char> good{0x4b, 0x4c, 0x4a, 0x4e, 0x1c, 0x08, 0x04, 0x00};
@@ -192,6 +392,9 @@ TEST_CASE("inflate: damaged data end in an error") {
         std::string::npos);
   CHECK(error_of<io_error>([&] { unpack(good, std::uint64_t(1) << 50); }).find("less data") !=
         std::string::npos);
+  CHECK(error_of<io_error>([&] {
+          io::inflate(std::as_bytes(std::span(good)), 120, "here", io::unpack_limit{119});
+        }) == "[here] 8 bytes become 120, but the unpack_limit is 119");
 }
 
 }  // namespace numpy_test

@@ -90,7 +90,7 @@ TEST_CASE("read tensors: a wrong shape, name or dtype is refused with the file, 
   io::write_safetensors(folder / "f8", std::vector{io::safetensor{"x", "F8_E8M0", {4}, bytes}});
   const io::safetensors_file narrow(folder / "f8");
   CHECK(says([&] { io::read_numbers<float>(narrow, "x"); }) ==
-        "[read " + (folder / "f8") + "] tensor \"x\" is F8_E8M0: numbers of this dtype are not read");
+        "[read " + (folder / "f8") + "] tensor \"x\" is \"F8_E8M0\": numbers of this dtype are not read");
 }
 
 TEST_CASE("read tensors: an integer that cannot hold a number refuses it") {

@@ -269,8 +269,12 @@ TEST_CASE("safetensors: a header that contradicts itself or the file is an error
   CHECK(says("{" + tensor("w", "[2.5]", "[0,2]") + "}", 2).find(in_header + ".shape[0] is 2.5 but") == 0);
   CHECK(says("{\"w\":{\"shape\":[2],\"data_offsets\":[0,2]}}", 2) ==
         in_header + " has no member \"dtype\"; it has \"shape\", \"data_offsets\"");
-  CHECK(says("{\"w\":{\"dtype\":\"U7\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2)
-            .find(in_header + " is U7 (2), but") == 0);
+  CHECK(says("{\"w\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2) ==
+        in_header + " is F4 (3), which is no whole number of bytes");
+  CHECK(says("{\"w\":{\"dtype\":\"F6_E2M3\",\"shape\":[2,2],\"data_offsets\":[0,2]}}", 2) ==
+        in_header + ".data_offsets is [0,2], but F6_E2M3 (2, 2) takes 3 bytes");
+  CHECK(says("{\"w\":{\"dtype\":\"U7\",\"shape\":[2],\"data_offsets\":[2,0]}}", 2) ==
+        in_header + ".data_offsets is [2,0], which ends before it begins");
   CHECK(says("{\"__metadata__\":{\"w\":1}}", 0) ==
         ", header at byte 8] __metadata__.w is 1 but should be a string");
 
@@ -322,7 +326,82 @@ TEST_CASE("safetensors: a header that would take far more memory than tensors ne
   std::string bytes(8, '\0');
   for (int i = 0; i < 8; ++i) bytes[std::size_t(i)] = char(header.size() >> (8 * i) & 255);
   put(folder / "a", bytes + header);
-  CHECK(opening_says(folder / "a").ends_with("expected at most 1000000 values, found '0'"));
+  CHECK(opening_says(folder / "a")
+            .ends_with(message("expected at most ", 1000 + header.size() / 4, " values, found '0'")));
+}
+
+TEST_CASE("safetensors: a tensor of a dtype that is not read spoils no other one") {
+  const scratch_folder folder;
+  put_safetensors(folder / "a",
+                  R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                  R"("q":{"dtype":"F4","shape":[4],"data_offsets":[2,4]},)"
+                  R"("s":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[4,7]},)"
+                  R"("c":{"dtype":"C64","shape":[1],"data_offsets":[7,15]},)"
+                  R"("t":{"dtype":"T3_\u001b","shape":[9,9],"data_offsets":[15,17]}})",
+                  17);
+  const safetensors_file file(folder / "a");
+  CHECK(file.tensors().size() == 5);
+  CHECK(read_numbers<int>(file, "w").size() == 2);
+  CHECK(file.at("q").bytes.size() == 2);
+  CHECK(file.at("s").bytes.size() == 3);
+  CHECK(file.at("t").shape == std::vector<std::int64_t>{9, 9});
+  for (std::string const name : {"q", "s", "c"})
+    CHECK(error_of<io_error>([&] { read_numbers<float>(file, name); }) ==
+          "[read " + folder / "a" + "] tensor \"" + name + "\" is \"" + file.at(name).dtype +
+              "\": numbers of this dtype are not read");
+  CHECK(error_of<io_error>([&] {
+          read_numbers<float>(file, "t");
+        }).ends_with("] tensor \"t\" is \"T3_\\x1b\": numbers of this dtype are not read"));
+
+  // What is written is as long as its bits are.
+  const std::string packed("\x12\x34");
+  write_safetensors(folder / "b",
+                    std::vector{safetensor{"q", "F4", {2, 2}, std::as_bytes(std::span(packed.data(), 2))}});
+  CHECK(safetensors_file(folder / "b").at("q").dtype == "F4");
+}
+
+TEST_CASE("safetensors: a file may have as many tensors as its header holds") {
+  const scratch_folder folder;
+  std::string header = "{";
+  constexpr int tensors = 200'000;
+  for (int i = 0; i < tensors; ++i)
+    header += message(i == 0 ? "\"" : ",\"", i, "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[", i,
+                      ",", i + 1, "]}");
+  put_safetensors(folder / "a", header + "}", tensors);
+  const safetensors_files files(folder / "a");
+  CHECK(files.files()[0].tensors().size() == tensors);
+  CHECK(files.contains("199999"));
+}
+
+TEST_CASE("safetensors: an error quotes little of a file") {
+  const scratch_folder folder;
+  const std::string long_text(1'000'000, 'x');
+  const auto length = [&](std::string const& header, std::size_t data) {
+    put_safetensors(folder / "a", header, data);
+    return error_of<io_error>([&] {
+             const safetensors_file file(folder / "a");
+             for (auto const& [name, tensor] : file.tensors())
+               static_cast<void>(read_numbers<float>(file, name));
+             static_cast<void>(file.at("none"));
+           })
+        .size();
+  };
+  for (auto const& [dtype, shape, offsets] : {std::array{"\"U8\"", "[1]", "[0,1]"},
+                                              {"7", "[1]", "[0,1]"},
+                                              {"\"LONG\"", "[1]", "[0,1]"},
+                                              {"\"U8\"", "\"LONG\"", "[0,1]"},
+                                              {"\"U8\"", "[\"LONG\"]", "[0,1]"},
+                                              {"\"U8\"", "[1]", "\"LONG\""},
+                                              {"\"U8\"", "[1]", "[1,0]"},
+                                              {"\"U8\"", "[1]", "[0,2]"},
+                                              {"\"U8\"", "[1]", "[5,6]"}})
+    for (std::string const name : {"w", "LONG"}) {
+      std::string header = "{\"" + name + "\":{\"dtype\":" + dtype + ",\"shape\":" + shape +
+                           ",\"data_offsets\":" + offsets + "}}";
+      for (std::size_t at = 0; (at = header.find("LONG")) != header.npos;) header.replace(at, 4, long_text);
+      const std::size_t says = length(header, 1);
+      CHECK_MESSAGE((says > 20 && says < 700), header.substr(0, 200));
+    }
 }
 
 TEST_CASE("safetensors: a file cut off at any byte is an io_error") {

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +23,8 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/inflate.hpp>
+#include <tessera/io/numpy_header.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
@@ -36,101 +40,6 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
-
-struct numpy_type {
-  std::string_view dtype, descr;
-};
-inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
-                                                         {"U8", "|u1"},
-                                                         {"I8", "|i1"},
-                                                         {"U16", "<u2"},
-                                                         {"I16", "<i2"},
-                                                         {"F16", "<f2"},
-                                                         {"U32", "<u4"},
-                                                         {"I32", "<i4"},
-                                                         {"F32", "<f4"},
-                                                         {"U64", "<u8"},
-                                                         {"I64", "<i8"},
-                                                         {"F64", "<f8"},
-                                                         {"C64", "<c8"}}};
-
-/// Reads the header of an array, a Python dictionary with three keys.
-template <class Fail> class numpy_header {
- public:
-  numpy_header(std::string_view text, Fail const& fail) : rest_(text), fail_(fail) {
-    expect('{');
-    while (!skip('}')) {
-      const std::string_view key = quoted();
-      expect(':');
-      if (key == "descr")
-        descr = quoted();
-      else if (key == "fortran_order")
-        by_columns = truth();
-      else if (key == "shape")
-        read_shape();
-      else
-        fail_(message("the header has an unknown key '", std::string(key), "'"));
-      ++keys_;
-      if (!skip(',')) {
-        expect('}');
-        break;
-      }
-    }
-    if (keys_ != 3) fail_("the header does not have the keys descr, fortran_order and shape");
-  }
-
-  std::string_view descr;
-  bool by_columns = false;
-  std::vector<std::int64_t> shape;
-
- private:
-  bool skip(char c) {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size()));
-    if (rest_.empty() || rest_[0] != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  void expect(char c) {
-    if (!skip(c)) fail_(message("the header lacks a '", std::string(1, c), "'"));
-  }
-  std::string_view quoted() {
-    const char quote = skip('"') ? '"' : '\'';
-    if (quote == '\'') expect('\'');
-    const std::size_t end = rest_.find(quote);
-    if (end == rest_.npos) fail_("the header's text does not end");
-    const std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return text;
-  }
-  bool truth() {
-    static_cast<void>(skip('\0'));  // spaces
-    for (const std::string_view word : {"True", "False"})
-      if (rest_.starts_with(word)) {
-        rest_.remove_prefix(word.size());
-        return word == "True";
-      }
-    fail_("fortran_order is neither True nor False");
-    return false;
-  }
-  void read_shape() {
-    expect('(');
-    while (!skip(')')) {
-      static_cast<void>(skip('\0'));
-      std::int64_t extent = 0;
-      const auto [stop, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
-      if (failure != std::errc{} || extent < 0) fail_("the shape is not one of whole numbers");
-      rest_.remove_prefix(std::size_t(stop - rest_.data()));
-      shape.push_back(extent);
-      if (skip(',')) continue;
-      expect(')');
-      break;
-    }
-  }
-
-  std::string_view rest_;
-  Fail const& fail_;
-  int keys_ = 0;
-};
 
 /// Numbers whose first index runs fastest, in the order in which the last one does.
 inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
@@ -154,37 +63,50 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 
 }  // namespace detail
 
-/// The arrays of a .npz file by their names, without ".npy"; or the one of a .npy file, whose name is "".
-/// Opening it throws io_error, with the path, for a damaged file and for numbers that are big-endian or no
-/// numbers of C.
+/// The arrays of a .npz file by their names, with or without ".npy"; or the one of a .npy file, whose name is
+/// "". Opening a .npz reads its index alone: an array is looked at when at() asks for it, and is unpacked
+/// then, so what nobody asks for takes no memory and spoils nothing. Throws io_error, with the path, for a
+/// file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
+///   limit   what a compressed array may become
 class numpy_file {
  public:
-  explicit numpy_file(std::string path) : path_(std::move(path)) {
-    mapped_file& file = files_.emplace_back(path_);
-    const auto bytes = file.bytes();
-    if (begins_with(bytes, array_mark)) {
-      add("", bytes);
-    } else if (begins_with(bytes, "PK")) {
-      archive_.emplace_back(std::move(file));
-      for (std::string const& name : archive_[0].names()) {
-        std::vector<std::byte> room;
-        const auto content = archive_[0].content(name, room);
-        add(name.ends_with(".npy") ? name.substr(0, name.size() - 4) : name, content);
-        unpacked_.push_back(std::move(room));
+  explicit numpy_file(std::string path, unpack_limit limit = {})
+      : contents_(std::make_unique<contents>(std::move(path), limit)) {
+    mapped_file& file = contents_->file;
+    if (begins_with(file.bytes(), array_mark)) {
+      contents_->members.emplace("", "");
+      static_cast<void>(at(""));
+    } else if (begins_with(file.bytes(), "PK")) {
+      contents_->archive.emplace(std::move(file));
+      for (std::string const& member : contents_->archive->names()) {
+        const std::string name = member.ends_with(".npy") ? member.substr(0, member.size() - 4) : member;
+        if (name == member || !contents_->archive->contains(name)) contents_->members.emplace(name, member);
       }
     } else {
       fail("neither a .npy nor a .npz file");
     }
   }
 
-  std::string const& path() const { return path_; }
-  /// All arrays, by name. Their bytes live as long as this file.
-  std::map<std::string, safetensor, std::less<>> const& tensors() const { return tensors_; }
-  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  std::string const& path() const { return contents_->path; }
+  /// The names of all arrays, without ".npy", in the order of the alphabet.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (auto const& [name, member] : contents_->members) all.push_back(name);
+    return all;
+  }
+  bool contains(std::string_view name) const { return member_of(name).has_value(); }
 
+  /// An array, whose bytes live as long as this file. Several threads may ask. Throws io_error, with the
+  /// array's name, if there is none, it is damaged, becomes larger than the limit, is big-endian or
+  /// structured, or has another number of bytes than its header says. Of other arrays without numbers of C,
+  /// texts say, the bytes are given, with NumPy's name of their type.
   safetensor const& at(std::string_view name) const {
-    if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(message("no array \"", std::string(name), "\"", other_names(tensors_)));
+    const std::optional<std::string> member = member_of(name);
+    if (!member) fail(message("no array ", in_quotes(name), other_names(contents_->members)));
+    const std::scoped_lock lock(contents_->busy);
+    auto found = contents_->arrays.find(*member);
+    if (found == contents_->arrays.end()) found = contents_->arrays.emplace(*member, load(*member)).first;
+    return found->second.tensor;
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -194,14 +116,42 @@ class numpy_file {
  private:
   static constexpr std::string_view array_mark = "\x93NUMPY";
 
+  struct array {
+    safetensor tensor;
+    std::vector<std::byte> unpacked, ordered;
+  };
+  struct contents {  // in one place when the file is moved
+    contents(std::string name, unpack_limit most) : path(std::move(name)), limit(most), file(path) {}
+    std::string path;
+    unpack_limit limit;
+    mapped_file file;
+    std::optional<zip_archive> archive;
+    std::map<std::string, std::string, std::less<>> members;  // by the names of their arrays
+    std::mutex busy;
+    std::map<std::string, array, std::less<>> arrays;  // that were asked for, by their members
+  };
+
   static bool begins_with(std::span<std::byte const> bytes, std::string_view text) {
     return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
   }
 
-  void add(std::string const& name, std::span<std::byte const> bytes) {
+  /// The member that holds an array, if there is one. NumPy, too, looks for a member of this very name first.
+  std::optional<std::string> member_of(std::string_view name) const {
+    if (contents_->archive && contents_->archive->contains(std::string(name))) return std::string(name);
+    const auto found = contents_->members.find(name);
+    if (found == contents_->members.end()) return std::nullopt;
+    return found->second;
+  }
+
+  array load(std::string const& member) const {
+    const std::string name = member.ends_with(".npy") ? member.substr(0, member.size() - 4) : member;
     const auto fail_here = [&](std::string const& what) {
-      fail(name.empty() ? what : message("array \"", name, "\": ", what));
+      fail(name.empty() ? what : message("array ", in_quotes(name), ": ", what));
     };
+    array made;
+    const std::span<std::byte const> bytes =
+        contents_->archive ? contents_->archive->content(member, made.unpacked, contents_->limit)
+                           : contents_->file.bytes();
     if (!begins_with(bytes, array_mark)) fail_here("not an array of NumPy");
     const std::size_t wide = bytes.size() > 6 && bytes[6] != std::byte(1) ? 4 : 2, begin = 8 + wide;
     std::uint32_t length = 0;
@@ -211,34 +161,30 @@ class numpy_file {
     if (length > bytes.size() - begin) fail_here("the file ends within its header");
     const detail::numpy_header header({reinterpret_cast<char const*>(bytes.data()) + begin, length},
                                       fail_here);
-    safetensor tensor{name, std::string(header.descr), header.shape, bytes.subspan(begin + length)};
-    std::uint64_t size = 0;
-    for (auto const& [dtype, descr] : detail::numpy_types)
-      if (header.descr == descr) {
-        tensor.dtype = dtype;
-        size = dtype_bytes(dtype);
-      }
-    if (header.descr.starts_with(">")) fail_here("its numbers are big-endian: save x.astype('<f4')");
-    if (size == 0) {  // a text, say: its bytes only
-      tensor.shape = {};
-    } else {
-      const auto wanted = detail::tensor_bytes(tensor.dtype, tensor.shape);
-      if (!wanted || *wanted != tensor.bytes.size())
-        fail_here(message("is ", detail::tensor_text(tensor.dtype, tensor.shape), ", but ",
-                          tensor.bytes.size(), " bytes follow the header"));
-      if (header.by_columns && tensor.shape.size() > 1) {
-        unpacked_.push_back(detail::in_row_order(tensor.bytes, tensor.shape, size));
-        tensor.bytes = unpacked_.back();
-      }
+    if (header.structured)
+      fail_here(message("a structured array, of ", in_quotes(header.descr), ": save its fields one by one"));
+    const std::string_view dtype = detail::dtype_of(header.descr);
+    if (dtype.empty() && header.descr.starts_with(">"))
+      fail_here("its numbers are big-endian: save x.astype('<f4')");
+    made.tensor = {name, std::string(dtype.empty() ? header.descr : dtype), header.shape,
+                   bytes.subspan(begin + length)};
+    if (dtype.empty()) {  // a text, say: its bytes only
+      made.tensor.shape = {};
+      return made;
     }
-    tensors_.emplace(name, std::move(tensor));
+    const auto wanted = detail::tensor_bytes(dtype, header.shape);
+    if (!wanted || *wanted != made.tensor.bytes.size())
+      fail_here(message("is ", detail::tensor_text(dtype, header.shape), ", but ", made.tensor.bytes.size(),
+                        " bytes follow the header"));
+    if (header.by_columns && header.shape.size() > 1) {
+      made.ordered = detail::in_row_order(made.tensor.bytes, header.shape, dtype_bytes(dtype));
+      made.tensor.bytes = made.ordered;
+      made.unpacked = {};
+    }
+    return made;
   }
 
-  std::string path_;
-  std::vector<mapped_file> files_;
-  std::vector<zip_archive> archive_;
-  std::vector<std::vector<std::byte>> unpacked_;  // whose bytes do not move when this vector grows
-  std::map<std::string, safetensor, std::less<>> tensors_;
+  std::unique_ptr<contents> contents_;
 };
 
 namespace detail {
@@ -252,7 +198,7 @@ struct numpy_array {
 
 inline numpy_array make_numpy_array(std::string const& path, safetensor const& tensor) {
   const auto fail = [&](std::string const& what) {
-    throw shape_error(message("[write ", path, "] array \"", tensor.name, "\" ", what));
+    throw shape_error(message("[write ", path, "] array ", in_quotes(tensor.name), " ", what));
   };
   const bool is_text = tensor.dtype == message("|S", tensor.bytes.size());  // of one array element
   const auto wanted = is_text ? tensor.bytes.size() : tensor_bytes(tensor.dtype, tensor.shape);
@@ -301,11 +247,12 @@ inline void write_npz(std::string const& path, std::span<safetensor const> tenso
   std::vector<detail::numpy_array> arrays;
   std::vector<zip_content> members;
   arrays.reserve(tensors.size());
+  std::set<std::string_view> names;
   for (safetensor const& tensor : tensors) {
     detail::numpy_array const& array = arrays.emplace_back(detail::make_numpy_array(path, tensor));
-    for (zip_content const& other : members)
-      if (other.name == tensor.name + ".npy")
-        throw io_error(message("[write ", path, "] array \"", tensor.name, "\" has a name that is taken"));
+    if (!names.insert(tensor.name).second)
+      throw io_error(
+          message("[write ", path, "] array ", in_quotes(tensor.name), " has a name that is taken"));
     members.push_back({tensor.name + ".npy", {std::as_bytes(std::span(array.header)), array.bytes}});
   }
   write_zip(path, members);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include <tessera/core/float16.hpp>
 #include <tessera/core/float8.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -49,30 +51,25 @@ class safetensors_files {
     for (std::string const& path : paths) {
       safetensors_file const& file = files_.emplace_back(path);
       for (auto const& [name, tensor] : file.tensors())
-        for (std::size_t other = 0; other + 1 < files_.size(); ++other)
-          if (files_[other].contains(name))
-            file.fail(message("tensor \"", name, "\" is in ", files_[other].path(), ", too"));
+        if (const auto [other, is_new] = file_of_.emplace(name, files_.size() - 1); !is_new)
+          file.fail(message("tensor ", in_quotes(name), " is in ", files_[other->second].path(), ", too"));
     }
   }
   explicit safetensors_files(std::string const& path) : safetensors_files(std::vector{path}) {}
 
   std::span<safetensors_file const> files() const { return files_; }
-  bool contains(std::string_view name) const {
-    for (safetensors_file const& file : files_)
-      if (file.contains(name)) return true;
-    return false;
-  }
+  bool contains(std::string_view name) const { return file_of_.find(name) != file_of_.end(); }
   /// The file that holds a tensor. Throws io_error if none does.
   safetensors_file const& file_of(std::string_view name) const {
-    for (safetensors_file const& file : files_)
-      if (file.contains(name)) return file;
+    if (const auto found = file_of_.find(name); found != file_of_.end()) return files_[found->second];
     if (files_.size() == 1) static_cast<void>(files_[0].at(name));  // names tensors that are there
-    throw io_error(message("[read ", files_[0].path(), " and ", files_.size() - 1, " more] no tensor \"",
-                           std::string(name), "\" in any of these files"));
+    throw io_error(message("[read ", files_[0].path(), " and ", files_.size() - 1, " more] no tensor ",
+                           in_quotes(name), " in any of these files"));
   }
 
  private:
   std::vector<safetensors_file> files_;
+  std::map<std::string_view, std::size_t> file_of_;  // of each tensor, by its name in the file
 };
 
 /// How a matrix stands in a file: as (rows, cols), or as (cols, rows), like the weights of GPT-2.
@@ -95,14 +92,14 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());
   if (!known)
-    file.fail(
-        message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
+    file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
+                      ": numbers of this dtype are not read"));
 }
 
 template <tensor_file File>
 void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
-    file.fail(message("tensor \"", tensor.name, "\" is ", tensor_text(tensor.dtype, tensor.shape),
+    file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
 }
 
@@ -150,7 +147,7 @@ template <class T, tensor_file File> std::vector<T> read_numbers(File const& fil
       if constexpr (std::is_integral_v<T>)
         if (const auto number = detail::number_at<From, From>(tensor.bytes.data(), std::int64_t(i));
             !detail::is_held_by<T>(number))
-          file.fail(message("number ", i, " of tensor \"", tensor.name, "\" is ", double(number),
+          file.fail(message("number ", i, " of tensor ", in_quotes(tensor.name), " is ", double(number),
                             ", which an integer of ", sizeof(T), " bytes cannot be"));
       numbers[i] = detail::number_at<From, T>(tensor.bytes.data(), std::int64_t(i));
     }

@@ -14,7 +14,10 @@
 
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/inflate.hpp>
 #include <tessera/io/numpy.hpp>
+#include <tessera/io/read_tensors.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_sources.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -43,12 +46,28 @@ inline coordinates elements_of_blocks(std::span<std::int64_t const> row_start,
   return all;
 }
 
+inline coordinates coordinates_of(numpy_file const& file) {
+  if (!file.contains("coords"))
+    return {read_numbers<std::int64_t>(file, "row"), read_numbers<std::int64_t>(file, "col")};
+  std::vector<std::int64_t> const& shape = file.at("coords").shape;  // of SciPy's arrays of any dimension
+  if (shape.size() != 2 || shape[0] != 2) file.fail("the array \"coords\" is not (2, elements)");
+  const auto both = read_numbers<std::int64_t>(file, "coords");
+  const auto half = both.begin() + std::ptrdiff_t(both.size() / 2);
+  return {{both.begin(), half}, {half, both.end()}};
+}
+
 }  // namespace detail
 
-/// A matrix written by scipy.sparse.save_npz as BSR, CSR, CSC or COO. Its blocks are those that hold an
-/// element of the file's index. Throws io_error for anything else.
-template <element T, class Block> block_sparse_matrix<T, Block> read_scipy(std::string const& path) {
-  const numpy_file file(path);
+/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. Its blocks are those
+/// that hold an element of the file's index. As for load_npz, what is behind the last element of indptr is
+/// spare room.
+///   repeated   what becomes of elements that the index lists several times: SciPy adds them
+///   limit      what a compressed array may become
+/// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
+template <element T, class Block>
+block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,
+                                         unpack_limit limit = {}) {
+  const numpy_file file(path, limit);
   const auto size = read_numbers<std::int64_t>(file, "shape");
   if (size.size() != 2 || std::min(size[0], size[1]) < 0 ||
       std::max(size[0], size[1]) > std::numeric_limits<int>::max())
@@ -57,34 +76,42 @@ template <element T, class Block> block_sparse_matrix<T, Block> read_scipy(std::
   std::string format;
   for (const std::byte letter : file.at("format").bytes)
     if (letter != std::byte(0)) format += static_cast<char>(letter);  // of one byte each, or of four
-  const auto values = read_numbers<double>(file, "data");
-  const auto indices = [&](char const* name) { return read_numbers<std::int64_t>(file, name); };
+  if (format != "bsr" && format != "csr" && format != "csc" && format != "coo")
+    file.fail(
+        message("a sparse matrix in the format ", in_quotes(format), ": bsr, csr, csc and coo are read"));
+  auto values = read_numbers<double>(file, "data");
   constexpr auto any = index_order::any;
   detail::require_plausible_size(file, rows, cols, values.size());
   try {
-    if (format == "coo") return matrix_from_coo<T, Block>(rows, cols, indices("row"), indices("col"), values);
-    if (format == "csr")
-      return matrix_from_csr<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
-    if (format == "csc")
-      return matrix_from_csc<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
-    if (format == "bsr") {
-      std::vector<std::int64_t> const& shape = file.at("data").shape;
-      if (shape.size() != 3 || std::min(shape[1], shape[2]) < 1 ||
-          std::max(shape[1], shape[2]) > std::max(rows, cols))
-        file.fail("the data of BSR are not (blocks, rows, columns)");
-      const block_size block{int(shape[1]), int(shape[2])};
-      const auto starts = indices("indptr"), columns = indices("indices");
-      if (block.rows == Block::rows && block.cols == Block::cols)
-        return matrix_from_bsr<T, Block>(rows, cols, starts, columns, values, any);
-      static_cast<void>(
-          pattern_from_bsr(rows, cols, block, starts, columns, index_unit::blocks, any));  // or throws
-      const auto elements = detail::elements_of_blocks(starts, columns, block);
-      return matrix_from_coo<T, Block>(rows, cols, elements.rows, elements.cols, values);
+    if (format == "coo") {
+      const auto [row, col] = detail::coordinates_of(file);
+      return matrix_from_coo<T, Block>(rows, cols, row, col, values, repeated);
     }
+    std::vector<std::int64_t> const& shape = file.at("data").shape;
+    const bool in_blocks = format == "bsr";
+    if (in_blocks && (shape.size() != 3 || std::min(shape[1], shape[2]) < 1 ||
+                      std::max(shape[1], shape[2]) > std::max(rows, cols)))
+      file.fail("the data of BSR are not (blocks, rows, columns)");
+    const block_size block = in_blocks ? block_size{int(shape[1]), int(shape[2])} : block_size{};
+    const auto starts = read_numbers<std::int64_t>(file, "indptr");
+    auto indices = read_numbers<std::int64_t>(file, "indices");
+    const std::size_t area = std::size_t(block.rows) * std::size_t(block.cols);
+    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size() &&
+        indices.size() * area == values.size()) {
+      indices.resize(std::size_t(starts.back()));
+      values.resize(indices.size() * area);
+    }
+    if (format == "csr") return matrix_from_csr<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    if (format == "csc") return matrix_from_csc<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    if (block.rows == Block::rows && block.cols == Block::cols)
+      return matrix_from_bsr<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    static_cast<void>(pattern_from_bsr(rows, cols, block, starts, indices, index_unit::blocks, any,
+                                       repeated));  // or throws
+    const auto elements = detail::elements_of_blocks(starts, indices, block);
+    return matrix_from_coo<T, Block>(rows, cols, elements.rows, elements.cols, values, repeated);
   } catch (shape_error const& wrong) {
     file.fail(wrong.what());
   }
-  file.fail(message("a sparse matrix in the format \"", format, "\": bsr, csr, csc and coo are read"));
 }
 
 /// Writes a matrix for scipy.sparse.load_npz: as BSR, or as CSR if its blocks are single elements or stick
