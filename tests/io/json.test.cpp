@@ -107,4 +107,26 @@ TEST_CASE("json: errors of typed access name the place and what would be right")
   CHECK(said([] { json(1).at("x"); }) == "[json] the document has no member \"x\", it is an integer");
 }
 
+TEST_CASE("json: an error quotes little of a document, whatever its keys are, and no control characters") {
+  const std::string key(1'000'000, 'k');
+  json deep = "\x1b" + key;
+  for (int i = 0; i < 100; ++i) deep = json::object{{key.substr(0, 1000) + "\n", deep}};
+  json_place place(deep);
+  for (int i = 0; i < 100; ++i) place = place.at(place.members()[0]);
+  for (std::string const& says :
+       {error_of<io_error>([&] { place.as_number(); }), error_of<io_error>([&] { place.at(key); }),
+        error_of<io_error>([&] { json_place(deep).at(key); })}) {
+    CHECK(says.size() < 600);
+    CHECK(says.find_first_of("\n\x1b") == says.npos);
+  }
+  CHECK(error_of<io_error>([&] { place.as_number(); }).find("k\\x0a is \"\\x1bkkk") != std::string::npos);
+
+  // The way to an element is not copied with all of a long key.
+  const json long_key = json::object{{key, json::array(100'000, json(1))}};
+  const json_place elements = json_place(long_key).at(key);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < elements.size(); ++i) sum += elements.at(i).as_integer();
+  CHECK(sum == 100'000);
+}
+
 }  // namespace json_test

@@ -172,4 +172,18 @@ TEST_CASE("json parser: any text gives a value or an io_error") {
   CHECK(refused > 10000);
 }
 
+// As json.loads of Python, but for infinity.
+TEST_CASE("json: a number too small is zero, one too large an error, by its size alone") {
+  const std::string zeros(400, '0');
+  CHECK(parse_json("0." + zeros + "1") == json(0.0));
+  CHECK(parse_json("1e-400") == json(0.0));
+  CHECK(parse_json("0." + zeros + "1e401") == json(1.0));
+  CHECK(parse_json("1" + zeros + "e-400") == json(1.0));
+  for (std::string const text : {"1e400", "-1e+400", "1.5e99999999999999999999"})
+    CHECK_THROWS_AS(parse_json(text), io_error);
+  CHECK_THROWS_AS(parse_json("1" + zeros + "e-10"), io_error);
+  CHECK_THROWS_AS(parse_json("1" + zeros + ".0"), io_error);
+  CHECK_THROWS_AS(parse_json("1" + zeros), io_error);
+}
+
 }  // namespace json_parser_test

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <tessera/core/random.hpp>
+#include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
 
 #include "scratch_folder.hpp"
@@ -326,8 +327,9 @@ TEST_CASE("safetensors: a header that would take far more memory than tensors ne
   std::string bytes(8, '\0');
   for (int i = 0; i < 8; ++i) bytes[std::size_t(i)] = char(header.size() >> (8 * i) & 255);
   put(folder / "a", bytes + header);
-  CHECK(opening_says(folder / "a")
-            .ends_with(message("expected at most ", 1000 + header.size() / 4, " values, found '0'")));
+  CHECK(
+      opening_says(folder / "a")
+          .ends_with(tessera::message("expected at most ", 1000 + header.size() / 4, " values, found '0'")));
 }
 
 TEST_CASE("safetensors: a tensor of a dtype that is not read spoils no other one") {
@@ -365,8 +367,8 @@ TEST_CASE("safetensors: a file may have as many tensors as its header holds") {
   std::string header = "{";
   constexpr int tensors = 200'000;
   for (int i = 0; i < tensors; ++i)
-    header += message(i == 0 ? "\"" : ",\"", i, "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[", i,
-                      ",", i + 1, "]}");
+    header += tessera::message(i == 0 ? "\"" : ",\"", i,
+                               "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[", i, ",", i + 1, "]}");
   put_safetensors(folder / "a", header + "}", tensors);
   const safetensors_files files(folder / "a");
   CHECK(files.files()[0].tensors().size() == tensors);

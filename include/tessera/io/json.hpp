@@ -102,24 +102,28 @@ inline json const* json::find(std::string_view key) const {
 inline json& json::operator[](std::string_view key) {
   if (is_null()) value_ = object{};
   auto* members = get_if<object>();
-  if (!members) throw io_error(message("[json] ", kind(), " has no member \"", std::string(key), "\""));
+  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
   for (json_member& member : *members)
     if (member.key == key) return member.value;
   return members->emplace_back(json_member{std::string(key), {}}).value;
 }
 
 /// A value inside a document and the way to it, so that an error says where it is:
-/// `[settings.json] adam.betas[1] is a string but should be a number`. Refers to the document.
+/// `[settings.json] adam.betas[1] is a string but should be a number`. Of a long way its end is kept. Refers
+/// to the document.
 class json_place {
  public:
   explicit json_place(json const& value, std::string document = "json", std::string path = {})
-      : value_(&value), document_(std::move(document)), path_(std::move(path)) {}
+      : value_(&value),
+        document_(std::move(document)),
+        path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {
+  }
 
   json const& value() const { return *value_; }
 
   json_place at(std::string_view key) const {
     json const* member = value_->find(key);
-    if (!member) fail(message("has no member \"", std::string(key), "\"", members_text()));
+    if (!member) fail(message("has no member ", in_quotes(key), members_text()));
     return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
   }
   json_place at(std::size_t index) const {
@@ -155,7 +159,7 @@ class json_place {
 
   /// Throws io_error about this place: `[document] path` and the text.
   [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : path_, " ", what));
+    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
   }
 
  private:
@@ -165,12 +169,15 @@ class json_place {
   }
   [[noreturn]] void wrong(std::string const& wanted) const;
   std::string members_text() const {
+    auto const* members = value_->get_if<json::object>();
+    if (!members || members->empty()) return message(", it is ", value_->kind());
     std::string list;
-    if (auto const* members = value_->get_if<json::object>())
-      for (std::size_t i = 0; i < members->size() && i < 20; ++i)
-        list += (i == 0 ? "; it has \"" : "\", \"") + (*members)[i].key;
-    return list.empty() ? message(", it is ", value_->kind()) : list + "\"";
+    for (std::size_t i = 0; i < members->size() && list.size() < 300; ++i)
+      list += (i == 0 ? "; it has " : ", ") + in_quotes((*members)[i].key);
+    return list;
   }
+
+  static constexpr std::size_t longest_path = 99;
 
   json const* value_;
   std::string document_, path_;
@@ -265,7 +272,12 @@ inline std::string to_text(json const& value, int indent = 0) {
 
 inline void json_place::wrong(std::string const& wanted) const {
   const bool nested = value_->get_if<json::array>() || value_->get_if<json::object>();
-  fail(message("is ", nested ? value_->kind() : to_text(*value_), " but should be ", wanted));
+  auto const* const text = value_->get_if<std::string>();
+  fail(message("is ",
+               nested ? value_->kind()
+               : text ? in_quotes(*text)
+                      : to_text(*value_),
+               " but should be ", wanted));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io

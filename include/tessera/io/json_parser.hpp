@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/io/parse_number.hpp>
 #include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
@@ -121,7 +123,7 @@ class json_parser {
     double real = 0;
     if (whole && fits(written, integer)) return integer;
     if (whole && fits(written, large)) return large;
-    if (!whole && fits(written, real)) return real;
+    if (!whole && fits(written, real) && std::isfinite(real)) return real;  // too small a number is zero
     at_ = begin;
     expected(whole ? "an integer of 64 bits" : "a number in the range of a double");
   }
@@ -132,7 +134,7 @@ class json_parser {
   }
 
   template <class Number> static bool fits(std::string_view written, Number& number) {
-    return std::from_chars(written.data(), written.data() + written.size(), number).ec == std::errc{};
+    return is_number(written, number);
   }
 
   std::string string() {
@@ -225,7 +227,9 @@ class json_parser {
 }  // namespace detail
 
 /// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
-/// keys that come twice, integers beyond 64 bits, text that is not UTF-8 and nesting deeper than 100.
+/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
+/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
+/// O(n log n) for n bytes, and memory as its values need.
 ///   source   the name of the text in errors
 ///   origin   where it begins in there, in bytes
 ///   most     values in the text, which take 20 times its memory; more are an error

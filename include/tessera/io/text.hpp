@@ -36,13 +36,13 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
   return before;
 }
 
-/// Text of a file for an error: in quotes, at most 100 characters of it and then an ellipsis. Control
-/// characters and bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
-TESSERA_COLD inline std::string in_quotes(std::string_view text) {
+/// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
+/// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
+TESSERA_COLD inline std::string excerpt(std::string_view text) {
   constexpr std::string_view hex = "0123456789abcdef";
-  std::string out = "\"";
+  std::string out;
   for (int shown = 0; !text.empty(); ++shown) {
-    if (shown == 100) return out + "…\"";
+    if (shown == 100) return out + "…";
     const std::size_t length = utf8_length(text);
     const auto code = static_cast<unsigned char>(text[0]);
     const bool is_control = code < 0x20 || code == 0x7f ||
@@ -56,8 +56,10 @@ TESSERA_COLD inline std::string in_quotes(std::string_view text) {
     }
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }
-  return out + "\"";
+  return out;
 }
+/// The same between quotation marks.
+TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
 
 /// `, but "a", "b"`: some names of those that a map has, for an error.
 inline std::string other_names(auto const& map) {
