@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include <tessera/io/scipy.hpp>
@@ -10,7 +11,8 @@
 using namespace tessera;
 
 // The arrays of a sparse matrix, for which the archive around them is made: a fuzzer guesses no checksums. In
-// turn a byte, whose bits are the format and the shape of the data, and 32-bit indices.
+// turn a byte, whose bits are the format, the shape of the data and whether coordinates stand in one array,
+// and indices.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   if (size < 8) return 0;
   static const char* const formats[] = {"csr", "csc", "coo", "bsr"};
@@ -25,19 +27,31 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t siz
   const std::vector<float> data(second.size() * std::size_t(format == "bsr" ? height * width : 1), 1.0f);
   const std::vector<std::int64_t> data_shape =
       format == "bsr" ? std::vector<std::int64_t>{count, height, width} : std::vector{count};
-  const bool coo = format == "coo";
+  const bool coo = format == "coo", together = coo && (bytes[0] & 0x40) != 0;
   const std::span<std::int32_t const> a(first), b(second);
-  const std::vector arrays{io::make_safetensor(coo ? "row" : "indptr", {std::int64_t(first.size())}, a),
-                           io::make_safetensor(coo ? "col" : "indices", {count}, b),
-                           io::make_safetensor("data", data_shape, std::span<float const>(data)),
-                           io::make_safetensor("shape", {2}, std::span<std::int64_t const>(shape)),
-                           io::safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}};
+  std::vector<std::int32_t> both(first);
+  both.insert(both.end(), second.begin(), second.end());
+  std::vector arrays{io::make_safetensor("data", data_shape, std::span<float const>(data)),
+                     io::make_safetensor("shape", {2}, std::span<std::int64_t const>(shape)),
+                     io::safetensor{"format", "|S3", {}, std::as_bytes(std::span(format))}};
+  if (together && both.size() % 2 == 0) {
+    arrays.push_back(io::make_safetensor("coords", {2, std::int64_t(both.size() / 2)},
+                                         std::span<std::int32_t const>(both)));
+  } else {
+    arrays.push_back(io::make_safetensor(coo ? "row" : "indptr", {std::int64_t(first.size())}, a));
+    arrays.push_back(io::make_safetensor(coo ? "col" : "indices", {count}, b));
+  }
   static const std::string path = "/dev/shm/tessera-fuzz-scipy-" + std::to_string(::getpid());
   io::write_npz(path, arrays);
-  try {
-    static_cast<void>(io::read_scipy<float, block_shape<4>>(path));
-    static_cast<void>(io::read_scipy<float, block_shape<2, 3>>(path));
-  } catch (error const&) {
+  for (const duplicates repeated : {duplicates::refused, duplicates::summed}) {
+    try {
+      const auto w = io::read_scipy<float, block_shape<4>>(path, repeated);
+      const auto v = io::read_scipy<float, block_shape<2, 3>>(path, repeated);
+      for (std::int64_t i = 0; i < w.rows(); ++i)
+        for (std::int64_t j = 0; j < w.cols(); ++j)
+          if (w(i, j) != v(i, j)) std::abort();
+    } catch (error const&) {
+    }
   }
   ::unlink(path.c_str());
   return 0;
