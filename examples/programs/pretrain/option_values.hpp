@@ -2,14 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <tessera/io/parse_number.hpp>
 
 #include "format.hpp"
 
@@ -38,7 +38,7 @@ inline bool is_interval(std::string_view values) { return values.find(',') != va
 inline bool inside(std::string_view interval, double x) {
   const auto bound = [&](std::size_t at) {
     double value = 0;
-    std::from_chars(interval.data() + at, interval.data() + interval.size(), value);
+    tessera::io::parse_number(interval.substr(at), value);
     return value;
   };
   const double low = bound(1), high = bound(interval.find(',') + 2);
@@ -65,8 +65,7 @@ inline bool read_value(std::string_view text, bool& value) {
 }
 
 template <class Number> bool read_value(std::string_view text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  return tessera::io::is_number(text, value);
 }
 
 /// A number, or a fraction: 0.0625, 1/16.
@@ -86,8 +85,7 @@ inline bool read_value(std::string_view text, seconds& value) {
   value = {};
   while (!text.empty()) {
     double part = 0;
-    const auto digits = static_cast<std::size_t>(
-        std::from_chars(text.data(), text.data() + text.size(), part).ptr - text.data());
+    const std::size_t digits = tessera::io::parse_number(text, part);
     const char unit = digits < text.size() ? text[digits] : ' ';
     if (digits == 0 || part < 0 || (unit != 's' && unit != 'm' && unit != 'h')) return false;
     value += seconds(part * (unit == 's' ? 1 : unit == 'm' ? 60 : 3600));

@@ -9,6 +9,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
+#include <tessera/io/parse_number.hpp>
 #include <tessera/ipu/target.hpp>
 
 // popsparse's options, by their names there.
@@ -26,14 +27,8 @@ namespace detail {
 }
 inline double number_option(char const* operation, std::string const& name, std::string const& value,
                             double least) {
-  std::size_t used = 0;
   double number = 0;
-  try {
-    number = std::stod(value, &used);
-  } catch (std::exception const&) {
-    used = 0;
-  }
-  if (used == 0 || used != value.size() || !(number >= least))
+  if (!io::is_number(value, number) || !(number >= least && number <= 1e15))
     refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
   return number;
 }
