@@ -273,16 +273,16 @@ class safetensors_file {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
     std::uint64_t filled = 0;
-    for (auto const& [begin, end, tensor] : extents) {
-      const auto which = [&, begin = begin, end = end, tensor = tensor](char const* fault) {
-        return message("tensor ", in_quotes(tensor->name), ", bytes ", begin, " to ", end, " of the data, ",
-                       fault);
+    for (extent const& here : extents) {
+      const auto which = [&](char const* fault) {
+        return message("tensor ", in_quotes(here.tensor->name), ", bytes ", here.begin, " to ", here.end,
+                       " of the data, ", fault);
       };
-      if (begin < filled) fail(data_at + begin, which("overlaps the one before"));
-      if (begin > filled) fail(data_at + filled, which("leaves a hole here"));
-      if (end > data.size()) fail(file_.bytes().size(), which("is cut off here: the file ends"));
-      tensor->bytes = data.subspan(begin, end - begin);
-      filled = end;
+      if (here.begin < filled) fail(data_at + here.begin, which("overlaps the one before"));
+      if (here.begin > filled) fail(data_at + filled, which("leaves a hole here"));
+      if (here.end > data.size()) fail(file_.bytes().size(), which("is cut off here: the file ends"));
+      here.tensor->bytes = data.subspan(here.begin, here.end - here.begin);
+      filled = here.end;
     }
     if (filled != data.size())
       fail(data_at + filled, message(data.size() - filled, " bytes belong to no tensor"));
