@@ -123,6 +123,7 @@ TEST_CASE("ipu: commands and options that there are not are refused") {
         std::pair{"plan --block 5", "1, 4, 8 and 16 are possible"},
         std::pair{"plan --option nSplits=2", "there is no option nSplits"},
         std::pair{"sweep --densities 1/0", "'1/0' is not a number in (0, 1]"},
+        std::pair{"sweep --densities 1/1e400", "'1/1e400' is not a number in (0, 1]"},
         std::pair{"sweep --blocks 0.5", "'0.5' is not a whole number"},
         std::pair{"map --blocks 5", "1, 4, 8 and 16 are possible"},
         std::pair{"plan --density 17/16", "[--density] '17/16' is not a number in (0, 1]"},

@@ -106,7 +106,7 @@ void require_tensor(File const& file, safetensor const& tensor, std::initializer
 /// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must
 /// not make gigabytes of an index.
 void require_plausible_size(auto const& file, std::int64_t rows, std::int64_t cols, std::size_t stored) {
-  const std::int64_t most = (1 << 24) + 16 * std::int64_t(stored);
+  const std::int64_t most = (1 << 22) + 256 * std::int64_t(stored);
   if (rows > most || cols > most)
     file.fail(message("a matrix of ", rows, " rows and ", cols, " columns with only ", stored, " elements"));
 }
