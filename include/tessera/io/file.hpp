@@ -53,12 +53,14 @@ class descriptor {
   int number_;
 };
 
-/// What is there, if not a regular file.
-inline char const* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
+/// "a folder", "a link", …
+inline char const* kind_of_file(mode_t mode) {
+  return S_ISREG(mode)    ? "a regular file"
+         : S_ISDIR(mode)  ? "a folder"
+         : S_ISLNK(mode)  ? "a link"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
 }
 
 /// A regular file, also behind links, and its size. Throws io_error for anything else, and never waits: for
@@ -73,7 +75,7 @@ inline file_to_read open_to_read(std::string const& path) {
   struct stat about{};
   if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
       !S_ISREG(about.st_mode))
-    throw io_error(message("[read ", path, "] is ", kind_of(about.st_mode), ", not a regular file"));
+    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
   if (file.number() < 0) system_failure("read", path, 0, failure);
   return {std::move(file), static_cast<std::size_t>(about.st_size)};
 }
