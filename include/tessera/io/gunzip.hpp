@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,8 +21,9 @@ inline bool is_gzip(std::span<std::byte const> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte(0x1f) && bytes[1] == std::byte(0x8b);
 }
 
-/// What a file of gzip (RFC 1952) holds, in one member or several. Throws io_error, `[read path] …`, if it is
-/// damaged or becomes more than the limit allows. Memory grows with what is really there.
+/// What a file of gzip (RFC 1952) holds, in one member or several, behind which zeros may follow. Throws
+/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
+/// is really there.
 inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
                                      unpack_limit limit = {}) {
   std::vector<std::byte> all;
@@ -39,7 +40,8 @@ inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::strin
     std::memcpy(&value, file.data() + skip(sizeof(T)), sizeof(T));
     return value;
   };
-  while (at < file.size()) {
+  const auto is_padding = [](std::byte b) { return b == std::byte(0); };
+  while (!std::all_of(file.begin() + std::ptrdiff_t(at), file.end(), is_padding)) {
     if (!is_gzip(file.subspan(at))) fail("no member begins here");
     const std::size_t header = skip(10);
     const auto flags = static_cast<unsigned>(file[header + 3]);
@@ -50,12 +52,12 @@ inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::strin
         while (file[skip(1)] != std::byte(0)) {
         }
     if (flags & 2) skip(2);
-    const std::size_t before = all.size();
-    at += detail::inflater(file.subspan(at), all, limit.bytes, fail, too_long).run();
-    const std::span<std::byte const> these = std::span<std::byte const>(all).subspan(before);
+    std::vector<std::byte> these;
+    at += detail::inflater(file.subspan(at), these, limit.bytes - all.size(), fail, too_long).run();
     if (number(std::uint32_t()) != detail::crc32(these) ||
         number(std::uint32_t()) != static_cast<std::uint32_t>(these.size()))
       fail("some of its bytes were changed: their checksum differs");
+    all.insert(all.end(), these.begin(), these.end());
   }
   return all;
 }

@@ -18,17 +18,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Decompresses one stream behind what `to` holds, which grows with what is there, to at most `most` bytes.
+/// Decompresses one stream to `to`, which is empty and grows with what is there, to at most `most` bytes.
 /// `fail` throws io_error with what is wrong, `too_long` for more than that.
 template <class Fail, class TooLong> class inflater {
  public:
   inflater(std::span<std::byte const> from, std::vector<std::byte>& to, std::uint64_t most, Fail const& fail,
            TooLong const& too_long)
-      : from_(from), to_(to), most_(most), fail_(fail), too_long_(too_long), filled_(to.size()) {}
+      : from_(from), to_(to), most_(most), fail_(fail), too_long_(too_long) {}
 
   /// Returns the number of compressed bytes.
   std::size_t run() {
-    begin_ = filled_;
     for (bool last = false; !last;) {
       last = take(1) != 0;
       switch (take(2)) {
@@ -36,7 +35,8 @@ template <class Fail, class TooLong> class inflater {
           stored();
           break;
         case 1:
-          compressed_by(fixed_literals(), fixed_distances());
+          if (fixed_.empty()) fixed_ = {fixed_literals(), fixed_distances()};
+          compressed_by(fixed_[0], fixed_[1]);
           break;
         case 2:
           dynamic();
@@ -190,7 +190,7 @@ template <class Fail, class TooLong> class inflater {
       const std::size_t length = length_base[l] + take(length_bits[l]);
       const int d = symbol(distances);
       const std::size_t distance = distance_base[d] + take(d < 4 ? 0 : d / 2 - 1);
-      if (distance > filled_ - begin_) fail_("a repetition of bytes before the first");
+      if (distance > filled_) fail_("a repetition of bytes before the first");
       require_room(length);
       for (std::size_t i = 0; i < length; ++i, ++filled_) to_[filled_] = to_[filled_ - distance];
     }
@@ -201,7 +201,8 @@ template <class Fail, class TooLong> class inflater {
   std::uint64_t most_;
   Fail const& fail_;
   TooLong const& too_long_;
-  std::size_t at_ = 0, filled_, begin_ = 0;
+  std::vector<code> fixed_;  // of literals and distances, made once: blocks may be as short as 10 bits
+  std::size_t at_ = 0, filled_ = 0;
   std::uint64_t waiting_ = 0;
   int bits_ = 0;
 };
