@@ -100,7 +100,15 @@ TEST_CASE("numpy: what NumPy and SciPy write is read, and what is written they r
 
   CHECK(different(io::read_matrix_market<float, block_shape<4>>(folder / "coordinate.mtx")) == 0);
   CHECK(different(io::read_matrix_market<float, block_shape<1>>(folder / "array.mtx")) == 0);
-  for (auto const& name : {"symmetric.mtx", "integer.mtx"}) {
+  const auto natural = io::read_matrix_market<double, block_shape<1>>(folder / "unsigned.mtx");
+  CHECK((natural(0, 1) == 2 && natural(1, 0) == 2 && natural(2, 2) == 3 && natural.size() == 6));
+  const io::numpy_file mixed(folder / "mixed.npz");
+  CHECK(mixed.names() == std::vector<std::string>{"big", "complex", "numbers", "objects", "record"});
+  CHECK(io::read_numbers<float>(mixed, "numbers").back() == 59);
+  for (std::string const name : {"big", "complex", "objects", "record"})
+    CHECK(error_of<io_error>([&] { io::read_numbers<float>(mixed, name); }).find("\"" + name + "\"") !=
+          std::string::npos);
+  for (auto const& name : {"symmetric.mtx", "integer.mtx", "packed.mtx.gz"}) {
     const auto w = io::read_matrix_market<double, block_shape<1>>(folder / name);
     CHECK((w(0, 1) == 2 && w(1, 0) == 2 && w(2, 1) == 5 && w(1, 2) == 5 && w(2, 2) == -3 && w.size() == 6));
   }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes files with NumPy and SciPy for tests/io/numpy.test.cpp to read (`write FOLDER`), and reads those that
 it wrote (`check FOLDER`)."""
+import gzip
 import sys
 
 import numpy as np
@@ -40,6 +41,11 @@ def write():
     symmetric = np.array([[1, 2, 0], [2, 0, 5], [0, 5, -3]], dtype=float)
     scipy.io.mmwrite(folder + "symmetric.mtx", scipy.sparse.coo_matrix(symmetric), symmetry="symmetric")
     scipy.io.mmwrite(folder + "integer.mtx", scipy.sparse.coo_matrix(symmetric.astype(int)), symmetry="general")
+    with gzip.open(folder + "packed.mtx.gz", "wb") as packed:
+        scipy.io.mmwrite(packed, scipy.sparse.coo_matrix(symmetric))
+    scipy.io.mmwrite(folder + "unsigned.mtx", scipy.sparse.coo_matrix(np.abs(symmetric).astype("u4")))
+    np.savez(folder + "mixed.npz", big=numbers.astype(">f4"), record=np.zeros(3, dtype=[("a", "f4"), ("b", "i4")]),
+             objects=np.array([None, {}], dtype=object), complex=np.zeros(2, dtype=complex), numbers=numbers)
 
 
 def check():
