@@ -106,9 +106,9 @@ template <class Number> std::vector<std::int32_t> in_units(std::span<Number> num
 }
 
 /// The pattern of blocks (is[p], js[p]), in any order.
-template <class I, class J>
-pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
-                           std::span<J> js, duplicates repeated) {
+template <class Row, class Col>
+pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<Row> is,
+                           std::span<Col> js, duplicates repeated) {
   check_grid(operation, block_rows, block_cols);
   check_stored(operation, static_cast<std::int64_t>(is.size()));
   if (is.size() != js.size())
