@@ -106,11 +106,11 @@ TEST_CASE("block_index: a dense matrix has the same lines as its blocks listed o
           if (transposed) {
             CHECK(dense.line(i).slot(b) == b * lines + i);
             CHECK(sparse.line(i).slot(b) == b * lines + i);
-            CHECK(dense.in_order().line(i).slots == nullptr);
-            CHECK(sparse.in_order().line(i).slots == nullptr);
+            CHECK(dense.in_order().line(i).slots_in_w == nullptr);
+            CHECK(sparse.in_order().line(i).slots_in_w == nullptr);
           } else {
-            CHECK(dense.line(i).slots == nullptr);
-            CHECK(sparse.line(i).slots == nullptr);
+            CHECK(dense.line(i).slots_in_w == nullptr);
+            CHECK(sparse.line(i).slots_in_w == nullptr);
           }
       for (const int parts : {1, 2, 5, 13})
         for (const int together : {1, 2, 4})

@@ -32,7 +32,7 @@ TEST_CASE("pattern: a dense one answers like the list of all blocks and holds on
   const pattern large = pattern::dense(40000, 50000);
   CHECK(large.blocks() == 2000000000);
   CHECK(large.find(39999, 49999) == 1999999999);
-  CHECK(large.slots()[39999] == 1999950000);
+  CHECK(large.col_slots()[39999] == 1999950000);
   CHECK(large.size_bytes() < 4 * (2 * 40000 + 50000) + 1000);
 }
 

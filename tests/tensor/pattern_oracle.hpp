@@ -83,7 +83,7 @@ inline void check_pattern(tessera::pattern const& p, pattern_oracle const& want)
     const auto first = p.is_dense() ? 0 : static_cast<std::size_t>(p.col_start()[at]);
     for (std::size_t e = first; e < first + count; ++e) {
       if (e > first) CHECK(p.rows()[e - 1] < p.rows()[e]);
-      CHECK(p.find(p.rows()[e], j) == p.slots()[e] + (p.is_dense() ? j : 0));
+      CHECK(p.find(p.rows()[e], j) == p.col_slots()[e] + (p.is_dense() ? j : 0));
     }
   }
   if (p.is_dense()) {
@@ -91,13 +91,13 @@ inline void check_pattern(tessera::pattern const& p, pattern_oracle const& want)
     CHECK(p.col_start().empty());
     CHECK(p.cols().size() == static_cast<std::size_t>(p.block_cols()));
     CHECK(p.rows().size() == static_cast<std::size_t>(p.block_rows()));
-    CHECK(p.slots().size() == static_cast<std::size_t>(p.block_rows()));
+    CHECK(p.col_slots().size() == static_cast<std::size_t>(p.block_rows()));
   } else {
     CHECK(std::vector(p.row_start().begin(), p.row_start().end()) == start);
     CHECK(std::vector(p.col_start().begin(), p.col_start().end()) == col_start);
     CHECK(std::vector(p.cols().begin(), p.cols().end()) == want.cols());
     CHECK(std::vector(p.rows().begin(), p.rows().end()) == want.rows_by_column());
-    CHECK(p.slots().size() == want.blocks.size());
+    CHECK(p.col_slots().size() == want.blocks.size());
   }
 }
 

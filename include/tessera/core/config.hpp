@@ -12,6 +12,13 @@
     "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
 #endif
 
+// Macros of older headers for C. The standard library undefines them too, but in headers that may have come
+// before.
+#undef abs
+#undef max
+#undef min
+#undef round
+
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
 // functions differ in name, and a tensor passed from one to the other is a link error, not a wrong number.

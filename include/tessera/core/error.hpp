@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -41,7 +42,7 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
   TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
   template <std::integral Integer>
   message_part(Integer n)

@@ -10,9 +10,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-template <class Body, int... I>
-TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, I...>) {
-  (body(std::integral_constant<int, I>{}), ...);
+template <class Body, int... Index>
+TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, Index...>) {
+  (body(std::integral_constant<int, Index>{}), ...);
 }
 
 }  // namespace detail

@@ -59,10 +59,11 @@ inline kernels::block_index index_of(pattern const& p, bool transposed = false) 
   using kernels::block_index;
   const int rows = p.block_rows(), cols = p.block_cols();
   if (p.is_dense())
-    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
                       : block_index::dense(rows, cols, p.cols().data());
-  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
-                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+  return transposed
+             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
+             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
 }
 
 /// The number of tokens of a panel.

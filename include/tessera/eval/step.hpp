@@ -70,8 +70,8 @@ TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
   };
   // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
   relation all = relation::none;
-  const std::int64_t near = -apart / stride;
-  for (std::int64_t k = std::max(near - 2, 1 - tiles(b)); k <= std::min(near + 2, tiles(a) - 1); ++k)
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
     if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
       all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
   return all;

@@ -220,8 +220,8 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
         p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
         p.x = x, p.y = y, p.z = z;
         const auto even = double(ceil_div(most_blocks, x * y * z));
-        p.bucket_blocks = std::max<std::int64_t>(std::int64_t(std::lround(even * (1 + options.oversize))),
-                                                 most_blocks > 0 ? 1 : 0);
+        p.bucket_blocks =
+            std::max<std::int64_t>(std::lround(even * (1 + options.oversize)), most_blocks > 0 ? 1 : 0);
         const auto part = detail::uniform(density, p.rows_each(), p.columns_each());
         const auto table = detail::uniform(density, ceil_div(p.rows_each(), z), p.columns_each());
         p.bucket_words =
@@ -351,7 +351,7 @@ inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
     double enough = p.options.oversize;
     for (int tries = 0; tries < 1000; ++tries) {
       enough += 0.05;
-      const auto room = std::int64_t(std::lround(even * (1 + enough)));
+      const std::int64_t room = std::lround(even * (1 + enough));
       if (detail::place_overflow(counts.blocks, room * p.z, p.x, p.y, p.options).without_place == 0) break;
     }
     throw option_error(message(

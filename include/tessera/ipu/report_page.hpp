@@ -83,7 +83,7 @@ template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of)
 }
 /// A coordinate with one digit behind the point.
 inline std::string at(double x) {
-  const auto tenths = std::int64_t(std::lround(x * 10));
+  const std::int64_t tenths = std::lround(x * 10);
   std::string text = std::to_string(tenths / 10);
   if (tenths % 10 != 0) text += '.' + std::to_string(std::abs(tenths % 10));
   return text;

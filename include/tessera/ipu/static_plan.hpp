@@ -198,19 +198,19 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
   for (std::size_t b = 0; b < bands; ++b)
     for (auto i = std::size_t(plan.band_begin[b]); i < std::size_t(plan.band_begin[b + 1]); ++i)
       band_of[std::size_t(plan.columns[i])] = std::int32_t(b);
-  std::vector<std::vector<std::int32_t>> slots(bands);
+  std::vector<std::vector<std::int32_t>> slots_of_band(bands);
   std::vector<std::int32_t> row_of(std::size_t(stored.blocks())), col_of(std::size_t(stored.blocks()));
   for (std::int32_t i : plan.rows) {
     std::int32_t slot = std::int32_t(stored.first_slot(i));
     for (std::int32_t j : stored.row(i)) {
       row_of[std::size_t(slot)] = i, col_of[std::size_t(slot)] = j;
-      slots[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
+      slots_of_band[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
     }
   }
   plan.order.clear(), plan.shares.clear();
   static_load most{0, 0, 0, 0, 0, 1, 0};
   std::vector<std::int64_t> blocks, start;
-  for (auto const& of_band : slots) {
+  for (auto const& of_band : slots_of_band) {
     start.push_back(std::int64_t(plan.order.size()));
     blocks.push_back(std::int64_t(of_band.size()));
     plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
@@ -298,7 +298,7 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
     count.push_back(in_col[std::size_t(j)]), heavy_cols += in_col[std::size_t(j)] > 0;
   for (std::int64_t c : in_row) heavy_rows += c > 0;
   if (all == 0) {
-    plan.band_begin = {0, std::int32_t(stored.block_cols())};
+    plan.band_begin = {0, stored.block_cols()};
     return plan;
   }
   const double density = std::min(1.0, double(all) / (double(heavy_rows) * double(heavy_cols)));

@@ -39,7 +39,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
 
   /// Bytes of product_arguments::sums: sums, then gathered slices.
   static std::size_t sums_bytes(block_index const&, std::int64_t) {
-    return sums_at_once * sizeof(S) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+    return sums_at_once * sizeof(S) + (beside > 1 ? slot_count * slot_elements * sizeof(X) : 0);
   }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
@@ -54,7 +54,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
  private:
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
   static constexpr int sums_at_once = rows * panel_tokens;
-  static constexpr int slots = 4, slot_elements = depth * panel_tokens;
+  static constexpr int slot_count = 4, slot_elements = depth * panel_tokens;
   // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block that reaches 16 features
   // beyond the stored ones.
   static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
@@ -84,7 +84,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   template <int Columns> TESSERA_INLINE void multiply() {
     if constexpr (beside > 1) {
       soon_.line = a_.first_line;
-      for (int i = 1; i < slots; ++i) gather<Columns>();
+      for (int i = 1; i < slot_count; ++i) gather<Columns>();
     }
     for (int line = a_.first_line; line < a_.last_line; ++line)
       for (int row = 0; row < Shape::rows; row += rows)
@@ -143,7 +143,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   X* slot(unsigned number) const {
-    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
+    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
   /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.

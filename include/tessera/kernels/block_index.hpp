@@ -15,13 +15,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;         // blocks, or room for some, before this line in memory
-  std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
+  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
   std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
   /// The slot in W of block b of a line of Wᵀ.
-  std::int64_t slot(int b) const { return slots[b] + slot_offset; }
+  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
 };
 
 /// The columns of a line from `first` on, before `last`.
@@ -32,22 +32,22 @@ inline std::span<std::int32_t const> columns_between(block_line const& line, int
 }
 
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
-/// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
-/// W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a matrix
+/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a matrix
 /// is dense.
 class block_index {
  public:
   block_index() = default;
-  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots`.
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
   static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
-                                      std::int32_t const* columns, std::int32_t const* slots = nullptr) {
-    return {lines, width, starts, columns, slots};
+                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, starts, columns, slots_in_w};
   }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots` are the slots of line 0; block b of
-  /// line i has slot slots[b] + i.
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
+  /// of line i has slot slots_in_w[b] + i.
   static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
-                                     std::int32_t const* slots = nullptr) {
-    return {lines, width, nullptr, columns, slots};
+                                     std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, nullptr, columns, slots_in_w};
   }
 
   int lines() const { return lines_; }
@@ -113,8 +113,8 @@ class block_index {
 
  private:
   constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
-                        std::int32_t const* slots)
-      : starts_(starts), columns_(columns), slots_(slots), lines_(lines), width_(width) {}
+                        std::int32_t const* slots_in_w)
+      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
 
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;

@@ -149,7 +149,7 @@ template <class T> struct nonzeros {
   template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
     for (int first = 0; first < line.count; first += step) {
       simd::prefetch<2>(line.columns + first);
-      if (line.slots)
+      if (line.slots_in_w)
         for (int b = first; b < std::min(first + step, line.count); ++b)
           simd::prefetch<2>(weights + line.slot(b));
       else
@@ -178,7 +178,7 @@ template <class T> struct nonzeros {
     std::uint16_t* const features_to = features + lines_of.first + to;
     for (int i = 0; i < Count; ++i)
       features_to[i] = std::uint16_t(lines_of.columns[from + i] - first_feature);
-    if (lines_of.slots)
+    if (lines_of.slots_in_w)
       for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.slot(from + i)]);
     else if constexpr (std::is_same_v<W, T>)
       std::memcpy(values_to, weights + lines_of.first + from, Count * sizeof(T));

@@ -58,10 +58,10 @@ struct sampled_product
 
   /// Adds the products of the chunk that begins at `panel`.
   static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
-    const bool far = walk::stored_bytes(a) > walk::values_in_l2;
+    const bool beyond_l2 = walk::stored_bytes(a) > walk::values_in_l2;
     walk::for_each_line(a, panel, columns_of_b, [&](line_of_blocks const& now) {
       prefetcher next(now.a, now.line, now.count, a.panels - panel - now.a.panels);
-      if (far) next.values = now.next_values;
+      if (beyond_l2) next.values = now.next_values;
       std::int64_t b = 0;
       for_each_width(
           [&]<int Blocks>(std::integral_constant<int, Blocks>) { run_blocks<Blocks>(now, b, next); });

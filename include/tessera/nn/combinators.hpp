@@ -73,27 +73,28 @@ template <element T, class... Layer> struct sequence {
   }
 
  private:
-  template <std::size_t I>
+  template <std::size_t Index>
   void forward_from(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    auto const& layer = std::get<I>(layers);
-    if constexpr (I + 1 == count) {
-      layer.forward(x, y, std::get<I>(s.layers), p);
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index + 1 == count) {
+      layer.forward(x, y, std::get<Index>(s.layers), p);
     } else {
-      fit(s.between[I], layer.outputs(x.features()), x.tokens());
-      layer.forward(x, s.between[I], std::get<I>(s.layers), p);
-      forward_from<I + 1>(s.between[I], y, s, p);
+      fit(s.between[Index], layer.outputs(x.features()), x.tokens());
+      layer.forward(x, s.between[Index], std::get<Index>(s.layers), p);
+      forward_from<Index + 1>(s.between[Index], y, s, p);
     }
   }
-  template <std::size_t I>
+  template <std::size_t Index>
   void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                      gradients& g, pass<T> const& p) const {
-    auto const& layer = std::get<I>(layers);
-    if constexpr (I == 0) {
-      layer.backward(x, std::get<I>(s.layers), dy, dx, std::get<I>(g.layers), p);
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index == 0) {
+      layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
     } else {
-      const auto between = p.borrow(s.between[I - 1].features(), dy.tokens());
-      layer.backward(s.between[I - 1], std::get<I>(s.layers), dy, *between, std::get<I>(g.layers), p);
-      backward_from<I - 1>(x, s, *between, dx, g, p);
+      const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
+      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
+                     p);
+      backward_from<Index - 1>(x, s, *between, dx, g, p);
     }
   }
 };

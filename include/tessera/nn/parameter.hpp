@@ -119,11 +119,11 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
     action.lists(first, others...);
     for (std::size_t i = 0; i < first.size(); ++i) walk(name.child(int(i)), action, first[i], others[i]...);
   } else if constexpr (requires { std::tuple_size<std::remove_const_t<First>>::value; }) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       const auto walk_one = [&]<std::size_t One>(std::integral_constant<std::size_t, One>) {
         walk(name.child(int(One)), action, std::get<One>(first), std::get<One>(others)...);
       };
-      (walk_one(std::integral_constant<std::size_t, I>()), ...);
+      (walk_one(std::integral_constant<std::size_t, Index>()), ...);
     }(std::make_index_sequence<std::tuple_size_v<std::remove_const_t<First>>>());
   } else if constexpr (requires { first.pattern(); }) {
     action.parameter(name, first, others...);

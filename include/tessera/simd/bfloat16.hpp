@@ -33,8 +33,8 @@ template <> struct lane<bfloat16> {
     return detail::lower_ends<bfloat16>(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return xsimd::bitwise_cast<float>(I == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return xsimd::bitwise_cast<float>(Index == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
   }
 
   template <numbers Are, class Arch>
@@ -62,7 +62,7 @@ template <> struct lane<bfloat16> {
   template <class Arch>
     requires(sizeof(reg<float, Arch>) == 64)
   TESSERA_INLINE static reg<float, Arch> multiply_add(__m512i a, __m512i b, reg<float, Arch> sum) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
 #endif
 

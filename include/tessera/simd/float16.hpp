@@ -48,8 +48,8 @@ template <> struct lane<float16> {
     return detail::lower_ends<float16>(stochastic(value, random & lane_bits<Arch>(0xffffu)));
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return widened<Arch>(detail::lower_ends<float16>(I == 0 ? both : both >> 16));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return widened<Arch>(detail::lower_ends<float16>(Index == 0 ? both : both >> 16));
   }
 
   template <numbers, class Arch>
@@ -110,8 +110,8 @@ template <> struct lane<float16> {
   TESSERA_INLINE static lane_bits<Arch> stochastic(batch<float, Arch> value, lane_bits<Arch> random) {
     const auto size = size_of(value), added = xsimd::bitwise_cast<std::int32_t>(random);
     const auto normal = (size + (added >> 3) - integers<Arch>(0x38000000)) >> 13;
-    const auto small = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
-    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(small) * batch<float, Arch>(0x1p40f));
+    const auto bounded = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
+    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(bounded) * batch<float, Arch>(0x1p40f));
     return code(value, normal, (fixed + added) >> 16);
   }
 };

@@ -35,13 +35,13 @@ template <int ExponentBits> struct lane<float8<ExponentBits>> {
     return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
     if constexpr (E::has_infinity) {
-      const lane_bits<Arch> half = I > 0 ? all >> (8 * I - 8) : all << 8;
+      const lane_bits<Arch> half = Index > 0 ? all >> (8 * Index - 8) : all << 8;
       return lane<float16>::template widened<Arch>(
           detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
     } else {
-      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(I < 3 ? all << (24 - 8 * I) : all));
+      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(Index < 3 ? all << (24 - 8 * Index) : all));
     }
   }
 

@@ -41,8 +41,8 @@ template <> struct lane<int8> {
     return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<int8, Arch>);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
-    const lane_bits<Arch> at_top = I < 3 ? all << (24 - 8 * I) : all;
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    const lane_bits<Arch> at_top = Index < 3 ? all << (24 - 8 * Index) : all;
     return xsimd::to_float(xsimd::bitwise_cast<std::int32_t>(at_top) >> 24);
   }
 

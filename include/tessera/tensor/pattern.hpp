@@ -116,7 +116,7 @@ class pattern {
     data all(block_rows, block_cols, stored);
     all.cols = counting(block_cols, 1);
     all.rows = counting(block_rows, 1);
-    all.slots = counting(block_rows, block_cols);
+    all.col_slots = counting(block_rows, block_cols);
     return pattern(std::move(all));
   }
 
@@ -154,14 +154,14 @@ class pattern {
   std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
   /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
   std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
-  /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
+  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
   /// dense.
   std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
   /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
   std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
   /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
   /// added.
-  std::span<const std::int32_t> slots() const { return span_of(data_->slots); }
+  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
 
   /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
   std::span<const std::int32_t> row(int i) const {
@@ -219,7 +219,7 @@ class pattern {
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
-                                                  rows().size() + slots().size());
+                                                  rows().size() + col_slots().size());
   }
 
   /// By content.
@@ -241,8 +241,8 @@ class pattern {
 
     int block_rows, block_cols;
     std::int64_t stored;
-    std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
-    std::uint64_t serial = 1;                                           // unless it gets its own
+    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
+    std::uint64_t serial = 1;                                               // unless it gets its own
 
     bool is_dense() const { return row_start.empty(); }
 
@@ -250,7 +250,7 @@ class pattern {
     void index_columns() {
       col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
       rows = std::vector<std::int32_t>(cols.size());
-      slots = std::vector<std::int32_t>(cols.size());
+      col_slots = std::vector<std::int32_t>(cols.size());
       std::int32_t* const start = col_start.data();
       for (const std::int32_t j : cols) ++start[j + 1];
       for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
@@ -259,7 +259,7 @@ class pattern {
         for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
           const std::int32_t at = next.data()[cols.data()[slot]]++;
           rows.data()[at] = i;
-          slots.data()[at] = slot;
+          col_slots.data()[at] = slot;
         }
     }
   };

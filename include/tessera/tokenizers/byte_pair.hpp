@@ -100,8 +100,7 @@ class byte_pair {
   /// As merges.txt has them.
   std::vector<std::pair<std::string, std::string>> merges() const {
     std::vector<std::pair<std::string, std::string>> named(ranks_.size());
-    for (auto const& [key, at] : ranks_)
-      named[at.rank] = {pieces_[std::size_t(key >> 32)], pieces_[std::size_t(key & 0xFFFFFFFF)]};
+    for (auto const& [key, at] : ranks_) named[at.rank] = {pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]};
     return named;
   }
 

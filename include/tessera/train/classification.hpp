@@ -44,11 +44,11 @@ struct labelled_set {
 };
 
 struct classification_settings {
-  std::int64_t batch = 64;                   // examples of a step
-  std::uint64_t seed = 0;                    // of the choice of examples, and of dropout
-  std::string checkpoints = {};              // their folder; none if empty
-  std::ptrdiff_t keep = 2;                   // newest checkpoints that are kept, besides the best one
-  interrupt_guard const* signals = nullptr;  // a signal ends the run with a checkpoint
+  std::int64_t batch = 64;                      // examples of a step
+  std::uint64_t seed = 0;                       // of the choice of examples, and of dropout
+  std::string checkpoints = {};                 // their folder; none if empty
+  std::ptrdiff_t keep = 2;                      // newest checkpoints that are kept, besides the best one
+  interrupt_guard const* interrupts = nullptr;  // a signal ends the run with a checkpoint
 };
 
 namespace detail {
@@ -142,7 +142,7 @@ template <class Training> class classification : public program {
     train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
     keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
   }
-  bool interrupted() { return settings_.signals && settings_.signals->signal() != 0; }
+  bool interrupted() { return settings_.interrupts && settings_.interrupts->signal() != 0; }
 
   /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network, or
   /// unless `allowed` if another batch, seed or setting of the training is in it: see train::resume.

@@ -90,7 +90,7 @@ class parameter_groups {
   /// Of matrix `number`, in the order of for_each_sparse_weight.
   bool evolves(std::uint64_t number) const {
     if (of_matrix_.empty()) return true;
-    parameter_group const& group = groups_[of_matrix_[std::size_t(number)]];
+    parameter_group const& group = groups_[of_matrix_[number]];
     return group.evolves && !group.is_frozen();
   }
 

@@ -56,8 +56,8 @@ template <class Optimizer, class Model> struct optimizer_state {
 
 /// The state before the first update: masters are the parameters, moments are zero.
 template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initial_state(Model const& model) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) -> optimizer_state<Optimizer, Model> {
-    return {{(nn::is_narrow<Model> && I == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
+  return [&]<std::size_t... Index>(std::index_sequence<Index...>) -> optimizer_state<Optimizer, Model> {
+    return {{(nn::is_narrow<Model> && Index == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
   }(std::make_index_sequence<tensor_names<Optimizer, Model>.size()>());
 }
 

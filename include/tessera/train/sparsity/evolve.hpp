@@ -67,12 +67,12 @@ namespace detail {
 template <class At>
 void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
                      std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
-  const std::int64_t slots = at.stored().blocks(), absent = at.absent();
+  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
-  if (std::ssize(pruned) != slots || marked != count)
+  if (std::ssize(pruned) != stored || marked != count)
     throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name.text(), ", by ",
-                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
-                               " slots"));
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
+                               stored, " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
   if (std::ssize(grown) != growing || !ascends ||
       (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
