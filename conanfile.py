@@ -20,7 +20,7 @@ class Tessera(ConanFile):
     package_type = "header-library"
     implements = ["auto_header_only"]
     settings = "os", "arch", "compiler", "build_type"
-    exports_sources = "include/*", "LICENSE"
+    exports_sources = "include/*", "cmake/*.cmake", "LICENSE"
     no_copy_source = True
 
     def set_version(self):
@@ -48,12 +48,21 @@ class Tessera(ConanFile):
 
     def package(self):
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        for module in self._cmake_modules:
+            copy(self, module, self.source_folder, self.package_folder)
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+
+    @property
+    def _cmake_modules(self):
+        """What an installed CMake package has besides headers: tessera::native, and tessera_add_variants."""
+        return [os.path.join("cmake", name) for name in ("tessera-native.cmake", "tessera-variants.cmake")]
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "tessera")
         self.cpp_info.set_property("cmake_target_name", "tessera::tessera")
+        self.cpp_info.set_property("cmake_build_modules", self._cmake_modules)
         self.cpp_info.set_property("pkg_config_name", "tessera")
+        self.cpp_info.builddirs = ["cmake"]
         self.cpp_info.bindirs = []
         self.cpp_info.libdirs = []
         self.cpp_info.system_libs = ["pthread"]

@@ -1,19 +1,27 @@
 # Headers, the CMake package `tessera`, and a pkg-config file. Nothing installed depends on the machine.
+# A project that adds tessera and does not install it (TESSERA_INSTALL) can still export targets that link it, which
+# needs these rules; then they are followed for `cmake --install … --component tessera` alone.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/tessera)
-install(TARGETS tessera tessera_native EXPORT tessera FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake DESTINATION ${package_dir})
+set(when COMPONENT tessera)
+if(NOT TESSERA_INSTALL)
+  list(APPEND when EXCLUDE_FROM_ALL)
+endif()
+install(TARGETS tessera EXPORT tessera FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${when})
+install(TARGETS tessera_native EXPORT tessera ${when})
+install(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake DESTINATION ${package_dir} ${when})
+export(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake)
 
 configure_package_config_file(cmake/tessera-config.cmake.in tessera-config.cmake INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(tessera-config-version.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+configure_file(cmake/tessera-config-version.cmake.in tessera-config-version.cmake @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/tessera-config-version.cmake
-  cmake/tessera-build-type.cmake cmake/tessera-variants.cmake DESTINATION ${package_dir})
+  cmake/tessera-build-type.cmake cmake/tessera-variants.cmake DESTINATION ${package_dir} ${when})
 
 configure_file(cmake/tessera.pc.in tessera.pc @ONLY)
-install(FILES scripts/gdb/tessera.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/gdb)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+install(FILES scripts/gdb/tessera.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/gdb ${when})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig ${when})
 
 # `cpack -G DEB` in a build folder makes libtessera-dev.
 if(PROJECT_IS_TOP_LEVEL)

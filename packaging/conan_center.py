@@ -53,7 +53,7 @@ def main():
         ('    license = "BSD-3-Clause"\n',
          f'    license = "BSD-3-Clause"\n    homepage = "{homepage}"\n'
          '    url = "https://github.com/conan-io/conan-center-index"\n'),
-        ('    exports_sources = "include/*", "LICENSE"\n', ""),
+        ('    exports_sources = "include/*", "cmake/*.cmake", "LICENSE"\n', ""),
         (set_version, '    def layout(self):\n        basic_layout(self, src_folder="src")\n\n'),
         ("    def package(self):",
          "    def source(self):\n"

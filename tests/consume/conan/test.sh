@@ -31,6 +31,7 @@ conan install . "${settings[@]}"
 cmake --preset conan-release
 cmake --build --preset conan-release
 build/Release/app
+build/Release/variants
 
 echo "==== what is refused, and says what to do"
 refuses() { # words, options
@@ -45,7 +46,7 @@ refuses "Linux, x86_64" -s arch=armv8 -s compiler.cppstd=20
 
 echo "==== the recipe for the public index, from an archive on disk"
 cd "$build"
-tar -czf tessera.tar.gz -C "$checkout" --transform 's,^,tessera/,' include LICENSE
+tar -czf tessera.tar.gz -C "$checkout" --transform 's,^,tessera/,' include cmake LICENSE
 python3 "$checkout/packaging/conan_center.py" . --homepage https://tessera.example --archive tessera.tar.gz
 version=$(sed -n 's/^  "\(.*\)":$/\1/p' recipes/tessera/config.yml)
 conan create recipes/tessera/all --version "$version" --build=missing "${settings[@]}"
