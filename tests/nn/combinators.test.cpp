@@ -37,6 +37,13 @@ TEST_CASE("sequence: gradients are right") {
   support::check_layer(layer, 21, t.pass());
 }
 
+TEST_CASE("sequence: layers are given one by one, or as a tuple") {
+  const nn::sequence<double, nn::dropout<double>, norm> one_by_one{nn::dropout<double>(0.2, 1), norm(7)},
+      as_tuple{{nn::dropout<double>(0.2, 1), norm(7)}};
+  CHECK(std::get<1>(one_by_one.layers).weight.size() == 7);
+  CHECK(std::get<1>(as_tuple.layers).weight.size() == 7);
+}
+
 TEST_CASE("residual: gradients are right") {
   trial t;
   nn::residual<double, chain> layer{some_chain(21, 21)};

@@ -52,6 +52,10 @@ template <element T, class... Layer> struct sequence {
 
   std::tuple<Layer...> layers;
 
+  sequence() = default;
+  sequence(Layer... layer) : layers(std::move(layer)...) {}
+  sequence(std::tuple<Layer...> all) : layers(std::move(all)) {}
+
   struct saved {
     std::tuple<typename Layer::saved...> layers;
     std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
