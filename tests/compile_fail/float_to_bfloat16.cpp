@@ -1,4 +1,4 @@
-// expect one error: rounding must be said
+// expect one error: rounding must be said: x = bfloat16\(number\). tensors: y = converted
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -30,7 +30,7 @@ class bfloat16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
 
   constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 

@@ -30,9 +30,17 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
+// Of 8 bits, declared for what the compiler says about them without their header.
+class int8;
+template <int ExponentBits> class float8;
+using float8_e4m3 = float8<4>;
+using float8_e5m2 = float8<5>;
+
 /// A number that tensors can hold.
 template <class T>
-concept element = requires { typename element_traits<T>::accumulator; };
+concept element = requires {
+  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+};
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
 

@@ -32,7 +32,7 @@ class float16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
 
   constexpr operator float() const {
     const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;

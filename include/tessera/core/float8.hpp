@@ -43,7 +43,7 @@ template <int ExponentBits> class float8 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float8_e4m3(number)
+  void operator=(Number) = delete;  // rounding must be said: float8_e4m3(number); tensors: y = converted(x)
 
   constexpr operator float() const {
     if constexpr (has_infinity) return half(std::uint32_t{bits_} << 8);

@@ -32,7 +32,7 @@ class int8 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = int8(number)
+  void operator=(Number) = delete;  // rounding must be said: x = int8(number); tensors: y = converted(x)
 
   constexpr operator float() const { return code_; }
 

@@ -237,11 +237,17 @@ auto operator*(Matrix&&, X&& x) {
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).
-template <class Product>
-  requires requires(Product p) { p.sampled = true; }
-auto sampled(Product product) {
-  product.sampled = true;
-  return product;
+template <class Product> auto sampled(Product product) {
+  constexpr bool can_lose_blocks = requires { product.sampled = true; };
+  static_assert(can_lose_blocks,
+                "[sampled] this is no product whose blocks a matrix may lack: write `g = sampled(dy * "
+                "transposed(x))` for the gradient of weights, `c = sampled(a * b)` for two matrices");
+  if constexpr (can_lose_blocks) {
+    product.sampled = true;
+    return product;
+  } else {
+    return expr::number{0};  // so that no second error follows
+  }
 }
 
 }}  // namespace tessera::TESSERA_ISA

@@ -80,6 +80,8 @@ template <element Element, class Block> class block_sparse_matrix {
       : block_sparse_matrix(other.rows(), other.cols(), other.pattern()) {
     std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
   }
+  template <node Value>
+  block_sparse_matrix(Value const&) = delete;  // say c(rows, cols, pattern); run(ctx, c = a * b)
   block_sparse_matrix(block_sparse_matrix const&) = default;
   /// Leaves the other 0 x 0.
   block_sparse_matrix(block_sparse_matrix&& other) noexcept

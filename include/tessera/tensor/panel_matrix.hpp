@@ -61,6 +61,9 @@ template <element Element> class panel_matrix {
   panel_matrix() = default;
   TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
       : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
+  template <element Other>
+  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
   panel_matrix(panel_matrix const&) = default;
   /// Leaves the other 0 x 0.
   panel_matrix(panel_matrix&& other) noexcept

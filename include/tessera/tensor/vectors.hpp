@@ -38,6 +38,7 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
   axis_vector(axis_vector&& other) noexcept

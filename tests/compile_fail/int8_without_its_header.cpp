@@ -1,0 +1,7 @@
+// expect: after #include <tessera/eval/quantised.hpp>
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+void f(panel_matrix<int8>& x);
