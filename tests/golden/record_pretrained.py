@@ -5,13 +5,14 @@ tests/train/pretrained.test.cpp.
     python3 record_pretrained.py        (PyTorch 2.13, transformers 5.24, CPU; seconds)
 
 gpt2/ and bert/ hold config.json and model.safetensors; pretrained.safetensors holds, for each, ids (tokens),
-segments (tokens) of BERT, and logits (tokens, vocabulary) of one sequence.
+segments (tokens) of BERT, and logits (tokens, vocabulary) of one sequence; and of the same BERT with a head for
+next sentences (BertForPreTraining) that head, and its logits (1, 2).
 """
 import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
 here = pathlib.Path(__file__).parent
 torch.manual_seed(1)
@@ -48,4 +49,14 @@ for name, model in ("gpt2", gpt2), ("bert", bert):
         recorded[name + ".logits"] = model(ids, **extra).logits[0].contiguous()
 recorded["ids"] = ids[0].to(torch.int32)
 recorded["segments"] = segments[0].to(torch.int32)
+both = BertForPreTraining(bert.config).eval()
+randomise(both)
+both.load_state_dict(bert.state_dict(), strict=False)
+with torch.no_grad():
+    out = both(ids, token_type_ids=segments)
+assert torch.equal(out.prediction_logits[0], recorded["bert.logits"])
+recorded["bert.next"] = out.seq_relationship_logits.contiguous()
+for name, tensor in both.state_dict().items():
+    if "pooler" in name or "seq_relationship" in name:
+        recorded[name] = tensor.contiguous()
 save_file(recorded, here / "pretrained.safetensors")
