@@ -4,15 +4,16 @@
     pip install transformers==5.24.0 tokenizers==0.23.3
     TESSERA_DATA=… python3 tests/golden/record_tokenizers.py
 
-Small vocabularies are recorded with their tokens; of the vocabularies of BERT and GPT-2, which TESSERA_DATA
-holds, the tokens of the same texts and a hash over those of a whole book.
+Small vocabularies are recorded with their tokens, files that are written in unusual ways with what is read from
+them; of the vocabularies of BERT and GPT-2, which TESSERA_DATA holds, the tokens of the same texts and a hash over
+those of a whole book.
 """
 import json
 import os
 import tempfile
 
 import tokenizers
-from transformers import BertTokenizerFast, GPT2TokenizerFast
+from transformers import BertTokenizerFast, GPT2Tokenizer, GPT2TokenizerFast
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.environ["TESSERA_DATA"]
@@ -54,6 +55,69 @@ def bert(path, lower):
 
 def tokens_of(tokenizer, text):
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+WORDS = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\n##s\n"
+VOCABULARIES = {
+    "empty lines": WORDS.replace("the\n", "the\n\n\n"),
+    "empty lines at the end": WORDS + "\n\n",
+    "CRLF": WORDS.replace("\n", "\r\n"),
+    "CR within a line": WORDS.replace("cat", "ca\rcat"),
+    "no line break at the end": WORDS[:-1],
+    "a byte order mark": "\ufeff" + WORDS,
+    "a piece twice": WORDS + "cat\n",
+    "[UNK] twice": WORDS + "[UNK]\n",
+    "no [UNK]": WORDS.replace("[UNK]\n", ""),
+    "no [MASK]": WORDS.replace("[MASK]\n", ""),
+    "no special tokens": "the\ncat\n##s\n",
+    "a blank behind a piece": WORDS.replace("cat", "cat "),
+    "a blank before a piece": WORDS.replace("cat", " cat"),
+    "other blanks": WORDS.replace("cat", "cat\t\x0c\u3000\x85"),
+    "a blank within a piece": WORDS.replace("cat\n", "cat\nthe\x0bcat\n"),
+}
+WORD_TEXTS = ["the cats", "the [MASK] cat[PAD]", "a dog"]
+
+LETTERS = {c: i for i, c in enumerate("\u0120,aeht")}
+PAIRS = {**LETTERS, "at": 6, "th": 7, "he": 8, "the": 9}
+MERGES = "#version: 0.2\na t\nt h\nh e\nt he\n"
+PAIR_FILES = {
+    "no end of a text": (PAIRS, MERGES),
+    "an end of a text": ({**PAIRS, "<|endoftext|>": 10}, MERGES),
+    "the end of a text first": ({"<|endoftext|>": 0, **{k: v + 1 for k, v in PAIRS.items()}}, MERGES),
+    "no version": (PAIRS, MERGES.split("\n", 1)[1]),
+    "CRLF": (PAIRS, MERGES.replace("\n", "\r\n")),
+    "no line break at the end": (PAIRS, MERGES[:-1]),
+    "no merges": (PAIRS, ""),
+    "numbers left out": ({**PAIRS, "the": 40}, MERGES),
+    "numbers left out before the end of a text": ({**PAIRS, "<|endoftext|>": 40}, MERGES),
+    "a merge twice": (PAIRS, MERGES + "a t\n"),
+}
+PAIR_TEXTS = ["the hat, that heath", "aththe<|endoftext|>the the", "tttththhehee"]
+
+
+def read_from_files(folder):
+    """What is read from each of these files; None for a text that the reference refuses."""
+
+    def tokens(tokenizer, text):
+        try:
+            return tokens_of(tokenizer, text)
+        except Exception:
+            return None
+
+    words, pairs = [], []
+    path = os.path.join(folder, "vocab.txt")
+    for name, text in VOCABULARIES.items():
+        open(path, "wb").write(text.encode())
+        t = bert(path, True)
+        specials = [t.pad_token_id, t.unk_token_id, t.cls_token_id, t.sep_token_id, t.mask_token_id]
+        words.append({"name": name, "text": text, "specials": specials, "tokens": [tokens(t, x) for x in WORD_TEXTS]})
+    for name, (vocabulary, merges) in PAIR_FILES.items():
+        json.dump(vocabulary, open(os.path.join(folder, "vocab.json"), "w"))
+        open(os.path.join(folder, "merges.txt"), "wb").write(merges.encode())
+        t = GPT2Tokenizer.from_pretrained(folder)
+        pairs.append({"name": name, "vocabulary": json.dumps(vocabulary), "merges": merges, "end": t.eos_token_id,
+                      "tokens": [tokens(t, x) for x in PAIR_TEXTS]})
+    return {"word_texts": WORD_TEXTS, "words": words, "pair_texts": PAIR_TEXTS, "pairs": pairs}
 
 
 def main():
@@ -99,6 +163,8 @@ def main():
     golden["gpt2"] = {"tokens": [tokens_of(gpt2, t) for t in TEXTS],
                       "books": {"tinyshakespeare.txt": hash_of(tokens_of(gpt2, shakespeare)),
                                 "wikipedia.txt": hash_of(tokens_of(gpt2, book))}}
+    with tempfile.TemporaryDirectory() as folder:
+        golden["files"] = read_from_files(folder)
     with open(os.path.join(HERE, "tokenizers.json"), "w", encoding="utf-8") as out:
         json.dump(golden, out, ensure_ascii=False, separators=(",", ":"))
 

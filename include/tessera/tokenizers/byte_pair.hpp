@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,8 +25,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
 /// The tokens of GPT-2 (Radford et al. 2019): text is cut into words with the blank before them, numbers and
-/// punctuation; the bytes of each are merged in the order in which pairs were learned. Every text has tokens,
-/// and decoding them gives its bytes. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
+/// punctuation; the bytes of each are merged in the order in which pairs were learned. Decoding tokens gives
+/// the bytes of their text. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
 class byte_pair {
  public:
   static constexpr std::string_view end_name = "<|endoftext|>";
@@ -37,29 +39,48 @@ class byte_pair {
     for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
     for (auto const& [left, right] : merges)
       if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
-    if (numbers_.emplace(std::string(end_name), size()).second) pieces_.emplace_back(end_name);
+    if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
     finish(merges, "merges");
   }
-  /// Token i is pieces[i]. Throws option_error if a piece occurs twice, or one of a byte, of a merge or the
-  /// end of a text is missing.
+  /// Token i is pieces[i]; an empty piece is a number that no token has. Where the pieces lack the end of a
+  /// text, it gets the first number behind as many as there are pieces that is free.
+  /// Throws option_error if a piece occurs twice, or one of a merge is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
             std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)), numbers_(detail::numbers_of(pieces_, "byte_pair", source)) {
+      : pieces_(std::move(pieces)) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
+          !is_new && !pieces_[i].empty())
+        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i].substr(0, 100), "\" is token ",
+                                   place->second, " and token ", i, "; each piece must occur once"));
+    numbers_.erase("");
+    if (!numbers_.contains(std::string(end_name))) {
+      std::size_t end = numbers_.size();
+      while (end < pieces_.size() && !pieces_[end].empty()) ++end;
+      pieces_.resize(std::max(pieces_.size(), end + 1));
+      pieces_[end] = end_name;
+      numbers_.emplace(pieces_[end], std::int32_t(end));
+    }
     finish(merges, source);
   }
 
-  /// From GPT-2's two files. Throws io_error if they cannot be read, and as the constructor.
+  /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
+  /// cannot be read or two pieces have one number, and as the constructor.
   static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
     const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
     const io::json_place object(document, vocabulary_path);
-    std::vector<std::string> pieces(object.members().size());
-    std::vector<bool> given(pieces.size());
+    if (object.members().empty()) object.fail("has no pieces");
+    const std::size_t most = 4 * object.members().size() + 1000;
+    std::vector<std::string> pieces;
     for (io::json_member const& member : object.members()) {
       const auto token = object.at(member).as_integer<std::uint32_t>();
-      if (token >= pieces.size() || given[token])
-        object.at(member).fail(
-            message("is ", token, ": the tokens must be 0 … ", pieces.size() - 1, ", each once"));
-      pieces[token] = member.key, given[token] = true;
+      if (token >= most)
+        object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
+                                       " pieces should be below ", most));
+      if (token >= pieces.size()) pieces.resize(token + 1);
+      if (!pieces[token].empty())
+        object.at(member).fail(message("is ", token, ", and so is \"", pieces[token].substr(0, 100), "\""));
+      pieces[token] = member.key;
     }
     return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
   }
@@ -67,7 +88,8 @@ class byte_pair {
   /// Writes vocab.json and merges.txt of GPT-2's form.
   void write(std::string const& vocabulary_path, std::string const& merges_path) const {
     io::json::object object;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) object.push_back({pieces_[i], i});
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
     std::string text = "#version: 0.2\n";
     for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
     io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
@@ -99,12 +121,16 @@ class byte_pair {
   std::int32_t end_of_text() const { return end_; }
   /// As merges.txt has them.
   std::vector<std::pair<std::string, std::string>> merges() const {
-    std::vector<std::pair<std::string, std::string>> named(ranks_.size());
-    for (auto const& [key, at] : ranks_) named[at.rank] = {pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]};
+    std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
+    for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
+    std::sort(by_rank.begin(), by_rank.end());
+    std::vector<std::pair<std::string, std::string>> named;
+    for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
     return named;
   }
 
-  /// The tokens of a text. The end of a text may stand in it by name.
+  /// The tokens of a text. The end of a text may stand in it by name. Throws option_error for a byte that the
+  /// vocabulary has no piece for.
   std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
@@ -185,44 +211,69 @@ class byte_pair {
   }
 
   void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
-    const auto number_of = [&](std::string const& piece, std::string const& why) {
+    const auto number_of = [&](std::string const& piece) {
       const auto at = numbers_.find(piece);
-      if (at == numbers_.end())
-        throw option_error(message("[byte_pair] ", source, " has no \"", piece, "\", ", why));
-      return at->second;
+      return at == numbers_.end() ? -1 : at->second;
     };
     for (int b = 0; b < 256; ++b) {
       std::string piece;
       append_utf8(piece, character_of(b));
       bytes_.emplace(character_of(b), b);
-      token_of_byte_[std::size_t(b)] = number_of(piece, message("which stands for byte ", b));
+      token_of_byte_[std::size_t(b)] = number_of(piece);
     }
-    end_ = number_of(std::string(end_name), "the end of a text");
-    for (auto const& [left, right] : merges) {
-      const std::string why = message("of the merge of \"", left, "\" and \"", right, "\"");
-      const std::uint64_t key = detail::pair_key(number_of(left, why), number_of(right, why));
-      ranks_.try_emplace(key, ranked{ranks_.size(), number_of(left + right, why)});
+    end_ = number_of(std::string(end_name));
+    for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
+      auto const& [left, right] = merges[rank];
+      for (std::string const& piece : {left, right, left + right})
+        if (number_of(piece) < 0)
+          throw option_error(message("[byte_pair] ", source, " has no \"", piece.substr(0, 100),
+                                     "\", of the merge of \"", left.substr(0, 100), "\" and \"",
+                                     right.substr(0, 100), "\""));
+      ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
     }
   }
 
   std::vector<std::int32_t> bytes_of(std::string_view word) const {
     std::vector<std::int32_t> tokens;
-    for (const char c : word) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    for (const char c : word) {
+      tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+      if (tokens.back() < 0)
+        throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
+                                   static_cast<unsigned char>(c), ", which is in the text"));
+    }
     return tokens;
   }
-  /// Merges the pair that was learned first, until no pair was learned.
+
+  /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
+  /// finds it: n log n steps for a word of n bytes.
   std::vector<std::int32_t> merged(std::vector<std::int32_t> word) const {
-    while (word.size() > 1) {
-      merge best{};
-      std::size_t rank = ranks_.size();
-      for (std::size_t i = 0; i + 1 < word.size(); ++i) {
-        const auto at = ranks_.find(detail::pair_key(word[i], word[i + 1]));
-        if (at != ranks_.end() && at->second.rank < rank)
-          rank = at->second.rank, best = {word[i], word[i + 1], at->second.merged};
-      }
-      if (rank == ranks_.size()) break;
-      detail::apply(best, word);
+    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
+    std::priority_queue<candidate, std::vector<candidate>, std::greater<>> earliest;
+    constexpr std::int32_t gone = -1;  // part of the piece before it
+    std::vector<std::size_t> next(word.size()), previous(word.size());
+    for (std::size_t i = 0; i < word.size(); ++i) next[i] = i + 1, previous[i] = i - 1;
+    const auto learned = [&](std::size_t left) -> ranked const* {
+      if (left >= word.size() || next[left] >= word.size()) return nullptr;
+      const auto at = ranks_.find(detail::pair_key(word[left], word[next[left]]));
+      return at == ranks_.end() ? nullptr : &at->second;
+    };
+    const auto suggest = [&](std::size_t left) {
+      if (ranked const* pair = learned(left)) earliest.push({pair->rank, left});
+    };
+    for (std::size_t i = 0; i < word.size(); ++i) suggest(i);
+    while (!earliest.empty()) {
+      const auto [rank, left] = earliest.top();
+      earliest.pop();
+      ranked const* pair = word[left] == gone ? nullptr : learned(left);
+      if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
+      const std::size_t right = next[left];
+      word[left] = pair->merged, word[right] = gone;
+      next[left] = next[right];
+      if (next[left] < word.size()) previous[next[left]] = left;
+      suggest(previous[left]);
+      suggest(left);
     }
+    std::erase(word, gone);
     return word;
   }
 

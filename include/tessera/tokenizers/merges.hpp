@@ -26,15 +26,18 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
 }
 
-/// Merges a pair wherever a word has it, from the left.
-inline void apply(merge const& pair, std::vector<std::int32_t>& word) {
+/// Where a word has a pair, from the left; the pair is merged there.
+inline std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::vector<std::size_t> places;
   std::size_t to = 0;
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    if (here) places.push_back(i);
     word[to++] = here ? pair.merged : word[i];
     i += here;
   }
   word.resize(to);
+  return places;
 }
 
 }  // namespace detail
@@ -64,11 +67,11 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
   };
-  const auto count_pairs = [&](std::size_t w, std::int64_t sign) {
-    auto const& word = words[w];
-    for (std::size_t i = 0; i + 1 < word.pieces.size(); ++i) {
-      const std::uint64_t key = detail::pair_key(word.pieces[i], word.pieces[i + 1]);
-      counts[key] += sign * word.count;
+  const auto count_pairs = [&](std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
+                               std::size_t end, std::int64_t sign) {
+    for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
+      const std::uint64_t key = detail::pair_key(word[i], word[i + 1]);
+      counts[key] += sign * words[w].count;
       if (sign > 0) words_with[key].push_back(w);
       changed.push_back(key);
     }
@@ -79,7 +82,8 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
       if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
     changed.clear();
   };
-  for (std::size_t w = 0; w < words.size(); ++w) count_pairs(w, 1);
+  for (std::size_t w = 0; w < words.size(); ++w)
+    count_pairs(w, words[w].pieces, 0, words[w].pieces.size(), 1);
   suggest_changed();
 
   std::vector<merge> merges;
@@ -98,9 +102,19 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
     words_with.erase(key);
     unique(with);
     for (const std::size_t w : with) {
-      count_pairs(w, -1);
-      detail::apply(best, words[w].pieces);
-      count_pairs(w, 1);
+      const std::vector<std::int32_t> before = words[w].pieces;
+      const std::vector<std::size_t> places = detail::apply(best, words[w].pieces);
+      std::size_t counted = 0;  // only pairs beside a merge change
+      for (const std::size_t i : places) {
+        count_pairs(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
+        counted = i + 2;
+      }
+      counted = 0;
+      for (std::size_t k = 0; k < places.size(); ++k) {
+        const std::size_t i = places[k] - k;
+        count_pairs(w, words[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
+        counted = i + 1;
+      }
     }
     suggest_changed();
   }

@@ -35,37 +35,40 @@ class wordpiece {
                                                                  "[MASK]"};
   static constexpr std::size_t longest_word = 100;  // characters; a longer one is unknown
 
-  /// Token i is piece i. Throws option_error if a piece occurs twice or a special token is missing.
-  ///   source   what the pieces come from, for errors
-  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
-                     std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)),
-        letters_(letters),
-        numbers_(detail::numbers_of(pieces_, "wordpiece", source)) {
-    for (std::size_t i = 0; i < special_names.size(); ++i) {
-      const auto at = numbers_.find(std::string(special_names[i]));
-      if (at == numbers_.end())
-        throw option_error(message("[wordpiece] ", source, " has no \"", std::string(special_names[i]),
-                                   "\"; a vocabulary of BERT has [PAD], [UNK], [CLS], [SEP] and [MASK]"));
+  /// Token i is piece i; of equal pieces the last counts. Special tokens that the pieces lack get the numbers
+  /// behind them, in the order in which BertTokenizer adds them.
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower)
+      : pieces_(std::move(pieces)), letters_(letters) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      numbers_[pieces_[i]] = std::int32_t(i);
+      longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+    }
+    has_unknown_ = numbers_.contains(std::string(special_names[1]));
+    for (const std::size_t i : {1, 3, 0, 2, 4}) {
+      const auto [at, is_new] = numbers_.emplace(special_names[i], size());
+      if (is_new) pieces_.emplace_back(special_names[i]);
       specials_[i] = at->second;
     }
   }
 
-  /// From a vocab.txt: one piece in each line. Throws io_error if it cannot be read, and as the constructor.
+  /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
+  /// read or is empty.
   static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
     const std::string text = io::read_file(path);
+    if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
     std::vector<std::string> pieces;
     for (std::string_view rest = text; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      for (std::size_t at = 0, length = 0; at < line.size(); at += length)
-        if ((length = io::utf8_length(line.substr(at))) == 0)
+      const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
+      std::size_t end = 0;  // of the last character that is not blank
+      for (std::string_view left = line; !left.empty();) {
+        if (io::utf8_length(left) == 0)
           throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
-      pieces.emplace_back(line);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
+        if (!is_white_space(take_character(left))) end = line.size() - left.size();
+      }
+      pieces.emplace_back(line.substr(0, end));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     }
-    return wordpiece(std::move(pieces), letters, path);
+    return wordpiece(std::move(pieces), letters);
   }
   /// Writes a vocab.txt.
   void write(std::string const& path) const {
@@ -128,7 +131,8 @@ class wordpiece {
   /// Whether a token goes on with the word of the token before it.
   bool continues_word(std::int32_t token) const { return pieces_.at(std::size_t(token)).starts_with("##"); }
 
-  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name.
+  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name. Throws
+  /// option_error for a word that is unknown to a vocabulary without [UNK].
   std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
@@ -213,21 +217,29 @@ class wordpiece {
     }
   }
 
+  std::vector<std::int32_t> unknown_word(std::string_view word) const {
+    if (!has_unknown_)
+      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for \"",
+                                 std::string(word.substr(0, 100)), "\", which is not made of its pieces"));
+    return {unknown()};
+  }
+
   std::vector<std::int32_t> pieces_of(std::string_view word) const {
     std::vector<std::size_t> ends;  // of its characters
     for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
       rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-    if (ends.size() > longest_word) return {unknown()};
+    if (ends.size() > longest_word) return unknown_word(word);
     std::vector<std::int32_t> tokens;
     std::string piece;
     for (std::size_t first = 0, begin = 0; first < ends.size();) {
-      std::size_t last = ends.size();
+      const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
+      auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
       auto found = numbers_.end();
       for (; last > first && found == numbers_.end(); --last) {
         piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
         found = numbers_.find(piece);
       }
-      if (found == numbers_.end()) return {unknown()};
+      if (found == numbers_.end()) return unknown_word(word);
       tokens.push_back(found->second);
       begin = ends[last], first = last + 1;
     }
@@ -237,6 +249,8 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
+  std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
+  bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, others_{tables::others};
   accent_folding folding_;
