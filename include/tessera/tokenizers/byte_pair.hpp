@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
@@ -134,11 +133,12 @@ class byte_pair {
   std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    merging use;
     while (!text.empty()) {
       const std::size_t end = std::min(text.find(end_name), text.size());
       for_each_word(text.substr(0, end), [&](std::string_view word) {
         auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = merged(bytes_of(word));
+        if (is_new) at->second = merged(bytes_of(word), use);
         tokens.insert(tokens.end(), at->second.begin(), at->second.end());
       });
       if (end == text.size()) break;
@@ -235,6 +235,7 @@ class byte_pair {
 
   std::vector<std::int32_t> bytes_of(std::string_view word) const {
     std::vector<std::int32_t> tokens;
+    tokens.reserve(word.size());
     for (const char c : word) {
       tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
       if (tokens.back() < 0)
@@ -244,34 +245,50 @@ class byte_pair {
     return tokens;
   }
 
+  /// Memory of a merge, used again for the next word.
+  struct merging {
+    struct place {
+      std::size_t before, behind;  // places of the neighbours
+      ranked const* pair;          // of the piece and the one behind it, or null
+    };
+    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
+    std::vector<place> places;
+    std::vector<candidate> heap;
+  };
   /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
   /// finds it: n log n steps for a word of n bytes.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word) const {
-    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
-    std::priority_queue<candidate, std::vector<candidate>, std::greater<>> earliest;
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const {
     constexpr std::int32_t gone = -1;  // part of the piece before it
-    std::vector<std::size_t> next(word.size()), previous(word.size());
-    for (std::size_t i = 0; i < word.size(); ++i) next[i] = i + 1, previous[i] = i - 1;
-    const auto learned = [&](std::size_t left) -> ranked const* {
-      if (left >= word.size() || next[left] >= word.size()) return nullptr;
-      const auto at = ranks_.find(detail::pair_key(word[left], word[next[left]]));
-      return at == ranks_.end() ? nullptr : &at->second;
+    auto& places = use.places;
+    auto& heap = use.heap;
+    places.resize(word.size());
+    heap.clear();
+    const auto look_up = [&](std::size_t left) {
+      auto& [before, behind, pair] = places[left];
+      const auto at =
+          behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
+      pair = at == ranks_.end() ? nullptr : &at->second;
+      if (pair) heap.push_back({pair->rank, left});
+      return pair != nullptr;
     };
-    const auto suggest = [&](std::size_t left) {
-      if (ranked const* pair = learned(left)) earliest.push({pair->rank, left});
-    };
-    for (std::size_t i = 0; i < word.size(); ++i) suggest(i);
-    while (!earliest.empty()) {
-      const auto [rank, left] = earliest.top();
-      earliest.pop();
-      ranked const* pair = word[left] == gone ? nullptr : learned(left);
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      places[i] = {i - 1, i + 1, nullptr};
+      look_up(i);
+    }
+    std::make_heap(heap.begin(), heap.end(), std::greater<>());
+    while (!heap.empty()) {
+      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+      const auto [rank, left] = heap.back();
+      heap.pop_back();
+      auto& [before, behind, pair] = places[left];
       if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
-      const std::size_t right = next[left];
-      word[left] = pair->merged, word[right] = gone;
-      next[left] = next[right];
-      if (next[left] < word.size()) previous[next[left]] = left;
-      suggest(previous[left]);
-      suggest(left);
+      word[left] = pair->merged, word[behind] = gone;
+      places[behind].pair = nullptr;
+      behind = places[behind].behind;
+      if (behind < word.size()) places[behind].before = left;
+      for (const std::size_t changed : {before, left})
+        if (changed < word.size() && look_up(changed))
+          std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
     std::erase(word, gone);
     return word;
