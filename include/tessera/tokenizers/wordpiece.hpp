@@ -44,7 +44,7 @@ class wordpiece {
       longest_piece_ = std::max(longest_piece_, pieces_[i].size());
     }
     has_unknown_ = numbers_.contains(std::string(special_names[1]));
-    for (const std::size_t i : {1, 3, 0, 2, 4}) {
+    for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
       const auto [at, is_new] = numbers_.emplace(special_names[i], size());
       if (is_new) pieces_.emplace_back(special_names[i]);
       specials_[i] = at->second;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fuzz/memory_file.hpp>
+#include <io/scratch_folder.hpp>
+
+#include <tessera/io/file.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/train/hugging_face.hpp>
+
+using namespace tessera;
+
+// The configuration of a folder of Hugging Face, or, if the first byte is 'i', the index of its files. Links
+// to files in memory take their places in the folder.
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
+  static const memory_file config, index;
+  static const scratch_folder scratch;
+  static const std::string folder = [] {
+    const std::vector<float> table(6);
+    std::filesystem::create_symlink(config.path, scratch / "config.json");
+    std::filesystem::create_symlink(index.path, scratch / "model.safetensors.index.json");
+    io::write_safetensors(scratch / "a.safetensors",
+                          std::vector{io::make_safetensor("lm_head.weight", {3, 2}, std::span(table)),
+                                      io::make_safetensor("h.0.attn.bias", {6}, std::span(table))});
+    return scratch / ".";
+  }();
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<char const*>(bytes) + 1, size - 1);
+  const bool is_index = bytes[0] == 'i';
+  config.put(is_index ? R"({"n_embd": 2, "vocab_size": 3})" : text);
+  index.put(is_index ? text : R"({"weight_map": {"lm_head.weight": "a.safetensors"}})");
+  try {
+    train::detail::hugging_face from(folder, "GPT2LMHeadModel", "transformer.",
+                                     {{"transformer.wte.weight", "lm_head.weight"}});
+    from.expect_activation("activation_function", {"gelu_new"}, "gelu_new", "the activation is");
+    from.expect("scale_attn_weights", {true}, "the model has");
+    const std::int64_t hidden = from.integer("n_embd", "hidden_size", 768),
+                       rows = from.integer("vocab_size", "", 50257, 1, 1 << 24);
+    static_cast<void>(from.times_hidden("n_inner", 4 * hidden, hidden));
+    static_cast<void>(from.epsilon("layer_norm_epsilon", 1e-5));
+    feature_vector<float> none;
+    from.read([&] { from.tensor("transformer.wte.weight", {rows, hidden}, [&]() -> auto& { return none; }); },
+              nullptr, [&] { throw error("all is there"); });
+    std::abort();
+  } catch (error const&) {
+  }
+  return 0;
+}
