@@ -365,9 +365,9 @@ TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask 
   refused(here.pretrain("b", "--model bert --level char"), 2, "--model bert needs --level wordpiece");
   refused(here.pretrain("b", "--model bert --preset huge"), 2, "there are tiny, mini, small, medium, base");
   refused(here.pretrain("b", "--vocabulary-file x"), 2, "has no meaning with --level char");
-  put(here.in("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\nof\n");
+  put(here.in("vocab.txt"), "[PAD]\n[CLS]\n[SEP]\n[MASK]\nof\n");
   refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
-          "has no \"[MASK]\"");
+          "has no \"[UNK]\"");
   put(here.in("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nxyz\n");
   refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
           "are unknown to the vocabulary");
