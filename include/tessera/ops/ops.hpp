@@ -4,3 +4,4 @@
 #include <tessera/ops/activation.hpp>
 #include <tessera/ops/arithmetic.hpp>
 #include <tessera/ops/exponential.hpp>
+#include <tessera/ops/power.hpp>

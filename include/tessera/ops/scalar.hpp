@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
@@ -20,6 +22,7 @@ using std::abs;
 using std::cos;
 using std::erf;
 using std::log;
+using std::max;
 using std::min;
 using std::pow;
 using std::sin;
@@ -55,6 +58,15 @@ template <class V> using scalar_t = typename scalar<V>::type;
 template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
 using simd::at_least;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
+
+/// -x, also of zeros; xsimd's, with AVX-512, is 0 - x.
+template <class V> TESSERA_INLINE V negated(V x) { return V(-0.0f) - x; }
+
+/// The finite number next to x; any for not-a-number.
+template <class V> TESSERA_INLINE V finite(V x) {
+  constexpr auto largest = std::numeric_limits<scalar_t<V>>::max();
+  return min(max(x, V(-largest)), V(largest));
+}
 
 /// c[0] + c[1] x + c[2] x² + …
 template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, T const (&c)[Count]) {

@@ -103,6 +103,13 @@ TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) 
   return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
 }
 
+/// True for registers whose fma is one instruction, which rounds once.
+template <class V> inline constexpr bool has_fma = false;
+template <class T, class Arch>
+inline constexpr bool has_fma<batch<T, Arch>> =
+    std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
   typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
