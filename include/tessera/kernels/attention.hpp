@@ -224,7 +224,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
       const auto blind = sum == zero;
-      const batch inverse = batch(T(1)) / sum;
+      const batch inverse = simd::quotient(batch(T(1)), sum);
       for (int f = 0; f < a.head_size; ++f) {
         T* const y = sums + f * panel_tokens + lane;
         select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);

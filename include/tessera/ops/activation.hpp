@@ -56,7 +56,8 @@ struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return x / (V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(x,
+                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0

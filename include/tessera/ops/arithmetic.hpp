@@ -41,7 +41,7 @@ struct multiply {
 struct divide {
   static constexpr bool keeps_zero = false;  // 0 / 0
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a / b; }
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return quotient(a, b); }
 };
 
 /// The larger of a and b, not-a-number if either is.
@@ -119,8 +119,8 @@ struct square {
 struct square_root {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return sqrt(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(0.5f) / sqrt(x); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return root(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(0.5f), root(x)); }
 };
 
 /// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits. Within 1.5
@@ -128,9 +128,11 @@ struct square_root {
 struct reciprocal_square_root {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(V(1), root(x)); }
   // x √x underflows before the result overflows.
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(-0.5f) / sqrt(x) / x; }
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    return quotient(quotient(V(-0.5f), root(x)), x);
+  }
 };
 
 /// The op whose value is the derivative of Op.

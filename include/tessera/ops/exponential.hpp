@@ -110,7 +110,7 @@ struct logarithm {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const { return log(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(1) / x; }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(1), x); }
 };
 
 /// The sine and the cosine of an angle in radians, of any size; not-a-number for ±∞.
@@ -134,7 +134,9 @@ struct cosine {
 struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(V(1), V(1) + exponential{}(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
     return y * (V(1) - y);
@@ -153,7 +155,7 @@ struct tanh {
     const V r = reduced_argument(z, rounded);
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
-    return e / (e + V(2));
+    return quotient(e, e + V(2));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -166,7 +168,7 @@ struct tanh {
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return x / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));

@@ -81,7 +81,7 @@ template <class V> TESSERA_INLINE two_parts<V> precise_logarithm(V x) {
 
   const V f = m - V(1);
   const auto d = exact_sum(V(2), f);
-  const V inverse = V(1) / d.high;
+  const V inverse = quotient(V(1), d.high);
   const V s = f * inverse;
   const auto sd = exact_product(s, d.high);
   const V s_low = ((f - sd.high) - sd.low - s * d.low) * inverse;

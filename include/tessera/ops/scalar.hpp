@@ -26,7 +26,6 @@ using std::max;
 using std::min;
 using std::pow;
 using std::sin;
-using std::sqrt;
 
 /// a * b + c; std::fma would be a library call where the instruction set lacks it.
 template <std::floating_point T> TESSERA_INLINE T fma(T a, T b, T c) { return a * b + c; }
@@ -57,6 +56,10 @@ template <class V> using scalar_t = typename scalar<V>::type;
 /// result for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
 template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
 using simd::at_least;
+template <std::floating_point T> TESSERA_INLINE T quotient(T a, T b) { return a / b; }
+using simd::quotient;
+template <std::floating_point T> TESSERA_INLINE T root(T x) { return std::sqrt(x); }
+using simd::root;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
 
 /// -x, also of zeros; xsimd's, with AVX-512, is 0 - x.

@@ -147,6 +147,22 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, A
   return xsimd::select(x < low, low, x);
 }
 
+/// a / b, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for b = infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> quotient(batch<T, Arch> a, batch<T, Arch> b) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vdivq_f32(a, b);
+#endif
+  return a / b;
+}
+
+/// √x, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> root(batch<T, Arch> x) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vsqrtq_f32(x);
+#endif
+  return xsimd::sqrt(x);
+}
+
 /// The sum of all lanes.
 template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) {
   return xsimd::reduce_add(value);
