@@ -7,9 +7,12 @@
 #ifndef __cpp_exceptions
 #error "tessera reports errors by exceptions: compile without -fno-exceptions"
 #endif
-#if __FINITE_MATH_ONLY__
+// Clang shows no other part of -ffast-math than this: core/ieee_arithmetic.hpp finds the others when a
+// program runs.
+#if __FINITE_MATH_ONLY__ || defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
 #error \
-    "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
+    "tessera computes as IEEE 754 says: compile without -ffast-math, -Ofast and their parts, but for -fno-math-errno and -fno-trapping-math"
 #endif
 
 // Macros of older headers for C. The standard library undefines them too, but in headers that may have come

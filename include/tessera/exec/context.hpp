@@ -14,6 +14,7 @@
 #include <tessera/core/cpu.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/function_ref.hpp>
+#include <tessera/core/ieee_arithmetic.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/executor.hpp>
@@ -204,6 +205,7 @@ class context {
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
     exec::warn_of_slow_build();
+    require_ieee_arithmetic();
     return const_cast<void*>(executor);
   }
 
