@@ -10,7 +10,7 @@
 //   costly         too dear to be fused into the store of a product: applied to rows still in the L1
 //   neutral()      the number that leaves the other argument as it is: of ops that fold over features
 //   derivative(x)  of ops of one argument; at a kink, the value given there
-// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All other ops hand not-a-number
+// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All others but `power` hand it
 // on.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {

@@ -26,6 +26,7 @@ using std::max;
 using std::min;
 using std::pow;
 using std::sin;
+using std::sqrt;
 
 /// a * b + c; std::fma would be a library call where the instruction set lacks it.
 template <std::floating_point T> TESSERA_INLINE T fma(T a, T b, T c) { return a * b + c; }
