@@ -15,6 +15,9 @@
     "tessera computes as IEEE 754 says: compile without -ffast-math, -Ofast and their parts, but for -fno-math-errno and -fno-trapping-math"
 #endif
 
+static_assert(sizeof(0.1) == sizeof(double),
+              "tessera's constants of doubles are doubles: compile without -fsingle-precision-constant");
+
 // Macros of older headers for C. The standard library undefines them too, but in headers that may have come
 // before.
 #undef abs
