@@ -34,7 +34,7 @@ struct program : train::program {
   std::vector<double> losses;
   std::int64_t interrupt_at = -1;
 
-  explicit program(std::string run = "", double density = 0.4) : m(1, density), folder(std::move(run)) {}
+  explicit program(std::string run = "") : folder(std::move(run)) {}
 
   train::token_loss accumulate(std::int64_t step, int i) {
     return toy::accumulate(ctx, m, t.gradients, std::uint64_t(2 * step + i), 40);
@@ -178,7 +178,8 @@ TEST_CASE("loop: a program of two functions is enough, and trains with the same 
 }
 
 TEST_CASE("loop: an update that will not be possible is refused before the first step") {
-  program p("", /*density*/ 1);
+  program p;
+  p.t.groups = {p.m, {{.names = "up", .evolves = false}}};  // past training::group_parameters
   const std::string what = error_of<option_error>([&] { p.run({.steps = 12}); });
   CHECK(what.find("after step 3 the policy replaces blocks, but no matrix") != what.npos);
   CHECK(p.steps.empty());

@@ -57,6 +57,8 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   machine trained_on = this_machine();  // the machine of the last step
   int micro_batch = 0;                  // the one that train_step accumulates now
 
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
+  /// to replace blocks of a model without sparse matrices.
   training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
@@ -65,6 +67,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    require_evolving(policy, model);
     nn::refresh(model, 0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
@@ -74,8 +77,12 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   }
 
   /// Trains the parameters whose names match in another way: see parameter_group. Throws option_error for a
-  /// group without parameters.
-  void group_parameters(std::vector<parameter_group> by_name) { groups = {model, std::move(by_name)}; }
+  /// group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
+  void group_parameters(std::vector<parameter_group> by_name) {
+    parameter_groups by(model, std::move(by_name));
+    require_evolving(policy, model, by);
+    groups = std::move(by);
+  }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
   ///   seed   of random choices: dropout, which differs between micro-batches

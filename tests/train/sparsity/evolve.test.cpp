@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,8 +8,15 @@
 #include <io/scratch_folder.hpp>
 #include <train/toy_model.hpp>
 
+#include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/deep_rewiring.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/gradual_pruning.hpp>
+#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/sparse_momentum.hpp>
 #include <tessera/train/training.hpp>
 
 namespace evolve_test {
@@ -73,14 +81,92 @@ TEST_CASE("evolve: a count beyond what is stored or absent is refused before any
   }
 }
 
-TEST_CASE("evolve: a model without a sparse matrix is refused before anything is computed") {
-  model m(1, 1);
-  training t(m, {}, {.blocks = 0});
-  int batches = 0;
-  CHECK(refusal(t, &batches)
-            .find("[evolve] after step 1 the policy replaces blocks, but no matrix of the "
-                  "model is sparse") == 0);
-  CHECK(batches == 0);
+/// A policy of the library, as its count and the number of blocks that grow.
+struct asked {
+  const char* name;
+  std::int64_t count, grown;
+};
+std::vector<asked> asked_by_all(pattern const& stored, std::int64_t done, std::int64_t steps, double fraction,
+                                double density, train::fraction_decay falls) {
+  std::vector<asked> all;
+  const auto add = [&](const char* name, auto const& policy) {
+    policy.check();
+    all.push_back({name, policy.count(stored, done), train::growth(policy, stored, done)});
+  };
+  add("magnitude",
+      train::evolving_pattern{.interval = 1, .steps = steps, .fraction = fraction, .falls = falls});
+  add("set", train::sparse_evolutionary_training{
+                 .interval = 1, .steps = steps, .fraction = fraction, .falls = falls});
+  add("rigl", train::rigl{.interval = 1, .steps = steps, .fraction = fraction, .falls = falls});
+  add("snfs", train::sparse_momentum{.interval = 1, .steps = steps, .fraction = fraction, .falls = falls});
+  add("deep-r", train::deep_rewiring{.interval = 1, .steps = steps, .fraction = fraction});
+  add("gradual", train::gradual_pruning{.interval = 1, .end = steps, .density = density});
+  return all;
+}
+
+TEST_CASE("evolve: no policy replaces more blocks than are stored or absent, whatever the pattern") {
+  int nearly_dense = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    const random_stream random(seed, random_purpose::test);
+    const auto pick = [&](std::uint64_t n, std::uint64_t below) {
+      return std::int64_t(random.below(n, below));
+    };
+    const std::int64_t rows = 1 + pick(0, 9), cols = 1 + pick(1, 9), all = rows * cols;
+    // From one stored block to one absent block, and those of a density of 1/16, 1/8 … 15/16.
+    const std::int64_t blocks = std::clamp<std::int64_t>(seed % 4 == 0   ? 1
+                                                         : seed % 4 == 1 ? all - 1
+                                                         : seed % 4 == 2 ? all * (1 + pick(2, 15)) / 16
+                                                                         : 1 + pick(2, std::uint64_t(all)),
+                                                         1, std::max<std::int64_t>(1, all - 1));
+    std::vector<char> mask(std::size_t(all), 0);
+    for (const std::int64_t n : train::random_choice(all, blocks, random)) mask[std::size_t(n)] = 1;
+    const pattern stored = pattern_from_mask(int(rows), int(cols), mask);
+    const std::int64_t steps = 1 + pick(3, 50), done = 1 + pick(4, std::uint64_t(steps));
+    const double fraction = seed % 3 == 0 ? 1 : random.uniform(5), density = 1 - random.uniform(6);
+    for (asked const& by :
+         asked_by_all(stored, done, steps, fraction, density, train::fraction_decay(pick(7, 3)))) {
+      INFO(by.name, ", ", blocks, " of ", all, " blocks, fraction ", fraction, ", step ", done, " of ",
+           steps);
+      REQUIRE(by.count >= 0);
+      REQUIRE(by.count <= stored.blocks());
+      REQUIRE(by.grown >= 0);
+      REQUIRE(by.grown <= all - stored.blocks());
+    }
+    nearly_dense += 2 * blocks > all;
+  }
+  CHECK(nearly_dense > 1000);
+}
+
+TEST_CASE("evolve: RigL, SET and Deep R replace all absent blocks if they are fewer than the fraction says") {
+  model m(1, 0.8);  // 24 of 30 blocks
+  for (asked const& by : asked_by_all(m.up.pattern(), 1, 100, 0.5, 0.1, train::fraction_decay::constant))
+    if (by.name != std::string("gradual")) CHECK_MESSAGE(by.count == 6, by.name);
+  train::training<model, train::sgd, train::deep_rewiring> t(m, {},
+                                                             {.interval = 1, .steps = 9, .fraction = 0.5});
+  const pattern before = m.up.pattern();
+  context ctx(1);
+  const auto accumulate = [&](int) { return toy::accumulate(ctx, m, t.gradients, 1, 70); };
+  CHECK(train::train_step(ctx, t, {.rate = 0.01}, accumulate).changed.replaced == 6);
+  CHECK((m.up.pattern() - before).blocks() == 6);
+}
+
+TEST_CASE("evolve: a model without a sparse matrix is refused when its training is made") {
+  model dense(1, 1), sparse;
+  const auto refused = [](auto&& make) { return error_of<option_error>(make); };
+  const std::string after = "[evolve] after step ";
+  const std::string why =
+      " the policy replaces blocks, but no matrix of the model is sparse and may change; "
+      "make one with a pattern that leaves out blocks, or keep the patterns as they are";
+  CHECK(refused([&] { training t(dense, {}, {.blocks = 0}); }) == after + "1" + why);
+  using evolving = train::training<model, train::sgd>;
+  CHECK(refused([&] { evolving t(dense, {}, {.interval = 30, .steps = 90}); }) == after + "30" + why);
+  CHECK(refused([&] { evolving t(dense, {}, {.interval = 90, .steps = 90}); }) == "");  // none is due
+  CHECK(refused([&] { evolving t(dense, {}); }) == "");
+  evolving t(sparse, {}, {.interval = 30, .steps = 90});
+  CHECK(refused([&] { t.group_parameters({{.names = "up", .evolves = false}}); }) == after + "30" + why);
+  CHECK(t.groups.evolves(0));
+  t.policy = {};
+  CHECK(refused([&] { t.group_parameters({{.names = "up", .evolves = false}}); }) == "");
 }
 
 TEST_CASE("evolve: choices of a policy that are not as many as its count are refused") {

@@ -89,16 +89,4 @@ TEST_CASE("set: as many blocks grow as are pruned, none of them just pruned, and
   }
 }
 
-TEST_CASE("set: a fraction of more blocks than are absent is refused") {
-  toy::model<float> model(1, 0.8);
-  train::training<toy::model<float>, train::adamw, policy> t(model, {}, {.interval = 1, .steps = 9});
-  context ctx(1);
-  CHECK_THROWS_WITH_AS(
-      train::train_step(ctx, t, {.rate = 0.01, .clip = 1}, [](int) { return train::token_loss{}; }),
-      "[evolve] after step 1 the policy replaces 7 blocks of up, but 24 are stored and 6 "
-      "absent; 0 … 6 can be "
-      "replaced; a smaller fraction replaces fewer",
-      option_error);
-}
-
 }  // namespace sparse_evolutionary_training_test

@@ -45,10 +45,8 @@ struct deep_rewiring {
   }
   void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down.
-  std::int64_t count(pattern const& stored, std::int64_t) const {
-    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
-  }
+  /// The number of blocks to replace, rounded down; no more than are absent.
+  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
   /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
   int sign(std::uint64_t number, std::int64_t place) const {
     const random_stream random(seed, random_purpose::signs, number);

@@ -32,6 +32,27 @@ template <class Model> explored_blocks explore(Model const& model, bool dense_to
   return explored;
 }
 
+namespace detail {
+[[noreturn]] TESSERA_COLD inline void refuse_update_of_nothing(std::int64_t done) {
+  throw option_error(message(
+      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
+      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
+      "they are"));
+}
+}  // namespace detail
+
+/// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
+/// 100 000 steps.
+template <sparsity_policy Policy, class Model>
+void require_evolving(Policy const& policy, Model const& model, parameter_groups const& groups = {}) {
+  bool any = false;
+  for_each_evolving_weight(
+      prunes_dense(policy), model,
+      [&](nn::parameter_name const&, std::uint64_t number, auto const&) { any |= groups.evolves(number); });
+  for (std::int64_t done = 1; !any && done <= 100'000; ++done)
+    if (policy.due(done)) detail::refuse_update_of_nothing(done);
+}
+
 /// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
@@ -44,7 +65,7 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
         if (!groups.evolves(number)) return;
         pattern const& stored = weight.pattern();
         const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
-                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+                           absent = absent_blocks(stored);
         any = true;
         if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
           throw option_error(message("[evolve] after step ", done, " the policy ",
@@ -54,11 +75,7 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
                                      std::min(stored.blocks(), absent), " can be replaced",
                                      count > 0 ? "; a smaller fraction replaces fewer" : ""));
       });
-  if (!any)
-    throw option_error(message(
-        "[evolve] after step ", done,
-        " the policy replaces blocks, but no matrix of the model is sparse and may ",
-        "change; make one with a pattern that leaves out blocks, or keep the patterns as ", "they are"));
+  if (!any) detail::refuse_update_of_nothing(done);
 }
 
 namespace detail {

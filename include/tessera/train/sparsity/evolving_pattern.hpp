@@ -41,8 +41,7 @@ struct evolving_pattern {
   /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
-    const std::int64_t all = std::int64_t{stored.block_rows()} * stored.block_cols();
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.blocks());
+    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);

@@ -24,6 +24,11 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
+/// The number of blocks that a pattern leaves out.
+inline std::int64_t absent_blocks(pattern const& stored) {
+  return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+}
+
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 template <class Weight, class Gradient> struct matrix_at_update {
   Weight const& weight;                           // after the optimizer's update
@@ -34,9 +39,7 @@ template <class Weight, class Gradient> struct matrix_at_update {
 
   pattern const& stored() const { return weight.pattern(); }
   /// The number of absent blocks. These are numbered from 0, row by row.
-  std::int64_t absent() const {
-    return std::int64_t{stored().block_rows()} * stored().block_cols() - stored().blocks();
-  }
+  std::int64_t absent() const { return absent_blocks(stored()); }
 };
 
 namespace detail {
@@ -161,6 +164,14 @@ inline double decay_after(std::int64_t done, double end, fraction_decay how = fr
   const double share = static_cast<double>(done) / end;
   if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
   return (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
+/// are absent, since a matrix may be nearly dense.
+///   share   in [0, 1]
+inline std::int64_t replaced_share(pattern const& stored, double share) {
+  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
+                  absent_blocks(stored));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.

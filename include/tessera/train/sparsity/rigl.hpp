@@ -42,10 +42,10 @@ struct rigl {
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The number of blocks to replace: rounded down, as in the authors' code.
+  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
+  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * decay_after(done, end(), falls) *
-                                     static_cast<double>(stored.blocks()));
+    return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);

@@ -36,10 +36,9 @@ struct sparse_evolutionary_training {
   }
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down.
+  /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
-                                     static_cast<double>(stored.blocks()));
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {

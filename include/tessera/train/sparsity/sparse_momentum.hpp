@@ -57,10 +57,7 @@ struct sparse_momentum {
   /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
   /// code, since a matrix may have grown nearly dense.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const std::int64_t absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
-    return std::min(
-        absent, static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
-                                          static_cast<double>(stored.blocks())));
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);
