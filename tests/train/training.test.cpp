@@ -192,6 +192,30 @@ TEST_CASE("training: what is not finite ends the run by name and leaves the mode
   CHECK(t.progress.step == 1);
 }
 
+TEST_CASE("training: a network that was never initialised is refused at its first step") {
+  using toy_model = toy::model<float>;
+  context ctx(1);
+  const auto step = [&](auto const& change) {
+    toy_model m;
+    for (float& v : m.up) v = 0;
+    for (float& v : m.down) v = 0;
+    change(m);
+    train::training t(m, train::sgd{});
+    return error_of<error>([&] {
+      train::train_step(ctx, t, {.rate = 0.01},
+                        [&](int) { return toy::accumulate(ctx, m, t.gradients, 1, 70); });
+    });
+  };
+  const auto no_bias = [](toy_model& m) { std::ranges::fill(m.bias, 0.0f); };
+  CHECK(step(no_bias) ==
+        "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it cannot "
+        "learn: "
+        "initialise it (nn::initialise), or load weights");
+  CHECK(step([](toy_model&) {}) == "");  // the bias passes something on
+  CHECK(step([&](toy_model& m) { no_bias(m), m.down(0, 0) = 1; }) == "");
+  CHECK(step([&](toy_model& m) { no_bias(m), m.up.data()[0] = 1; }) == "");
+}
+
 TEST_CASE("training: micro-batches of a step draw different random numbers, the first those of the step") {
   context ctx(1);
   model m;

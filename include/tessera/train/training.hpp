@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -115,6 +116,28 @@ struct step_report {
   bool skipped = false;  // the gradients were not finite, and the loss scale has been halved
 };
 
+namespace detail {
+/// Throws error if all matrices of a model are zero, and their gradients too, so that it would learn nothing
+/// but biases: it was never initialised.
+template <class Training> void require_initialised(Training const& t) {
+  bool any = false, matrices = false;
+  const auto nonzero = [](auto const& matrix) {
+    return std::any_of(matrix.begin(), matrix.end(), [](auto v) { return double(v) != 0; });
+  };
+  const auto visit = [&](nn::parameter_name const&, auto const& parameter, auto const& gradient) {
+    if constexpr (nn::is_matrix<decltype(parameter)>) {
+      matrices = true;
+      any = any || nonzero(parameter) || nonzero(gradient);
+    }
+  };
+  nn::for_each_parameter(std::as_const(t.model), visit, t.gradients);
+  if (matrices && !any)
+    throw error(
+        "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it "
+        "cannot learn: initialise it (nn::initialise), or load weights");
+}
+}  // namespace detail
+
 /// One training step without an update of the pattern: see train_step.
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
@@ -152,6 +175,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
+  if (t.progress.step == 0) detail::require_initialised(t);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
@@ -176,8 +200,9 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 /// optimizer and, when it is due, updates the pattern; then layers refresh (nn::refresh). accumulate(i) adds
 /// the gradient of the sum of its losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens,
 /// pass}. Throws, before the model is changed, option_error if the update of the pattern is impossible or the
-/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite. If the scale
-/// adapts, gradients that are not finite only skip the optimizer, and growth by gradients.
+/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite, or in step 0
+/// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
+/// the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
