@@ -71,6 +71,21 @@ TEST_CASE_TEMPLATE("classification: a sparse network learns, with progress and c
   CHECK(resumed.resume());
   CHECK(again.progress.step == 300);
   CHECK(std::ranges::equal(other.up.weight, net.up.weight));
+  // There is nothing left to do, and nothing was evaluated.
+  CHECK(train::run_training(ctx, again, {.steps = 300}, rates, resumed) == train::stop_reason::steps);
+  CHECK(resumed.accuracy() == task.accuracy());
+}
+
+TEST_CASE("classification: the accuracy before any evaluation is that of the network as it is") {
+  context ctx(1);
+  const examples learned(100, 1);
+  auto net = some_network<float>();
+  train::training t(net, train::adamw{});
+  train::classification task(ctx, t, learned, learned);
+  const double first = task.accuracy();
+  CHECK(first > 0);
+  task.evaluate();
+  CHECK(task.accuracy() == first);
 }
 
 TEST_CASE("classification: sets that do not fit the network are refused") {
@@ -92,6 +107,10 @@ TEST_CASE("classification: sets that do not fit the network are refused") {
         "[classification] the training set has 319 numbers for 10 labels: each example must have as many "
         "features");
   CHECK(says({}, good) == "[classification] the training set has no examples");
+  CHECK(says(good, good, {.batch = 100}) == "");
+  CHECK(
+      says(good, good, {.batch = 101}) ==
+      "[classification] a batch of 101 examples is more than the training set has: at most 100 are possible");
   CHECK(says(good, good, {.batch = 0}) == "[classification] a batch of 0 examples: there must be some");
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -81,7 +82,8 @@ template <class Training> class classification : public program {
   std::function<void(double loss, double accuracy)> on_evaluation;  // after each evaluation
 
   /// The sets must outlive it. Throws shape_error for a set whose rows do not fit the network, or whose
-  /// labels are no classes of it; option_error for a batch of no examples.
+  /// labels are no classes of it; option_error for a batch of no examples, or of more than the training set
+  /// has.
   classification(context& ctx, Training& t, labelled_set training_set, labelled_set validation_set,
                  classification_settings settings = {})
       : ctx_(ctx),
@@ -95,6 +97,10 @@ template <class Training> class classification : public program {
     classes_ = t.model.outputs(training_.features());
     require_set("training", training_);
     require_set("validation", validation_);
+    if (settings_.batch > training_.count())
+      throw option_error(message("[classification] a batch of ", settings_.batch,
+                                 " examples is more than the training set has: at most ", training_.count(),
+                                 " are possible"));
     if (training_.features() != validation_.features())
       throw shape_error(message("[classification] the training set has ", training_.features(),
                                 " features but the validation set ", validation_.features()));
@@ -128,14 +134,18 @@ template <class Training> class classification : public program {
     accuracy_ = double(right) / double(validation_.count());
     return all;
   }
-  /// The share of the validation set whose class had the largest output in the last evaluation.
-  double accuracy() const { return accuracy_; }
+  /// The share of the validation set whose class had the largest output in the last evaluation; evaluates
+  /// the network if there was none since it began or was resumed.
+  double accuracy() {
+    if (!accuracy_) evaluate();
+    return *accuracy_;
+  }
 
   void stepped(step_report const& report) {
     if (on_step) on_step(report);
   }
   void evaluated(double loss) {
-    if (on_evaluation) on_evaluation(loss, accuracy_);
+    if (on_evaluation) on_evaluation(loss, accuracy());
   }
   void save() {
     if (settings_.checkpoints.empty()) return;
@@ -159,6 +169,7 @@ template <class Training> class classification : public program {
                                "; set it back, or resume with train::other_settings::allowed",
                                [](std::string const&) { return true; });
     train::resume(t_, from, settings);
+    accuracy_.reset();
     return true;
   }
 
@@ -209,7 +220,7 @@ template <class Training> class classification : public program {
   labelled_set training_, validation_;
   classification_settings settings_;
   std::int64_t classes_ = 0;
-  double accuracy_ = 0;
+  std::optional<double> accuracy_;  // of the last evaluation
 
   sequences batch_;
   nn::workspace<T> room_;
