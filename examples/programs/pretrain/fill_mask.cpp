@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/io/printable.hpp>
 
 #include "guarded_main.hpp"
 #include "options_help.hpp"
@@ -42,7 +43,7 @@ int command(string_list const& arguments) {
     if (inputs[at] != words->mask()) continue;
     is_masked = true;
     const auto expected = expected_at(*trained.network, inputs, at, static_cast<std::size_t>(s.top));
-    std::printf("%s\n", text_of(expected, trained.origin.symbols).c_str());
+    std::printf("%s\n", tessera::io::printable(text_of(expected, trained.origin.symbols)).c_str());
   }
   if (!is_masked) refuse("--text", "'" + s.text + "' has no [MASK]");
   return 0;

@@ -9,6 +9,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/folder.hpp>
+#include <tessera/io/printable.hpp>
 #include <tessera/train/schedules.hpp>
 
 #include "fine_tuning.hpp"
@@ -54,8 +55,8 @@ int command(string_list const& arguments) {
     refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
   const labelled_text training(s.train, lines, classes, *words, origin.asked.context),
       validation(s.validation, read_labelled(s.validation), classes, *words, origin.asked.context);
-  std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n", folder.c_str(),
-              training.size(), classes.size(), validation.size());
+  std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n",
+              tessera::io::printable(folder).c_str(), training.size(), classes.size(), validation.size());
   if (const std::size_t cut = training.cut() + validation.cut(); cut > 0)
     std::printf("note: %zu texts are longer than %d tokens; their beginnings count\n", cut,
                 origin.asked.context);
@@ -95,7 +96,7 @@ int command(string_list const& arguments) {
     kept["record"] = to_json(record);
     kept["classes"] = std::move(names);
     model->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
-    std::printf("in %s\n", s.out.c_str());
+    std::printf("in %s\n", tessera::io::printable(s.out).c_str());
   }
   return 0;
 }

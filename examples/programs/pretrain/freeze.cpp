@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/io/printable.hpp>
 
 #include "format.hpp"
 #include "guarded_main.hpp"
@@ -41,8 +42,8 @@ int command(string_list const& arguments) {
   tessera::io::json kept = to_json(trained.origin);
   kept["record"] = to_json(trained.record);
   trained.network->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
-  std::printf("%s: %s, of a checkpoint of %s\n", s.out.c_str(), bytes_of(s.out).c_str(),
-              bytes_of(from).c_str());
+  std::printf("%s: %s, of a checkpoint of %s\n", tessera::io::printable(s.out).c_str(),
+              bytes_of(s.out).c_str(), bytes_of(from).c_str());
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/printable.hpp>
 
 namespace pretrain {
 
@@ -17,7 +18,7 @@ namespace pretrain {
 template <class Body>
 int guarded_main(char const* program, int argument_count, char const* const* arguments, Body&& body) {
   const auto failed = [&](const char* what, int code) {
-    std::fprintf(stderr, "%s: %s\n", program, what);
+    std::fprintf(stderr, "%s: %s\n", program, tessera::io::printable(what).c_str());
     return code;
   };
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/io/printable.hpp>
 #include <tessera/nn/recurrent_model.hpp>
 #include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/sparsity/prune.hpp>
@@ -179,7 +180,7 @@ template <class Network> class model_of final : public model {
  private:
   void print_notes(train::checkpoint const& from) const {
     for (std::string const& note : from.notes(network_, ctx_.runs_on()))
-      std::fprintf(stderr, "note: %s\n", note.c_str());
+      std::fprintf(stderr, "note: %s\n", tessera::io::printable(note).c_str());
   }
   static constexpr bool is_encoder = requires { Network::is_next; };
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/io/printable.hpp>
+
 #include "format.hpp"
 
 namespace pretrain {
@@ -151,7 +153,7 @@ class plot_drawing {
 
   void text(double x, double y, std::string_view words, std::string const& style = "") {
     drawn_ += "<text x=\"" + fixed(x, 1) + "\" y=\"" + fixed(y, 1) + "\" " + style + ">";
-    for (const char c : words)
+    for (const char c : tessera::io::printable(words))  // XML has no control characters
       drawn_ += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
     drawn_ += "</text>\n";
   }

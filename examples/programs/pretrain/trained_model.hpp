@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include <tessera/io/printable.hpp>
+
 #include "run_record.hpp"
 
 namespace pretrain {
@@ -54,7 +56,7 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     throw tessera::io_error("[--checkpoint] " + folder + " is of a variant '" + read.record.variant +
                             "' that its settings do not have");
   read.network->load(from);
-  std::fprintf(stderr, "%s\n", folder.c_str());
+  std::fprintf(stderr, "%s\n", tessera::io::printable(folder).c_str());
   return read;
 }
 

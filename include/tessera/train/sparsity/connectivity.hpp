@@ -11,6 +11,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/printable.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/train/sparsity/model_patterns.hpp>
@@ -56,7 +57,7 @@ class connectivity_drawing {
   }
   static std::string escaped(std::string const& text) {
     std::string all;
-    for (const char c : text)
+    for (const char c : io::printable(text))  // XML has no control characters
       all += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
     return all;
   }
