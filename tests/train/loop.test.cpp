@@ -186,6 +186,22 @@ TEST_CASE("loop: an update that will not be possible is refused before the first
   CHECK(p.run({.steps = 2}) == stop_reason::steps);  // none is due
 }
 
+TEST_CASE("loop: no steps, and a learning rate that will be negative, are refused before the first step") {
+  program p;
+  const auto refused = [&](std::int64_t steps, auto const& schedule) {
+    return error_of<option_error>([&] { train::run_training(p.ctx, p.t, {.steps = steps}, schedule, p); });
+  };
+  for (const std::int64_t steps : {0, -3})
+    CHECK(refused(steps, rates) == message("[train] steps is ", steps,
+                                           ": it must be the number of steps of the whole run, at least 1"));
+  CHECK(refused(12, train::linear{1, -3, 4}) ==
+        "[train] step 2: the learning rate is -1: it must be a number and not negative; a schedule needs "
+        "at least "
+        "one step");
+  CHECK(refused(1'000'000, train::linear{1, -1, 1'000'000}).starts_with("[train] step 50"));
+  CHECK(p.steps.empty());
+}
+
 struct counter : train::step_hook {
   int accumulations = 0, updates = 0;
   template <class Training> void accumulated(context&, Training&, train::token_loss&) { ++accumulations; }

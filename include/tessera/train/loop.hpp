@@ -64,7 +64,8 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 
 /// Trains from the present step of t until a setting or the program ends the run. The run ends with a
 /// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing. Throws
-/// option_error before the first step if the next update of the patterns is impossible.
+/// option_error before the first step if there are no steps, the next update of the patterns is impossible,
+/// or a learning rate, of a thousand steps all over the run, is negative or no number.
 ///   hooks   additions to the training step: train::step_hook
 template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
@@ -76,6 +77,14 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
   const auto ended = [&] {
     return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens) || reached_loss();
   };
+  if (settings.steps < 1)
+    throw option_error(message("[train] steps is ", settings.steps,
+                               ": it must be the number of steps of the whole run, at least 1"));
+  constexpr std::int64_t looks = 1000;
+  for (std::int64_t i = 0, rest = settings.steps - 1 - p.step; i <= looks && !ended(); ++i) {
+    const std::int64_t step = p.step + rest / looks * i + rest % looks * i / looks;
+    detail::require_rate(step, rates.rate(step));
+  }
   for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
     if (t.policy.due(done)) {
       require_possible(t.policy, done, t.model, t.groups);

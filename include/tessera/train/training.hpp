@@ -117,6 +117,12 @@ struct step_report {
 };
 
 namespace detail {
+TESSERA_COLD inline void require_rate(std::int64_t step, double rate) {
+  if (!(std::isfinite(rate) && rate >= 0))
+    throw option_error(message("[train] step ", step, ": the learning rate is ", rate,
+                               ": it must be a number and not negative; a schedule needs at least one step"));
+}
+
 /// Throws error if all matrices of a model are zero, and their gradients too, so that it would learn nothing
 /// but biases: it was never initialised.
 template <class Training> void require_initialised(Training const& t) {
@@ -145,9 +151,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
                 "a hook of the training step derives from train::step_hook");
   t.check();
-  if (!(std::isfinite(how.rate) && how.rate >= 0))
-    throw option_error(message("[train] step ", t.progress.step, ": the learning rate is ", how.rate,
-                               ": it must be a number and not negative; a schedule needs at least one step"));
+  detail::require_rate(t.progress.step, how.rate);
   if (!(how.clip >= 0))
     throw option_error(message("[train] clip is ", how.clip, ": it must be a norm, or 0 for any"));
   if (how.micro_batches < 1)
