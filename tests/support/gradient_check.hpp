@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -134,6 +136,17 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
     return total(p.ctx, c * y);
   };
   auto gradients = nn::zeros_like(layer);
+  if constexpr (!std::is_empty_v<typename Layer::saved>) {
+    auto unused = nn::zeros_like(layer);
+    std::string told = "nothing";
+    try {
+      layer.backward(x, saved, c, &dx, unused, p);
+    } catch (error const& e) {
+      told = e.what();
+    }
+    INFO(told);
+    CHECK(told.find("forward") != told.npos);  // says that no forward has filled it
+  }
   static_cast<void>(loss());  // fills `saved` for backward
   layer.backward(x, saved, c, &dx, gradients, p);
   const auto token = [&](std::int64_t k) { return k % x.tokens(); };

@@ -115,6 +115,7 @@ struct multi_head_attention {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
     const auto dmixed = p.borrow(out.weight.cols());
     out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
     backward_of_heads(x, s, *dmixed, dx, g, p);

@@ -73,6 +73,7 @@ template <element T, class... Layer> struct sequence {
   }
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("sequence", s.between.back().tokens(), dy.tokens());
     backward_from<count - 1>(x, s, dy, dx, g, p);
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
@@ -9,6 +11,15 @@
 #include <tessera/tensor/panel_matrix.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Throws error unless a layer's `saved` is of as many tokens as the gradient that comes to its backward: it
+/// is of none before a forward.
+TESSERA_COLD inline void require_forward(char const* layer, std::int64_t saved, std::int64_t tokens) {
+  if (saved != tokens)
+    throw error(message("[", layer, "] backward of ", tokens, " tokens with `saved` of ", saved,
+                        saved == 0 ? ": no forward has filled it" : ": it is of another forward",
+                        "; call forward with this `saved` first"));
+}
 
 /// The panel_matrix for a layer's result, or for the gradient by its input, and optionally a second one that
 /// is added to the value. A residual connection adds its input here, so that the sum needs no further pass.

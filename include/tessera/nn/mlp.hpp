@@ -64,6 +64,7 @@ struct mlp {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("mlp", x, dy);
+    require_forward("mlp", s.z.tokens(), dy.tokens());
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
@@ -128,6 +129,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("gated_mlp", x, dy);
+    require_forward("gated_mlp", s.z.tokens(), dy.tokens());
     const std::int64_t hidden = up.weight.rows();
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());

@@ -66,6 +66,7 @@ template <element T> struct layer_norm {
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("layer_norm", s.mean.size(), dy.tokens());
     const auto dz = named<"dy">(dy);
     const auto n = named<"n">((x - s.mean) * s.scale);
     const auto d = named<"d">(dz * weight);
@@ -119,6 +120,7 @@ template <element T> struct rms_norm {
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("rms_norm", s.scale.size(), dy.tokens());
     const auto dn = named<"dn">(dy * x * s.scale);
     const auto sum_dn = local(sum_features(dn * weight));
     const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));

@@ -175,6 +175,7 @@ template <element T, class Block> struct gru {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("gru", x, dy);
+    require_forward("gru", s.hidden.tokens(), dy.tokens());
     const detail::time_axis time(p.sequences);
     const std::int64_t h = hidden();
     const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
@@ -270,6 +271,7 @@ template <element T, class Block> struct lstm {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("lstm", x, dy);
+    require_forward("lstm", s.hidden.tokens(), dy.tokens());
     const detail::time_axis time(p.sequences);
     const std::int64_t h = hidden();
     const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),

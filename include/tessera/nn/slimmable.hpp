@@ -87,6 +87,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("slimmable_mlp", x, dy);
+    require_forward("slimmable_mlp", s.z.tokens(), dy.tokens());
     auto const &up = whole.up, &down = whole.down;
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
@@ -154,6 +155,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("slimmable_attention", s.mixed.tokens(), dy.tokens());
     const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
     feature_vector<accumulator_t<T>> sums(s.mixed.features());
