@@ -172,6 +172,7 @@ TEST_CASE("plot: all that is named is drawn and escaped") {
   const std::string image = svg(p);
   CHECK(image.starts_with("<svg "));
   CHECK(image.ends_with("</svg>\n"));
+  CHECK(svg({"a\033 <b>", "", "", {}, {}}).find(">a\\x1b &lt;b&gt;</text>") != std::string::npos);
   CHECK(count(image, "dense &amp; &lt;sparse&gt;") == 1);
   CHECK(count(image, "<path ") == 2);
   CHECK(count(image, "stroke-dasharray") == 1);

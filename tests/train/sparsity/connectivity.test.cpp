@@ -50,7 +50,7 @@ std::vector<std::string> colours_of(std::string const& svg, int rows, int cols) 
 TEST_CASE("connectivity: a square for each block, and new ones have a colour of their own") {
   const pattern before = random(13, 21, 0.3, 1), now = random(13, 21, 0.3, 2), fresh = now - before;
   const std::string first = train::to_svg({{"up", now}}),
-                    svg = train::to_svg({{"up", now}}, {{"up", before}}, "after <10> & more");
+                    svg = train::to_svg({{"up", now}}, {{"up", before}}, "after <10> & more\033");
   const auto plain = colours_of(first, 13, 21), cells = colours_of(svg, 13, 21);
   for (int i = 0; i < 13; ++i)
     for (int j = 0; j < 21; ++j) {
@@ -60,7 +60,7 @@ TEST_CASE("connectivity: a square for each block, and new ones have a colour of 
     }
   CHECK(svg.starts_with("<svg "));
   CHECK(svg.ends_with("</svg>\n"));
-  CHECK(svg.find("after &lt;10&gt; &amp; more</text>") != svg.npos);
+  CHECK(svg.find("after &lt;10&gt; &amp; more\\x1b</text>") != svg.npos);
   CHECK(svg.find(message("up: ", now.blocks(), " of 13 x 21 blocks, ", fresh.blocks(), " of them new")) !=
         svg.npos);
 }
