@@ -52,6 +52,21 @@ TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and S
   }
 }
 
+TEST_CASE("mnist: policies replace what there is to replace, whatever the first pattern") {
+  const std::string short_run =
+      MNIST " --made-up --epochs 2 --examples 100 --batch 50 --hidden 40 --fraction 1 ";
+  for (std::string const options :
+       {"--policy deep-r --density 0.9", "--policy set --density 0.9 --initial snip --block 4",
+        "--policy rigl --densities erdos-renyi --density 0.3 --block 8",
+        "--policy set --initial grasp --density 0.6 --block 16",
+        "--policy snfs --density 0.97 --initial synflow"}) {
+    const auto [code, text] = shell(short_run + options);
+    INFO(options, ": ", text);
+    CHECK(code == 0);
+    CHECK(text.find("of the blocks tried in ") != std::string::npos);
+  }
+}
+
 TEST_CASE("mnist: a run without an update, and tickets that cannot shrink, are told") {
   const std::string short_run = MNIST " --made-up --epochs 1 --examples 100 --hidden 20 ";
   const outcome none = shell(short_run + "--policy set");
@@ -103,7 +118,8 @@ TEST_CASE("mnist: settings that make no sense are refused") {
           "[--policy] has no meaning with --tickets, which begins dense and prunes after each round");
   refused("--rewind 4", "[--rewind] has a meaning with --tickets only");
   refused("--policy gradual --density 1e-9", "keeps none of the 235200 blocks of 300 x 784 weights");
-  refused("--policy set --density 0.9", "a smaller fraction replaces fewer");
+  refused("--batch 3001",
+          "[--batch] 3001 examples of a step are more than the 3000 to learn from; at most 3000");
   refused("--policy set --density 1", "[--density] 1 leaves no block to --policy set");
 }
 
@@ -152,7 +168,7 @@ TEST_CASE("mnist: a result that cannot be written is an error before the run, wh
   put(here / "full.jsonl", std::string(499, 'x') + "\n");
   CHECK(shell(std::string("ulimit -f 1; ") + quick + "--json " + (here / "full.jsonl")).code == 1);
   CHECK(std::filesystem::file_size(here / "full.jsonl") == 500);  // no half of a line
-  CHECK(shell(quick + ("--policy set --density 0.9 --json " + (here / "result.jsonl"))).code == 2);
+  CHECK(shell(quick + ("--batch 3001 --json " + (here / "result.jsonl"))).code == 2);
   CHECK(!std::ifstream(here / "result.jsonl"));
 }
 

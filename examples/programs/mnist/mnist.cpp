@@ -158,7 +158,8 @@ template <class Block>
 void prune_initial(context& ctx, settings const& s, network<Block>& net, train::labelled_set images) {
   if (s.initial == "magnitude") return train::prune(net, s.density, train::pruning_scope::whole_model);
   train::training t(net, train::sgd{});
-  train::classification task(ctx, t, images, images, {.batch = 1000, .seed = s.seed});
+  train::classification task(ctx, t, images, images,
+                             {.batch = std::min<std::int64_t>(1000, images.count()), .seed = s.seed});
   const auto add_gradient = [&](auto& gradients) {  // of one large batch
     nn::set_zero(t.gradients);
     task.accumulate(0, 0);
@@ -208,7 +209,10 @@ struct lesson {
                              for_validation, " for validation"));
     unseen = images("t10k", 2000, 2);
     count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most;
-    steps_of_epoch = std::max<std::int64_t>(1, count / s.batch);
+    if (s.batch > count)
+      pretrain::refuse("--batch", message(s.batch, " examples of a step are more than the ", count,
+                                          " to learn from; at most ", count, " are possible"));
+    steps_of_epoch = count / s.batch;
     steps = steps_of_epoch * s.epochs;
   }
   train::labelled_set training_set() const { return known.part(0, count); }
@@ -245,8 +249,8 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
       {.steps = of.steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * of.steps_of_epoch},
       dropping_rate{s.rate, s.drop_every}, task);
   const double validation = task.accuracy();
-  train::classification test(ctx, t, of.training_set(), of.unseen.part(0, std::ssize(of.unseen.labels)),
-                             {.batch = 1000});
+  const train::labelled_set unseen = of.unseen.part(0, std::ssize(of.unseen.labels));
+  train::classification test(ctx, t, unseen, unseen, {.batch = std::min<std::int64_t>(1000, unseen.count())});
   test.evaluate();
   std::int64_t weights = 0;
   nn::for_each_parameter(net, [&](nn::parameter_name const&, auto const& parameter) {

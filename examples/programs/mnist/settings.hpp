@@ -80,7 +80,7 @@ inline pretrain::option_table<settings> const& table() {
          "beside each ticket train new random weights on its pattern, for comparison"}}},
       {"Training",
        {{"epochs", &s::epochs, "[1, 10000]", "each of 54000 examples; 6000 are for validation"},
-        {"batch", &s::batch, "[1, 10000]", "examples of a step"},
+        {"batch", &s::batch, "[1, 10000]", "examples of a step, drawn at random; no more than there are"},
         {"examples", &s::examples, "[0, 54000]", "of the training set; 0: all"},
         {"optimizer", &s::optimizer, "sgd|adam", "SGD with Nesterov's momentum 0.9, or Adam"},
         {"rate", &s::rate, "(0, 100]", "learning rate at the first step"},
