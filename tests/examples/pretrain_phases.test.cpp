@@ -159,6 +159,7 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   refused(here.pretrain("no", "--next-sentence"), 2, "[--next-sentence] has no meaning with --model gpt");
   refused(here.pretrain("no", "--model bert --vocabulary 300 --next-sentence"), 2,
           "the training part of " + here.in("text") + " has 1 document");
+  CHECK(shell(from + " --name stopped --context 40 --steps 40 --until-tokens 60").code == 0);
   fs::remove_all(here.in("runs/one/dense"));
   refused(from + " --name no", 2, "runs/one has no checkpoint of a dense model; say --only sparse");
   CHECK(!fs::exists(here.in("runs/no")));
@@ -167,6 +168,10 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
     if (entry.path().filename() == "state.json")
       put(entry.path().string(), contents(entry.path().string()) + "\n");
   refused(here.resume("begun"), 2, "with which the sparse model of this run begins, has changed");
+  fs::remove_all(here.in("runs/stopped/sparse"));  // refused before the dense model is trained to its end
+  refused(here.resume("stopped", "--until-tokens 0"), 2,
+          "with which the sparse model of this run begins, has changed");
+  CHECK(!here.files("stopped").contains("dense/step-00000040/state.json"));
   fs::remove_all(here.in("runs/one"));
   CHECK(shell(here.resume("whole")).code == 0);
 }

@@ -15,6 +15,7 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/io/folder_lock.hpp>
+#include <tessera/io/printable.hpp>
 #include <tessera/io/safetensors.hpp>
 
 #include "../io/scratch_folder.hpp"
@@ -186,25 +187,51 @@ TEST_CASE("pretrain: what makes no sense is refused with code 2 before anything 
       {"--hidden 65536 --heads 1 --layers 1000", "this machine has"},
       {"--hidden", "needs a value"},
       {"--policy rigl --static", "has no meaning with --static"},
-      {"--policy set --density 0.9", "can replace at most 0.1111"},
+      {"--name a/b", "is not the name of one folder"},
   };
-  for (auto const& [options, message] : wrong) {
-    const outcome refused = shell(here.pretrain("a", options));
-    CHECK(refused.code == 2);
-    CHECK(contains(refused, message));
-  }
+  for (auto const& [options, message] : wrong)
+    for (const char* const dry : {"", " --dry-run"}) {
+      const outcome refused = shell(here.pretrain("a", options + dry));
+      CHECK(refused.code == 2);
+      CHECK(contains(refused, message));
+    }
   put(here.in("settings.json"), "{\"layers\": 0}");
   const outcome refused = shell(here.pretrain("a", "--config " + here.in("settings.json")));
   CHECK(refused.code == 2);
   CHECK(contains(refused, "settings.json: layers] '0' is not a whole number in [1, 1000]"));
   CHECK(!fs::exists(here.in("runs")));
+}
 
-  // What only the first pattern tells leaves the name free, too.
-  const outcome full =
-      shell(here.pretrain("a", "--only sparse --block 4 --density 0.6 --policy set --initial-pattern snip"));
-  CHECK(full.code == 2);
-  CHECK(contains(full, "can be replaced; a smaller fraction replaces fewer"));
-  CHECK(!fs::exists(here.in("runs/a")));
+TEST_CASE("pretrain: policies replace what there is to replace, whatever the first pattern") {
+  const workplace here;
+  for (const std::string policy : {"set", "rigl", "deep-r"})
+    for (const std::string first : {"--initial-pattern snip", "--densities erdos-renyi"}) {
+      const outcome run = shell(here.pretrain(
+          policy + first.substr(2, 9),
+          "--only sparse --steps 3 --updates 2 --block 4 --density 0.6 --policy " + policy + " " + first));
+      CHECK_MESSAGE(run.code == 0, run.output);
+    }
+  CHECK(shell(here.pretrain("a", "--policy set --density 0.9 --steps 3 --updates 2")).code == 0);
+}
+
+TEST_CASE("pretrain: screens show no control characters, and samples keep them") {
+  const workplace here;
+  std::string text;
+  const std::string unit = "\033[31m\a\b\x7f\r";
+  while (text.size() < 3000) text += unit;
+  for (int i = 0; i < 100; ++i) text.insert(text.begin() + 29 * i, '\xef');
+  put(here.in("text"), text);
+  const auto is_plain = [](std::string const& shown) { return tessera::io::printable(shown) == shown; };
+  const outcome run = shell(here.pretrain("a", "--level byte --only dense --steps 1 --updates 0"));
+  CHECK(run.code == 0);
+  CHECK(is_plain(run.output));
+  CHECK(contains(run, "\\x"));
+  CHECK(!is_plain(contents(here.in("runs/a/dense/sample.txt"))));
+  CHECK(!is_plain(shell(here.generate("a", "2>/dev/null")).output));
+  for (std::string const& command :
+       {here.pretrain("b", "--policy $'\\e[31m\\a'"), here.pretrain("b", "--text $'no\\e]0;file\\a'"),
+        here.pretrain("$'\\e[31m\\xff'", "--steps 1 --only dense"), here.generate("$'a\\e'")})
+    CHECK(is_plain(shell("bash -c \"" + command + "\"").output));
 }
 
 TEST_CASE("pretrain: a text that cannot be used ends in code 1") {
@@ -233,6 +260,29 @@ TEST_CASE("pretrain: a dry run prints sizes and writes nothing") {
   CHECK(contains(dry, "FLOPs of a step"));
   CHECK(contains(dry, "expected time"));
   CHECK(!fs::exists(here.in("runs")));
+
+  // It refuses what a run would refuse.
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command + " --dry-run");
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(here.pretrain("a", "--out " + here.in("text")), 1, here.in("text") + " is no folder");
+  CHECK(shell(here.pretrain("a", "--steps 1")).code == 0);
+  const std::set<std::string> files = here.files("a");
+  refused(here.pretrain("a"), 2, "runs/a exists already");
+  put(here.in("other"), std::string(9000, 'x') + "y");
+  refused(here.resume("a", "--text " + here.in("other")), 2, "another");
+  CHECK(shell(here.resume("a", "--dry-run")).code == 0);
+  CHECK(here.files("a") == files);
+}
+
+TEST_CASE("pretrain: a step of more tokens than the text has is told") {
+  const workplace here;
+  const outcome run = shell(here.pretrain("a", "--batch 2000 --dry-run"));
+  CHECK(run.code == 0);
+  CHECK(contains(run, "note     a step shows 32k tokens, more than there are"));
+  CHECK(shell(here.pretrain("a", "--dry-run")).output.find("note ") == std::string::npos);
 }
 
 TEST_CASE("pretrain: only the same run on the same text is resumed") {

@@ -38,6 +38,18 @@ inline void require_memory(settings const& s, int symbols) {
   }
 }
 
+/// Bytes on disk that the checkpoints of a run take at most, one of them just being written.
+inline double checkpoint_bytes(settings const& s, int symbols) {
+  double bytes = 0, largest = 0;
+  for (variant const& v : variants_of(s)) {
+    const nn::model_size size = size_of(first_description_of(s, v, symbols));
+    const double one = double(size.weight_bytes()) + double(size.moment_bytes());
+    bytes += (s.keep + 1) * one;  // the newest, and the best
+    largest = std::max(largest, one);
+  }
+  return bytes + largest;
+}
+
 /// FLOPs per second of a dense product here, the best of some.
 template <tessera::element T> double product_speed(tessera::context& ctx) {
   using clock = std::chrono::steady_clock;

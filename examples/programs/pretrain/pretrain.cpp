@@ -18,6 +18,7 @@
 #include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json_parser.hpp>
+#include <tessera/io/printable.hpp>
 
 #include "forecast.hpp"
 #include "guarded_main.hpp"
@@ -31,7 +32,7 @@
 namespace pretrain { namespace {
 
 void print(std::string const& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);  // a byte of it may be zero
+  std::fputs(tessera::io::printable(text).c_str(), stdout);
   std::fflush(stdout);
 }
 
@@ -120,6 +121,10 @@ token_text read_text(settings const& s, std::string const& resumed) {
   print("text     " + text.source + ": " + quantity(double(tokens.training.size())) +
         " tokens to train on, " + quantity(double(tokens.validation.size())) + " to validate, " +
         std::to_string(tokens.symbols.size()) + " symbols\n");
+  if (const std::int64_t shown = std::int64_t{s.batch} * s.context; shown > std::ssize(tokens.training))
+    print("note     a step shows " + quantity(double(shown)) +
+          " tokens, more than there are: parts of the text come more than once in it; a smaller --batch or "
+          "--context avoids that\n");
   return tokens;
 }
 
@@ -138,21 +143,39 @@ void require_same_run(run_origin const& now, run_origin const& stored, std::stri
                                                    : "text as it was, which --text FILE may name"));
 }
 
+/// From where the training of a variant goes on: from its last checkpoint, if there is one, as `earlier`
+/// says.
+struct progress_so_far {
+  std::optional<train::checkpoint> from;
+  run_record earlier;
+};
+progress_so_far find_progress(run_origin const& origin, variant const& v, std::filesystem::path const& run) {
+  progress_so_far found;
+  const std::string folder = (run / v.name).string();
+  if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
+    const std::string newest = train::checkpoint_folder(folder, steps.back());
+    found.from.emplace(newest);
+    const auto program = program_of(*found.from, newest);
+    require_same_run(origin, read_origin(program, newest), newest);
+    found.earlier = read_record(program.at("record"));
+  }
+  return found;
+}
+
+/// Throws what would keep any variant from going on, before one of them is trained.
+void require_progress(run_origin const& origin, std::filesystem::path const& run) {
+  for (variant const& v : variants_of(origin.asked))
+    if (!find_progress(origin, v, run).from && std::filesystem::exists(run / "from.json"))
+      static_cast<void>(train::checkpoint(origin_of(run, v)));
+}
+
 /// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it, which is
 /// left in `ended_by`.
 std::optional<run_record> train_variant(run_origin const& origin, variant const& v, token_text const& text,
                                         std::filesystem::path const& run, tessera::context& ctx,
                                         tessera::io::folder_lock const& sole_writer, int& ended_by) {
   const std::string folder = (run / v.name).string();
-  std::optional<train::checkpoint> from;
-  run_record earlier;
-  if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
-    const std::string newest = train::checkpoint_folder(folder, steps.back());
-    from.emplace(newest);
-    const auto program = program_of(*from, newest);
-    require_same_run(origin, read_origin(program, newest), newest);
-    earlier = read_record(program.at("record"));
-  }
+  auto [from, earlier] = find_progress(origin, v, run);
 
   training_run training(origin, v, text, folder, ctx, sole_writer);
   if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
@@ -224,11 +247,13 @@ int command(string_list const& arguments, std::string const& typed) {
   const token_text text = read_text(s, resumed);
   const run_origin origin{s, text.symbols, text.hash};
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  if (s.dry_run) print("\n" + forecast(s, text, ctx));
+  require_memory(s, text.symbols.size());
+  require_run_folder(s, resumed, resumed.empty() ? checkpoint_bytes(s, text.symbols.size()) : 0);
   if (s.dry_run) {
-    print("\n" + forecast(s, text, ctx));
+    if (!resumed.empty()) require_progress(origin, folder_named(resumed));
     return 0;
   }
-  require_memory(s, text.symbols.size());
   const run_folder kept =
       resumed.empty() ? make_run_folder(s)
                       : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
@@ -236,7 +261,14 @@ int command(string_list const& arguments, std::string const& typed) {
   tessera::io::folder_lock const& sole_writer = kept.sole_writer;
   for (char const* part : {"", "/dense", "/sparse", "/dense/frames", "/sparse/frames"})
     tessera::io::remove_unfinished(run.string() + part);
-  if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
+  try {
+    if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
+    require_progress(origin, run);
+  } catch (...) {
+    std::error_code ignored;
+    if (resumed.empty()) std::filesystem::remove_all(run, ignored);
+    throw;
+  }
   print("run      " + run.string() + "\n\n");
 
   int ended_by = 0;

@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include <unistd.h>
+
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
@@ -41,19 +43,24 @@ inline bool is_left_empty(std::filesystem::path const& folder) {
   return !failure;
 }
 
+/// --out/NAME, or --out without a --name. Throws option_error for a name that is no name.
+inline std::filesystem::path named_folder(settings const& s) {
+  if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
+    refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
+  return s.name.empty() ? std::filesystem::path(s.out) : std::filesystem::path(s.out) / s.name;
+}
+[[noreturn]] inline void refuse_taken(std::filesystem::path const& folder) {
+  refuse("--name", folder.string() + " exists already; choose another name, or --resume " + folder.string());
+}
+
 /// Makes the empty folder of a new run, --out/NAME, never one that holds anything. Without --name, the first
 /// free number is put behind the description. Throws option_error for a name that is taken or no name,
 /// io_error if the folder cannot be made.
 inline std::filesystem::path make_empty_folder(settings const& s) {
   namespace fs = std::filesystem;
   using tessera::io::make_folder;
-  if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
-    refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
-  if (!s.name.empty()) {
-    const fs::path folder = fs::path(s.out) / s.name;
-    if (!make_folder(folder.string()) && !is_left_empty(folder))
-      refuse("--name",
-             folder.string() + " exists already; choose another name, or --resume " + folder.string());
+  if (fs::path folder = named_folder(s); !s.name.empty()) {
+    if (!make_folder(folder.string()) && !is_left_empty(folder)) refuse_taken(folder);
     return folder;
   }
   for (int number = 1;; ++number) {
@@ -68,6 +75,27 @@ struct run_folder {
   tessera::io::folder_lock sole_writer;
 };
 
+/// Throws what would go wrong with the folder of a run: option_error for a name that is taken or no name, and
+/// io_error if nothing can be written there, or there is less room than `bytes`. Makes nothing.
+///   resumed   the folder of a run that goes on; empty for a new one
+inline void require_run_folder(settings const& s, std::string const& resumed, double bytes) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::absolute(resumed.empty() ? named_folder(s) : fs::path(resumed));
+  std::error_code none;
+  if (resumed.empty() && !s.name.empty() && fs::exists(folder, none) && !is_left_empty(folder))
+    refuse_taken(folder);
+  fs::path there = folder;
+  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, none) || access(there.c_str(), W_OK | X_OK) != 0)
+    throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + there.string() +
+                            (fs::is_directory(there, none) ? " is not writable" : " is no folder"));
+  const fs::space_info room = fs::space(there, none);
+  if (!none && double(room.available) < bytes)
+    throw tessera::io_error("[" + folder.string() + "] the checkpoints of this run need " + quantity(bytes) +
+                            "B, but " + quantity(double(room.available)) +
+                            "B are free; make room, or --keep fewer");
+}
+
 /// Makes the folder of a new run with its settings.json. Throws what make_empty_folder and folder_lock throw,
 /// and io_error if the settings cannot be written; then no folder is left.
 inline run_folder make_run_folder(settings const& s) {
@@ -78,7 +106,7 @@ inline run_folder make_run_folder(settings const& s) {
     run_folder made{folder, tessera::io::folder_lock(folder.string())};
     try {
       if (!is_left_empty(folder))  // another process has just begun a run here, and ended
-        refuse("--name", folder.string() + " exists already; choose another name");
+        refuse_taken(folder);
       tessera::io::write_atomically((folder / "settings.json").string(),
                                     tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
     } catch (tessera::io_error const&) {

@@ -200,16 +200,6 @@ inline bool keep_partial(descriptor const& file, std::string const& name) {
   return has_name(file, name);
 }
 
-/// "a folder", "a link", …
-inline char const* kind_of_file(mode_t mode) {
-  return S_ISREG(mode)    ? "a regular file"
-         : S_ISDIR(mode)  ? "a folder"
-         : S_ISLNK(mode)  ? "a link"
-         : S_ISFIFO(mode) ? "a pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
-}
-
 /// Brings the names in the folder of `path` to the disk. Not every file system can promise that.
 inline void sync_folder_of(std::string const& path) {
   const std::size_t slash = path.rfind('/');
