@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -111,7 +112,7 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
         "[--config] has no meaning with --resume, which goes on with the stored settings; leave it out");
 }
 
-TEST_CASE("options: a policy is refused where patterns do not change, and what it cannot replace") {
+TEST_CASE("options: a policy is refused where patterns do not change") {
   for (const char* policy : {"magnitude", "set", "rigl", "snfs", "deep-r", "gradual"}) {
     const std::string said = std::string("--policy=") + policy;
     CHECK(new_settings({said}).policy == policy);
@@ -139,12 +140,9 @@ TEST_CASE("options: a policy is refused where patterns do not change, and what i
   CHECK(chosen.interval == 10);
   CHECK(refusal_of({"--policy=random"}) ==
         "[--policy] 'random' is not one of magnitude|set|rigl|snfs|deep-r|gradual");
-  CHECK(refusal_of({"--policy=rigl", "--density=0.8"}) ==
-        "[--prune-fraction] 0.5 of the blocks that --density 0.8 stores are more than are absent; --policy "
-        "rigl "
-        "can replace at most 0.25");
-  CHECK(refusal_of({"--policy=set", "--density=0.8", "--prune-fraction=0.2"}) == "");
-  CHECK(refusal_of({"--policy=magnitude", "--density=0.8"}) == "");
+  for (const char* policy :
+       {"magnitude", "set", "rigl", "snfs", "deep-r"})  // they replace all that are absent
+    CHECK(refusal_of({std::string("--policy=") + policy, "--density=0.8"}) == "");
 }
 
 TEST_CASE("options: an initial pattern is refused where it has no meaning") {
@@ -245,10 +243,39 @@ TEST_CASE("options: mistakes in a settings file name the file and the setting") 
   CHECK(error_of<tessera::option_error>(read) ==
         "[" + file + ": layers] '1.5' is not a whole number in [1, 1000]");
   put(file, "{\"layers\": [1, 2]}");
-  CHECK(error_of<tessera::option_error>(read) == "[" + file + ": layers] takes one value, not a list");
+  CHECK(error_of<tessera::option_error>(read) == "[" + file + ": layers] takes a number, not an array");
   put(file, "{\"dry-run\": true}");
   CHECK(error_of<tessera::option_error>(read) ==
         "[" + file + ": dry-run] is no setting; say --dry-run in the command");
+  const std::string time = "takes a number of seconds, or a text such as \"3m\", not ",
+                    texts = "takes a text, or a list of texts, not ";
+  for (auto const& [setting, told] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"\"layers\": null", "takes a number, not null"},
+           {"\"layers\": {}", "takes a number, not an object"},
+           {"\"layers\": [1]", "takes a number, not an array"},
+           {"\"layers\": \"1\"", "takes a number, not a string"},
+           {"\"dropout\": true", "takes a number, not a boolean"},
+           {"\"seed\": [[1]]", "takes a number, not an array"},
+           {"\"name\": 5", "takes a text, not an integer"},
+           {"\"name\": null", "takes a text, not null"},
+           {"\"name\": {}", "takes a text, not an object"},
+           {"\"static\": 1", "takes true or false, not an integer"},
+           {"\"static\": \"true\"", "takes true or false, not a string"},
+           {"\"time\": null", time + "null"},
+           {"\"time\": [90]", time + "an array"},
+           {"\"text\": null", texts + "null"},
+           {"\"text\": [null]", texts + "an array"},
+           {"\"text\": [[\"a\"]]", texts + "an array"},
+           {"\"text\": 5", texts + "an integer"}}) {
+    put(file, "{" + setting + "}");
+    const std::string name = setting.substr(1, setting.find('"', 1) - 1);
+    CHECK(error_of<tessera::option_error>(read) == "[" + file + ": " + name + "] " + told);
+  }
+  for (const char* const setting : {"\"dropout\": 0", "\"lr\": 1e-3", "\"time\": 90", "\"time\": \"3m\"",
+                                    "\"text\": \"a\"", "\"text\": [\"a\", \"b\"]", "\"static\": true"}) {
+    put(file, std::string("{") + setting + "}");
+    CHECK(error_of<tessera::option_error>(read) == "");
+  }
   put(file, "{\"layers\": ");
   CHECK_THROWS_AS(read(), tessera::io_error);
 }
@@ -276,14 +303,47 @@ TEST_CASE("options: a resumed run keeps what decides its results") {
   CHECK(error_of<tessera::option_error>([&] {
           (void)resumed_settings(stored, {"--resume=runs/a", "--hidden=256"});
         }) == "[--hidden] is 128 in the run to be resumed, not 256; leave it out, or start a new run");
+  CHECK(error_of<tessera::option_error>(
+            [&] { (void)resumed_settings(stored, {"--resume=runs/a", "--steps=2000"}); }) ==
+        "[--steps] is 1234 in the run to be resumed, not 2000: its learning rates and pattern updates were "
+        "planned for that; begin a new run with its weights, --from runs/a --steps 2000");
+  CHECK(error_of<tessera::option_error>([&] {
+          (void)resumed_settings(stored, {"--resume=runs/a", "--time=3m"});
+        }).ends_with("--from runs/a --time 3m00s"));
+}
+
+TEST_CASE("options: a folder that cannot hold a run is refused before it begins") {
+  const scratch_folder here;
+  put(here / "file", "");
+  const auto refused = [&](string_list const& arguments, double bytes) {
+    return error_of<tessera::error>([&] { require_run_folder(new_settings(arguments), "", bytes); });
+  };
+  const std::string out = "--out=" + (here / "runs");
+  CHECK(refused({out}, 1) == "");
+  CHECK(refused({out, "--name=a"}, 1) == "");
+  CHECK(refused({out, "--name=../a"}, 1) ==
+        "[--name] '../a' is not the name of one folder; --out says where it lies");
+  CHECK(refused({"--out=" + (here / "file"), "--name=a"}, 1) ==
+        "[" + (here / "file/a") + "] nothing can be written there: " + (here / "file") + " is no folder");
+  const std::string full = refused({out, "--name=a"}, 1e18);
+  CHECK(full.starts_with("[" + (here / "runs/a") + "] the checkpoints of this run need 1EB, but "));
+  CHECK(full.ends_with("B are free; make room, or --keep fewer"));
+  CHECK(here.files() == 1);  // nothing was made
+  std::filesystem::create_directories(here / "runs/a");
+  CHECK(refused({out, "--name=a"}, 1) == "");  // as a run leaves it that was killed at once
+  put(here / "runs/a/settings.json", "{}");
+  CHECK(refused({out, "--name=a"}, 1) == "[--name] " + (here / "runs/a") +
+                                             " exists already; choose another name, or --resume " +
+                                             (here / "runs/a"));
 }
 
 TEST_CASE("options: every default is a value its option takes") {
   settings s;
-  assign(settings_table(), s, read_json(to_json(settings_table(), settings{}), "defaults"));
+  assign(settings_table(), s, read_json(settings_table(), to_json(settings_table(), settings{}), "defaults"));
   check(s, 1);
   sampling_settings sampling;
-  assign(sampling_table(), sampling, read_json(to_json(sampling_table(), sampling_settings{}), "defaults"));
+  assign(sampling_table(), sampling,
+         read_json(sampling_table(), to_json(sampling_table(), sampling_settings{}), "defaults"));
 }
 
 TEST_CASE("options: help explains every option with its values and default") {

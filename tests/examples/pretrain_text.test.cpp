@@ -79,7 +79,9 @@ TEST_CASE("text: missing and empty and binary files are refused by name") {
   CHECK(fault(text_level::byte) == "");
   CHECK(fault(text_level::character) ==
         "[text] " + file + " is not UTF-8 at byte 4; convert it, or use --level byte");
-  CHECK(error_of<io_error>([&] { (void)read_files({folder / ""}, text_level::byte); }) != "");
+  const std::string here = folder / "";
+  CHECK(error_of<io_error>([&] { (void)read_files({here}, text_level::byte); }) ==
+        "[text] " + here + " is a folder; name the files in it, as the shell does for " + here + "*");
 }
 
 TEST_CASE("text: a part shorter than a window is refused with both numbers") {

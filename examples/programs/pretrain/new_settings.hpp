@@ -65,7 +65,7 @@ inline settings new_settings(string_list const& arguments) {
     const std::string path = begins_from ? s.from + "/settings.json" : s.config;
     const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
     s = stored_settings(file, path);
-    for (given_option const& one : read_json(file, path)) stated.push_back(one);
+    for (given_option const& one : read_json(settings_table(), file, path)) stated.push_back(one);
     if (!begins_from && !s.from.empty())
       refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
                              ", or take out \"from\" and \"densify\"");
@@ -144,6 +144,17 @@ inline settings new_settings(string_list const& arguments) {
 inline settings resumed_settings(settings const& stored, string_list const& arguments) {
   settings s = stored;
   assign(settings_table(), s, read_arguments(settings_table(), arguments));
+  if (s.steps != stored.steps || s.time != stored.time) {
+    const bool steps = s.steps != stored.steps;
+    const auto said = [&](settings const& of) {
+      return steps ? std::to_string(of.steps) : duration_text(of.time);
+    };
+    refuse(steps ? "--steps" : "--time", "is " + said(stored) + " in the run to be resumed, not " + said(s) +
+                                             ": its learning rates and pattern updates were planned for "
+                                             "that; begin a new run with its weights, "
+                                             "--from " +
+                                             s.resume + (steps ? " --steps " : " --time ") + said(s));
+  }
   require_unchanged(settings_table(), stored, s);
   return s;
 }

@@ -154,8 +154,29 @@ void require_used(option_table<Settings> const& table, std::vector<given_option>
     }
 }
 
-/// Reads a JSON object of settings; `document` names it in errors.
-inline std::vector<given_option> read_json(tessera::io::json const& object, std::string const& document) {
+/// What an option wants of a settings file that has another kind of value for it; "" if it has the right one.
+template <class Settings>
+std::string kind_wanted(option<Settings> const& row, tessera::io::json const& value) {
+  using tessera::io::json;
+  const bool text = value.get_if<std::string>() != nullptr,
+             number = value.get_if<std::int64_t>() || value.get_if<std::uint64_t>() || value.get_if<double>();
+  if (row.template holds<bool>()) return value.get_if<bool>() ? "" : "true or false";
+  if (row.template holds<std::string>()) return text ? "" : "a text";
+  if (row.template holds<seconds>())
+    return text || number ? "" : "a number of seconds, or a text such as \"3m\"";
+  if (!row.template holds<string_list>()) return number ? "" : "a number";
+  auto const* const all = value.get_if<json::array>();
+  const bool texts = all && std::all_of(all->begin(), all->end(), [](json const& each) {
+                       return each.get_if<std::string>() != nullptr;
+                     });
+  return text || texts ? "" : "a text, or a list of texts";
+}
+
+/// Reads a JSON object of settings; `document` names it in errors. Throws option_error for a name that the
+/// table has not, and for a value of another kind than its option takes.
+template <class Settings>
+std::vector<given_option> read_json(option_table<Settings> const& table, tessera::io::json const& object,
+                                    std::string const& document) {
   using tessera::io::json;
   const auto text = [](json const& value) {
     auto const* string = value.get_if<std::string>();
@@ -164,6 +185,8 @@ inline std::vector<given_option> read_json(tessera::io::json const& object, std:
   std::vector<given_option> all;
   for (auto const& [name, value] : tessera::io::json_place(object, document).members()) {
     given_option& given = all.emplace_back(given_option{name, {}, document + ": " + name});
+    const std::string wanted = kind_wanted(find_option(table, name, given.where), value);
+    if (!wanted.empty()) refuse(given.where, "takes " + wanted + ", not " + value.kind());
     if (auto const* elements = value.template get_if<json::array>())
       std::transform(elements->begin(), elements->end(), std::back_inserter(given.values), text);
     else

@@ -89,7 +89,7 @@ inline option_table<finetune_settings> const& finetune_table() {
         {"train", &s::train, "FILE.tsv", "texts to learn from: lines of a label, a tab and a text"},
         {"validation", &s::validation, "FILE.tsv", "texts that measure, of the same labels"},
         {"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
-        {"batch", &s::batch, "[1, 65536]", "texts of a step"},
+        {"batch", &s::batch, "[1, 65536]", "texts of a step; the last one of an epoch takes what is left"},
         {"lr", &s::lr, "(0, inf)", "highest learning rate, after a tenth of the steps; it falls to 0"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
         {"random-weights", &s::random_weights, "",

@@ -131,7 +131,7 @@ inline option_table<settings> const& settings_table() {
          "end when an evaluation is not above this, in nats; 0: at the last step", session},
         {"until-tokens", &s::until_tokens, "[0, 9e18]", "end after so many tokens; 0: at the last step",
          session},
-        {"batch", &s::batch, "[1, 65536]", "sequences of a step"},
+        {"batch", &s::batch, "[1, 65536]", "sequences of a step, from random places of the text"},
         {"lr", &s::lr, "(0, inf)",
          "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
@@ -170,7 +170,10 @@ inline option_table<settings> const& settings_table() {
         {"config", &s::config, "FILE.json", "settings to begin with; the other options override them",
          command},
         {"resume", &s::resume, "DIR", "go on with the run in this folder", command},
-        {"dry-run", &s::dry_run, "", "print sizes and expected time, and train nothing", command},
+        {"dry-run", &s::dry_run, "",
+         "print sizes and expected time, say what would keep the run from going to its end, and train "
+         "nothing",
+         command},
         {"tensorboard", &s::tensorboard, "",
          "write event files of TensorBoard, too, beside log.csv and log.jsonl of each model", session},
         {"frames", &s::frames, "[0, 9999]",
@@ -216,13 +219,6 @@ inline void check(settings const& s, int available_threads) {
   if (s.recompute > s.layers)
     refuse("--recompute",
            message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
-  // The policies magnitude and snfs never replace more than are absent.
-  if (s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0 &&
-      (s.policy == "set" || s.policy == "rigl" || s.policy == "deep-r") &&
-      s.prune_fraction * s.density > 1 - s.density)
-    refuse("--prune-fraction", message(s.prune_fraction, " of the blocks that --density ", s.density,
-                                       " stores are more than are absent; --policy ", s.policy,
-                                       " can replace at most ", std::floor(1e4 * (1 / s.density - 1)) / 1e4));
   if (std::int64_t{s.batch} * s.context > std::numeric_limits<int>::max())
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
@@ -264,7 +260,7 @@ inline double suggested_sparse_lr(settings const& s) {
 /// The settings in a JSON object, on top of the defaults; `document` names it in errors. Commands are none.
 inline settings stored_settings(tessera::io::json const& object, std::string const& document) {
   settings s;
-  for (given_option const& given : read_json(object, document)) {
+  for (given_option const& given : read_json(settings_table(), object, document)) {
     const auto& row = find_option(settings_table(), given.name, given.where);
     if (row.role == option_role::command)
       refuse(given.where, "is no setting; say --" + given.name + " in the command");
