@@ -47,6 +47,17 @@ TEST_CASE("ngram: floors fall with the order on a text that repeats") {
   CHECK(floors.back().name == "4-gram");
 }
 
+TEST_CASE("ngram: a part that is shorter than an order has no floor of it") {
+  const std::vector<token> text{0, 1, 0, 1, 1, 0};
+  for (const std::size_t tokens : {1, 2, 3, 4}) {
+    const auto part = std::span(text).first(tokens);
+    for (auto const& floors : {ngram_floors(text, part, 2), ngram_floors(part, text, 2)}) {
+      CHECK(floors.size() == 1 + tokens);
+      for (ngram_floor const& floor : floors) CHECK(std::isfinite(floor.loss));
+    }
+  }
+}
+
 std::string shakespeare() {
   const char* data = std::getenv("TESSERA_DATA");
   return (data ? std::string(data) : std::string(TESSERA_SOURCE_DIR) + "/data") + "/tinyshakespeare.txt";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -61,12 +62,14 @@ struct ngram_floor {
   double loss;  ///< nats per token
 };
 
-/// Uniform to 4-gram, counted on the training part, with 0.1 added to every count.
+/// Uniform to 4-gram, as far as both parts have as many tokens; counted on the training part, with 0.1 added
+/// to every count.
 inline std::vector<ngram_floor> ngram_floors(std::span<token const> training,
                                              std::span<token const> validation, int symbols) {
   std::vector<ngram_floor> floors{{"uniform", std::log(symbols)}};
   for (const char* name : {"unigram", "bigram", "trigram", "4-gram"}) {
     const int order = static_cast<int>(floors.size());
+    if (std::min(training.size(), validation.size()) < floors.size()) break;
     floors.push_back({name, ngram_model(training, order, symbols).loss(validation, 0.1)});
   }
   return floors;

@@ -199,10 +199,10 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
 }
 
 /// Writes what all variants came to, and prints it.
-void conclude(run_origin const& origin, token_text const& text, std::filesystem::path const& run,
-              std::vector<run_record> const& records, tessera::io::folder_lock const& sole_writer) {
+void conclude(run_origin const& origin, token_text const& text, std::vector<ngram_floor> const& floors,
+              std::filesystem::path const& run, std::vector<run_record> const& records,
+              tessera::io::folder_lock const& sole_writer) {
   using tessera::io::write_atomically;
-  const std::vector<ngram_floor> floors = ngram_floors(text.training, text.validation, text.symbols.size());
   std::vector<loss_curve> curves;
   for (run_record const& r : records) curves.push_back({r.variant, r.points});
   const std::string title = "Pre-training " + run.filename().string();
@@ -254,6 +254,8 @@ int command(string_list const& arguments, std::string const& typed) {
     if (!resumed.empty()) require_progress(origin, folder_named(resumed));
     return 0;
   }
+  // Before the training: a text may have more n-grams than there is memory for.
+  const std::vector<ngram_floor> floors = ngram_floors(text.training, text.validation, text.symbols.size());
   const run_folder kept =
       resumed.empty() ? make_run_folder(s)
                       : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
@@ -289,7 +291,7 @@ int command(string_list const& arguments, std::string const& typed) {
     }
     records.push_back(*record);
   }
-  conclude(origin, text, run, records, sole_writer);
+  conclude(origin, text, floors, run, records, sole_writer);
   return 0;
 }
 
