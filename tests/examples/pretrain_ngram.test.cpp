@@ -49,7 +49,7 @@ TEST_CASE("ngram: floors fall with the order on a text that repeats") {
 
 TEST_CASE("ngram: a part that is shorter than an order has no floor of it") {
   const std::vector<token> text{0, 1, 0, 1, 1, 0};
-  for (const std::size_t tokens : {1, 2, 3, 4}) {
+  for (const std::size_t tokens : {1u, 2u, 3u, 4u}) {
     const auto part = std::span(text).first(tokens);
     for (auto const& floors : {ngram_floors(text, part, 2), ngram_floors(part, text, 2)}) {
       CHECK(floors.size() == 1 + tokens);

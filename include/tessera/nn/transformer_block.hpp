@@ -112,6 +112,7 @@ struct transformer_block {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("transformer_block", s.h.tokens(), dy.tokens());
     const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
     const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
     panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
