@@ -40,10 +40,23 @@
 #ifndef __cpp_exceptions
 #error "tessera reports errors by exceptions: compile without -fno-exceptions"
 #endif
-#if __FINITE_MATH_ONLY__
+// Clang shows no other part of -ffast-math than this: core/ieee_arithmetic.hpp finds the others when a
+// program runs.
+#if __FINITE_MATH_ONLY__ || defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
 #error \
-    "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
+    "tessera computes as IEEE 754 says: compile without -ffast-math, -Ofast and their parts, but for -fno-math-errno and -fno-trapping-math"
 #endif
+
+static_assert(sizeof(0.1) == sizeof(double),
+              "tessera's constants of doubles are doubles: compile without -fsingle-precision-constant");
+
+// Macros of older headers for C. The standard library undefines them too, but in headers that may have come
+// before.
+#undef abs
+#undef max
+#undef min
+#undef round
 
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
@@ -292,7 +305,7 @@ class bfloat16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
 
   constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 
@@ -372,7 +385,7 @@ class float16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
 
   constexpr operator float() const {
     const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
@@ -469,9 +482,17 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
+// Of 8 bits, declared for what the compiler says about them without their header.
+class int8;
+template <int ExponentBits> class float8;
+using float8_e4m3 = float8<4>;
+using float8_e5m2 = float8<5>;
+
 /// A number that tensors can hold.
 template <class T>
-concept element = requires { typename element_traits<T>::accumulator; };
+concept element = requires {
+  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+};
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
 
@@ -640,6 +661,7 @@ template <class T> class array_ref {
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -675,7 +697,7 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
   TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
   template <std::integral Integer>
   message_part(Integer n)
@@ -949,6 +971,22 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
+/// A CPU by what decides about its engines: its maker, and those that it has.
+struct cpu_model {
+  char const* name;  // as in -march
+  cpu_family family;
+  engine_set engines;
+};
+
+inline constexpr cpu_model cpu_models[] = {
+    {"znver3", cpu_family::amd, {}},
+    {"znver4", cpu_family::amd, {engine::pairs, engine::quads}},
+    {"skylake-avx512", cpu_family::intel, {}},
+    {"icelake-server", cpu_family::intel, {engine::quads}},
+    {"cooperlake", cpu_family::intel, {engine::pairs, engine::quads}},
+    {"sapphirerapids", cpu_family::intel, {engine::pairs, engine::quads, engine::amx}},
+};
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -1002,6 +1040,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #ifndef TESSERA_SINGLE_EXEC_MACHINE
 #define TESSERA_SINGLE_EXEC_MACHINE
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -1013,11 +1053,31 @@ struct machine {
   std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };
 
-/// A worker on this CPU, with all of its engines.
-inline machine this_machine() {
+/// A worker of `on` that chooses among its engines as another CPU does, of `cpu_models`. Throws option_error
+/// if there is none of this name, machine_error if it has a matrix unit that `on` lacks.
+TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
+  std::string names;
+  for (cpu_model const& cpu : cpu_models) {
+    if (cpu.name == name) {
+      if (cpu.engines.allows(engine::amx) && !on.engines.allows(engine::amx))
+        throw machine_error(message("[context] TESSERA_CPU=", name, " multiplies by AMX, which this CPU or ",
+                                    "this program lacks"));
+      on.family = cpu.family;
+      on.engines = cpu.engines;
+      return on;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(cpu.name);
+  }
+  throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
+}
+
+/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
+/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
+TESSERA_COLD inline machine this_machine() {
   machine m{.family = this_cpu_family()};
   if (exec::amx_permitted()) m.engines.allow(engine::amx);
-  return m;
+  char const* const other = std::getenv("TESSERA_CPU");
+  return other && *other ? as_on_cpu(m, other) : m;
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -1199,8 +1259,8 @@ TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
   };
   // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
   relation all = relation::none;
-  const std::int64_t near = -apart / stride;
-  for (std::int64_t k = std::max(near - 2, 1 - tiles(b)); k <= std::min(near + 2, tiles(a) - 1); ++k)
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
     if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
       all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
   return all;
@@ -1313,13 +1373,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;         // blocks, or room for some, before this line in memory
-  std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
+  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
   std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
   /// The slot in W of block b of a line of Wᵀ.
-  std::int64_t slot(int b) const { return slots[b] + slot_offset; }
+  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
 };
 
 /// The columns of a line from `first` on, before `last`.
@@ -1330,22 +1390,22 @@ inline std::span<std::int32_t const> columns_between(block_line const& line, int
 }
 
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
-/// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
-/// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
-/// for all.
+/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
+/// matrix is dense.
 class block_index {
  public:
   block_index() = default;
-  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots`.
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
   static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
-                                      std::int32_t const* columns, std::int32_t const* slots = nullptr) {
-    return {lines, width, starts, columns, slots};
+                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, starts, columns, slots_in_w};
   }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots` are the slots of line 0; block b of
-  /// line i has slot slots[b] + i.
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
+  /// of line i has slot slots_in_w[b] + i.
   static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
-                                     std::int32_t const* slots = nullptr) {
-    return {lines, width, nullptr, columns, slots};
+                                     std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, nullptr, columns, slots_in_w};
   }
 
   int lines() const { return lines_; }
@@ -1411,8 +1471,8 @@ class block_index {
 
  private:
   constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
-                        std::int32_t const* slots)
-      : starts_(starts), columns_(columns), slots_(slots), lines_(lines), width_(width) {}
+                        std::int32_t const* slots_in_w)
+      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
 
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
@@ -1538,7 +1598,7 @@ class pattern {
     data all(block_rows, block_cols, stored);
     all.cols = counting(block_cols, 1);
     all.rows = counting(block_rows, 1);
-    all.slots = counting(block_rows, block_cols);
+    all.col_slots = counting(block_rows, block_cols);
     return pattern(std::move(all));
   }
 
@@ -1576,14 +1636,14 @@ class pattern {
   std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
   /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
   std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
-  /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
+  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
   /// dense.
   std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
   /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
   std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
   /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
   /// added.
-  std::span<const std::int32_t> slots() const { return span_of(data_->slots); }
+  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
 
   /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
   std::span<const std::int32_t> row(int i) const {
@@ -1641,7 +1701,7 @@ class pattern {
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
-                                                  rows().size() + slots().size());
+                                                  rows().size() + col_slots().size());
   }
 
   /// By content.
@@ -1663,8 +1723,8 @@ class pattern {
 
     int block_rows, block_cols;
     std::int64_t stored;
-    std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
-    std::uint64_t serial = 1;                                           // unless it gets its own
+    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
+    std::uint64_t serial = 1;                                               // unless it gets its own
 
     bool is_dense() const { return row_start.empty(); }
 
@@ -1672,7 +1732,7 @@ class pattern {
     void index_columns() {
       col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
       rows = std::vector<std::int32_t>(cols.size());
-      slots = std::vector<std::int32_t>(cols.size());
+      col_slots = std::vector<std::int32_t>(cols.size());
       std::int32_t* const start = col_start.data();
       for (const std::int32_t j : cols) ++start[j + 1];
       for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
@@ -1681,7 +1741,7 @@ class pattern {
         for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
           const std::int32_t at = next.data()[cols.data()[slot]]++;
           rows.data()[at] = i;
-          slots.data()[at] = slot;
+          col_slots.data()[at] = slot;
         }
     }
   };
@@ -1763,10 +1823,11 @@ inline kernels::block_index index_of(pattern const& p, bool transposed = false) 
   using kernels::block_index;
   const int rows = p.block_rows(), cols = p.block_cols();
   if (p.is_dense())
-    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
                       : block_index::dense(rows, cols, p.cols().data());
-  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
-                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+  return transposed
+             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
+             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
 }
 
 /// The number of tokens of a panel.
@@ -1836,6 +1897,41 @@ TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& byt
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/core/ieee_arithmetic.hpp
+#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
+/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
+/// for parts of -ffast-math, and GCC 12 none for pragmas.
+TESSERA_COLD inline void require_ieee_arithmetic() {
+  using limits = std::numeric_limits<float>;
+  // Volatile, so that the compiler does not compute with them.
+  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
+                 nan = limits::quiet_NaN();
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan;
+  const char* broken = nullptr;
+  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
+  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
+  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
+  if (!(unordered != unordered)) broken = "ignores not-a-number";
+  if (!(least > limits::max())) broken = "ignores infinity";
+  if (broken)
+    throw option_error(
+        message("[context] this program was compiled by a compiler that ", broken,
+                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
+                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/core/memory.hpp
@@ -1937,9 +2033,10 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  static constexpr std::size_t huge_page = std::size_t(2) << 20;
+  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/homes.hpp).
+  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
-    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : alignment};
+    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
   }
 
   T* data_ = nullptr;
@@ -2199,12 +2296,51 @@ class sole_entry {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/exec/slow_build.hpp
+#ifndef TESSERA_SINGLE_EXEC_SLOW_BUILD
+#define TESSERA_SINGLE_EXEC_SLOW_BUILD
+#include <cstdio>
+#include <cstdlib>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Says to standard error, once a process, that this program was compiled without optimisation, or for any
+/// x86-64 CPU where this one has AVX2: mistakes that cost a thousand times the time, and five times the time,
+/// and that nothing else shows. Says nothing where the macro or the environment variable TESSERA_QUIET is
+/// defined.
+TESSERA_COLD inline void warn_of_slow_build() {
+#ifndef TESSERA_QUIET
+  static const bool said = [] {
+    if (std::getenv("TESSERA_QUIET")) return false;
+#ifndef __OPTIMIZE__
+    std::fputs(
+        "tessera: this program was compiled without optimisation, which makes it a thousand times "
+        "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
+        stderr);
+#endif
+#if defined(__x86_64__) && !defined(__AVX2__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+      std::fputs(
+          "tessera: this program was compiled for any x86-64 CPU, which makes it several times slower "
+          "than for this one: add -march=native (TESSERA_QUIET=1 silences this)\n",
+          stderr);
+#endif
+    return true;
+  }();
+  static_cast<void>(said);
+#endif
+}
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <system_error>
 #include <thread>  // and the clock: <chrono> has calendars, too, which take as long to compile as all of exec/
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
@@ -2217,14 +2353,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
-  ///   threads   at least 1, else option_error
+  ///   threads   at least 1, else option_error; machine_error if the system starts no more of them
   TESSERA_COLD explicit thread_pool(int threads)
       : threads_(at_least_one(threads)),
         spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
         ranges_(threads) {
+    int part = 1;
     try {
       workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (int part = 1; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+      for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+    } catch (std::system_error const& refusal) {
+      stop();
+      throw machine_error(
+          message("[thread_pool] the system does not start thread ", part + 1, " of ", threads, ": ",
+                  refusal.code().message(),
+                  "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
     } catch (...) {
       stop();
       throw;
@@ -2518,6 +2661,8 @@ class context {
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
+    exec::warn_of_slow_build();
+    require_ieee_arithmetic();
     return const_cast<void*>(executor);
   }
 
@@ -3175,9 +3320,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-template <class Body, int... I>
-TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, I...>) {
-  (body(std::integral_constant<int, I>{}), ...);
+template <class Body, int... Index>
+TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, Index...>) {
+  (body(std::integral_constant<int, Index>{}), ...);
 }
 
 }  // namespace detail
@@ -3293,6 +3438,13 @@ TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) 
   return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
 }
 
+/// True for registers whose fma is one instruction, which rounds once.
+template <class V> inline constexpr bool has_fma = false;
+template <class T, class Arch>
+inline constexpr bool has_fma<batch<T, Arch>> =
+    std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
   typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
@@ -3328,6 +3480,22 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, A
   if constexpr (sizeof(reg<T, Arch>) == 64 && std::is_same_v<T, float>) return _mm512_max_ps(low, x);
 #endif
   return xsimd::select(x < low, low, x);
+}
+
+/// a / b, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for b = infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> quotient(batch<T, Arch> a, batch<T, Arch> b) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vdivq_f32(a, b);
+#endif
+  return a / b;
+}
+
+/// √x, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> root(batch<T, Arch> x) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vsqrtq_f32(x);
+#endif
+  return xsimd::sqrt(x);
 }
 
 /// The sum of all lanes.
@@ -3423,10 +3591,12 @@ template <int Level> TESSERA_INLINE void prefetch(void const* address) {
 // ---- tessera/ops/scalar.hpp
 #ifndef TESSERA_SINGLE_OPS_SCALAR
 #define TESSERA_SINGLE_OPS_SCALAR
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 
 // An op is written once, for a number and for a SIMD register V. Argument-dependent lookup finds the
 // functions of a register; functions of a number, under equal names, are here. Any other function of V must
@@ -3438,6 +3608,7 @@ using std::abs;
 using std::cos;
 using std::erf;
 using std::log;
+using std::max;
 using std::min;
 using std::pow;
 using std::sin;
@@ -3472,7 +3643,20 @@ template <class V> using scalar_t = typename scalar<V>::type;
 /// result for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
 template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
 using simd::at_least;
+template <std::floating_point T> TESSERA_INLINE T quotient(T a, T b) { return a / b; }
+using simd::quotient;
+template <std::floating_point T> TESSERA_INLINE T root(T x) { return std::sqrt(x); }
+using simd::root;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
+
+/// -x, also of zeros; xsimd's, with AVX-512, is 0 - x.
+template <class V> TESSERA_INLINE V negated(V x) { return V(-0.0f) - x; }
+
+/// The finite number next to x; any for not-a-number.
+template <class V> TESSERA_INLINE V finite(V x) {
+  constexpr auto largest = std::numeric_limits<scalar_t<V>>::max();
+  return min(max(x, V(-largest)), V(largest));
+}
 
 /// c[0] + c[1] x + c[2] x² + …
 template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, T const (&c)[Count]) {
@@ -3627,15 +3811,17 @@ struct decay {
   }
 };
 
-/// The natural logarithm.
+/// The natural logarithm, within 1 ulp; -∞ for ±0, not-a-number below.
 struct logarithm {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const { return log(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(1) / x; }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(1), x); }
 };
 
-/// The sine and the cosine of an angle in radians.
+/// The sine and the cosine of an angle in radians, of any size; not-a-number for ±∞.
+///   Error: within 2.2 ulp for float. Within ε for double (2^-52), which next to a multiple of π/2 is more of
+///     the result.
 struct sine {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
@@ -3647,21 +3833,24 @@ struct cosine {
   static constexpr bool derivative_keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const { return cos(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return -sin(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return negated(sin(x)); }
 };
 
-/// 1 / (1 + e^-x), within 3 ulp
+/// 1 / (1 + e^-x), within 3 ulp; its derivative within ε, 0 for large |x|
 struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(V(1), V(1) + exponential{}(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
     return y * (V(1) - y);
   }
 };
 
-/// The hyperbolic tangent, as e / (e + 2) with e = e^2x - 1; within 4 ulp, also near 0.
+/// The hyperbolic tangent, as e / (e + 2) with e = e^2x - 1; within 4 ulp, also near 0, and 0 for -0. Its
+/// derivative is within 3 ε.
 struct tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
@@ -3672,7 +3861,7 @@ struct tanh {
     const V r = reduced_argument(z, rounded);
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
-    return e / (e + V(2));
+    return quotient(e, e + V(2));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -3680,11 +3869,12 @@ struct tanh {
   }
 };
 
-/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞. Its derivative
+/// is within 10 ε (20), not-a-number for ±∞.
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return x / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));
@@ -3763,7 +3953,7 @@ struct gelu {
   template <class V> TESSERA_INLINE V derivative(V x) const {
     constexpr double inverse_root_two_pi = 0.3989422804014327;
     const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
-    return fma(x, density, distribution(x));
+    return fma(finite(x), density, distribution(x));
   }
 
  private:
@@ -3784,12 +3974,13 @@ struct gelu {
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, the approximation of gelu that GPT-2 was trained with
 /// (Hendrycks, Gimpel 2016, §2), within 5e-4 of gelu; here as x sigmoid(2 √(2/π) (x + 0.044715 x³)).
 /// Not-a-number for -∞.
-///   Error: within 32 |x| ε.
+///   Error: within 32 |x| ε; its derivative 32 ε, for double 64.
 struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return x / (V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(x,
+                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0
@@ -3810,7 +4001,7 @@ struct gelu_tanh {
 ///   by a P(a)^16, for other registers and double: within 6e-7 of gelu for every x (the polynomial itself
 ///     3.5e-7), its derivative within 4e-6. P has degree 6 and P(0)^16 = 1/2, so that the derivative does not
 ///     jump at 0, and is cut off at its zero, which is of order 16 in the result: beyond it the value is x or
-///     0, also for ±∞. For double the coefficients are equal.
+///     0, also for ±∞. For double the coefficients are equal, and 0 is a number of 1e-118.
 ///   Pieces take 14 operations, 5 of them multiplications, P^16 15, 11 of them; the derivatives 14 and 25.
 ///   Derived by scripts/fit_activations.py.
 struct gelu_polynomial {
@@ -3908,7 +4099,7 @@ struct gelu_polynomial {
 //   costly         too dear to be fused into the store of a product: applied to rows still in the L1
 //   neutral()      the number that leaves the other argument as it is: of ops that fold over features
 //   derivative(x)  of ops of one argument; at a kink, the value given there
-// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All other ops hand not-a-number
+// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All others but `power` hand it
 // on.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {
@@ -3939,7 +4130,7 @@ struct multiply {
 struct divide {
   static constexpr bool keeps_zero = false;  // 0 / 0
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a / b; }
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return quotient(a, b); }
 };
 
 /// The larger of a and b, not-a-number if either is.
@@ -3955,15 +4146,6 @@ struct minimum {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
   template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a < b) || (a != a), a, b); }
-};
-
-/// a^b, 1 for b = 0, not-a-number for a < 0 unless b is whole.
-struct power {
-  static constexpr bool keeps_zero = false;
-  static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
-    return select(b == V(0), V(1), pow(a, b));  // xsimd's 0^0 is 0
-  }
 };
 
 /// a == b
@@ -3998,7 +4180,7 @@ struct where {
 struct negate {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return -x; }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return negated(x); }
   template <class V> TESSERA_INLINE V derivative(V) const { return V(-1); }
 };
 
@@ -4022,20 +4204,24 @@ struct square {
   template <class V> TESSERA_INLINE V derivative(V x) const { return x + x; }
 };
 
-/// √x
+/// √x, rounded once; its derivative, within 1.5 ulp, is ∞ at 0.
 struct square_root {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return sqrt(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(0.5f) / sqrt(x); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return root(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(0.5f), root(x)); }
 };
 
-/// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits.
+/// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits. Within 1.5
+/// ulp, its derivative 2.5.
 struct reciprocal_square_root {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(-0.5f) / (x * sqrt(x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(V(1), root(x)); }
+  // x √x underflows before the result overflows.
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    return quotient(quotient(V(-0.5f), root(x)), x);
+  }
 };
 
 /// The op whose value is the derivative of Op.
@@ -4043,6 +4229,167 @@ template <class Op> struct derivative_of {
   static constexpr bool keeps_zero = requires { requires Op::derivative_keeps_zero; };
   static constexpr bool costly = Op::costly;
   template <class V> TESSERA_INLINE V operator()(V x) const { return Op{}.derivative(x); }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/ops/power.hpp
+#ifndef TESSERA_SINGLE_OPS_POWER
+#define TESSERA_SINGLE_OPS_POWER
+#include <bit>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+
+namespace detail {
+
+/// Constants of log x = k ln 2 + log m, m = 2^-k x from √½ to √2, and log m = 2 (s + s³/3 + s⁵/5 + …),
+/// s = (m - 1) / (m + 1), |s| ≤ 0.1716 (Abramowitz, Stegun 1972, 4.1.27).
+///   root_half      the bits of √½
+///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
+///                  numbers is exact
+///   coefficients   1/5, 1/7, …; the first term left out is .1 ulp of the power
+template <class T> struct logarithm_constants;
+
+template <> struct logarithm_constants<float> {
+  static constexpr std::uint32_t root_half = 0x3f3504f3, upper_half = 0xfffff000;
+  static constexpr double coefficients[] = {1. / 5, 1. / 7, 1. / 9, 1. / 11, 1. / 13};
+};
+
+template <> struct logarithm_constants<double> {
+  static constexpr std::uint64_t root_half = 0x3fe6a09e667f3bcd, upper_half = 0xfffffffff8000000;
+  static constexpr double coefficients[] = {1. / 5,  1. / 7,  1. / 9,  1. / 11, 1. / 13,
+                                            1. / 15, 1. / 17, 1. / 19, 1. / 21, 1. / 23};
+};
+
+/// high + low, |low| ≤ half a unit in the last place of high
+template <class V> struct two_parts {
+  V high, low;
+};
+
+/// a + b, for a = 0 or |a| ≥ |b| (Dekker 1971).
+template <class V> TESSERA_INLINE two_parts<V> exact_sum(V a, V b) {
+  const V sum = a + b;
+  return {sum, b - (sum - a)};
+}
+
+/// a b, but for the smallest numbers; without FMA by halves (Dekker 1971).
+template <class V> TESSERA_INLINE two_parts<V> exact_product(V a, V b) {
+  const V product = a * b;
+  if constexpr (simd::has_fma<V>) {
+    return {product, fms(a, b, product)};
+  } else {
+    using T = scalar_t<V>;
+    using bits = typename exponential_constants<T>::bits;
+    const auto upper = [](V x) TESSERA_INLINE_LAMBDA {
+      return bitwise_cast<T>(bitwise_cast<bits>(x) &
+                             decltype(bitwise_cast<bits>(x))(logarithm_constants<T>::upper_half));
+    };
+    const V a1 = upper(a), b1 = upper(b), a2 = a - a1, b2 = b - b1;
+    return {product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2};
+  }
+}
+
+/// log x for 0 < x < ∞, with a relative error of 2^-35 (double: 2^-64).
+template <class V> TESSERA_INLINE two_parts<V> precise_logarithm(V x) {
+  using T = scalar_t<V>;
+  using limits = std::numeric_limits<T>;
+  using exponent = exponential_constants<T>;
+  using constants = logarithm_constants<T>;
+  using bits = typename exponent::bits;
+  using integers = decltype(bitwise_cast<bits>(x));
+  constexpr T digits = limits::digits, scale = T(bits(1) << limits::digits);
+  // The exponent stands in the lowest bits of this number, k + bias above it.
+  constexpr T whole = T(bits(1) << exponent::mantissa_bits), bias = T(limits::max_exponent - 1);
+  constexpr bits one = std::bit_cast<bits>(T(1)), mantissa = (bits(1) << exponent::mantissa_bits) - 1;
+
+  const auto subnormal = x < V(limits::min());
+  const integers field =
+      bitwise_cast<bits>(select(subnormal, x * V(scale), x)) + integers(one - constants::root_half);
+  const V k = bitwise_cast<T>((field >> exponent::mantissa_bits) | integers(std::bit_cast<bits>(whole))) -
+              select(subnormal, V(whole + bias + digits), V(whole + bias));
+  const V m = bitwise_cast<T>((field & integers(mantissa)) + integers(constants::root_half));
+
+  const V f = m - V(1);
+  const auto d = exact_sum(V(2), f);
+  const V inverse = quotient(V(1), d.high);
+  const V s = f * inverse;
+  const auto sd = exact_product(s, d.high);
+  const V s_low = ((f - sd.high) - sd.low - s * d.low) * inverse;
+
+  // log m = 2 s (1 + g), g = w (1/3 + w/5 + …), w = s²
+  constexpr T third = T(1. / 3), rest_of_third = T(1.L / 3 - third);
+  const auto w = exact_product(s, s);
+  const auto h =
+      exact_sum(V(third), fma(w.high, polynomial(w.high, constants::coefficients), V(rest_of_third)));
+  const auto g = exact_product(w.high, h.high);
+  const V g_low = g.low + w.high * h.low + (s + s) * s_low * h.high + w.low * h.high;
+  const auto sg = exact_product(s, g.high);
+  const auto half = exact_sum(s, sg.high);
+  const V half_low = half.low + (sg.low + s * g_low + fma(s_low, g.high, s_low));
+
+  const auto sum = exact_sum(k * V(exponent::ln2_high), half.high + half.high);
+  return exact_sum(sum.high, sum.low + fma(k, V(exponent::ln2_low), half_low + half_low));
+}
+
+/// e^(x.high + x.low), for every number. Rounded once more where the result is subnormal.
+template <class V> TESSERA_INLINE V exponential_of(two_parts<V> x) {
+  using T = scalar_t<V>;
+  using limits = std::numeric_limits<T>;
+  using constants = exponential_constants<T>;
+  constexpr T ln2 = T(0.6931471805599453);
+  // Beyond these ends the result is 0 or infinity.
+  const V high = min(max(x.high, V(T(limits::min_exponent - limits::digits - 2) * ln2)),
+                     V(T(limits::max_exponent + 1) * ln2));
+  const V rounded = rounded_exponent(high);
+  const V r = reduced_argument(high, rounded) + select(high == x.high, x.low, V(0));
+  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
+  const V n = rounded - V(constants::rounding);
+  const V half_rounded = fma(n, V(0.5f), V(constants::rounding));
+  const V rest = n - (half_rounded - V(constants::rounding));
+  return fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(half_rounded) *
+         half_power(rest + V(constants::rounding + 1));
+}
+
+}  // namespace detail
+
+/// a^b, not-a-number for a < 0 unless b is whole; at zeros, infinities and not-a-number as IEEE 754-2019,
+/// 9.2.1, says: a^±0 and 1^b are 1 for every a and b, also for not-a-number.
+///   Error: within 1.5 ulp where the result is a normal number, for float and double.
+struct power {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
+    if constexpr (std::floating_point<V>) {
+      return pow(a, b);
+    } else {
+      using namespace detail;
+      using T = scalar_t<V>;
+      constexpr T infinity = std::numeric_limits<T>::infinity();
+      const V size = abs(a);
+      auto log = precise_logarithm(size);
+      log.high = select(size == V(0), V(-infinity), select(size == V(infinity), size, log.high));
+      auto product = exact_product(b, log.high);
+      product.low = fma(b, log.low, product.low);
+      V y = select(size == V(1), V(1), exponential_of(product));  // also for infinite b
+
+      const V b_size = abs(b);
+      const auto is_whole = [](V x) TESSERA_INLINE_LAMBDA {
+        const V all_whole(T(1 / std::numeric_limits<T>::epsilon()));  // as every number from here on
+        return (x >= all_whole) || ((x + all_whole) - all_whole == x);
+      };
+      const auto b_whole = is_whole(b_size);
+      const auto b_odd = b_whole && !is_whole(b_size * V(0.5f));
+      y = select(b_odd, y | (a & V(T(-0.0))), y);
+      const auto negative = (a != size) && (size != V(infinity));
+      y = select(negative && !b_whole, V(std::numeric_limits<T>::quiet_NaN()), y);
+      y = select((a != a) || (b != b), a + b, y);
+      return select((a == V(1)) || (b == V(0)), V(1), y);
+    }
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ops
@@ -4550,11 +4897,17 @@ auto operator*(Matrix&&, X&& x) {
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).
-template <class Product>
-  requires requires(Product p) { p.sampled = true; }
-auto sampled(Product product) {
-  product.sampled = true;
-  return product;
+template <class Product> auto sampled(Product product) {
+  constexpr bool can_lose_blocks = requires { product.sampled = true; };
+  static_assert(can_lose_blocks,
+                "[sampled] this is no product whose blocks a matrix may lack: write `g = sampled(dy * "
+                "transposed(x))` for the gradient of weights, `c = sampled(a * b)` for two matrices");
+  if constexpr (can_lose_blocks) {
+    product.sampled = true;
+    return product;
+  } else {
+    return expr::number{0};  // so that no second error follows
+  }
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -4903,6 +5256,9 @@ template <element Element> class panel_matrix {
   panel_matrix() = default;
   TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
       : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
+  template <element Other>
+  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
   panel_matrix(panel_matrix const&) = default;
   /// Leaves the other 0 x 0.
   panel_matrix(panel_matrix&& other) noexcept
@@ -5192,6 +5548,7 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
   axis_vector(axis_vector&& other) noexcept
@@ -5413,8 +5770,8 @@ template <> struct lane<bfloat16> {
     return detail::lower_ends<bfloat16>(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return xsimd::bitwise_cast<float>(I == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return xsimd::bitwise_cast<float>(Index == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
   }
 
   template <numbers Are, class Arch>
@@ -5442,7 +5799,7 @@ template <> struct lane<bfloat16> {
   template <class Arch>
     requires(sizeof(reg<float, Arch>) == 64)
   TESSERA_INLINE static reg<float, Arch> multiply_add(__m512i a, __m512i b, reg<float, Arch> sum) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
 #endif
 
@@ -5540,8 +5897,8 @@ template <> struct lane<float16> {
     return detail::lower_ends<float16>(stochastic(value, random & lane_bits<Arch>(0xffffu)));
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return widened<Arch>(detail::lower_ends<float16>(I == 0 ? both : both >> 16));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return widened<Arch>(detail::lower_ends<float16>(Index == 0 ? both : both >> 16));
   }
 
   template <numbers, class Arch>
@@ -5602,8 +5959,8 @@ template <> struct lane<float16> {
   TESSERA_INLINE static lane_bits<Arch> stochastic(batch<float, Arch> value, lane_bits<Arch> random) {
     const auto size = size_of(value), added = xsimd::bitwise_cast<std::int32_t>(random);
     const auto normal = (size + (added >> 3) - integers<Arch>(0x38000000)) >> 13;
-    const auto small = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
-    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(small) * batch<float, Arch>(0x1p40f));
+    const auto bounded = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
+    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(bounded) * batch<float, Arch>(0x1p40f));
     return code(value, normal, (fixed + added) >> 16);
   }
 };
@@ -6745,9 +7102,60 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+enum class slot_order { ascending, descending };
+
+/// Calls kept(slot in `from`, slot in `to`) for the blocks that both patterns store, and added(slot in `to`)
+/// for the other blocks of `to`, in an order of the slots.
+template <slot_order Order, class Kept, class Added>
+void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&& added) {
+  constexpr bool ascends = Order == slot_order::ascending;
+  for (int n = 0; n < to.block_rows(); ++n) {
+    const int i = ascends ? n : to.block_rows() - 1 - n;
+    const auto before = from.row(i), after = to.row(i);
+    const auto first_before = static_cast<std::int32_t>(from.first_slot(i)),
+               first_after = static_cast<std::int32_t>(to.first_slot(i)),
+               size_before = static_cast<std::int32_t>(before.size()),
+               size_after = static_cast<std::int32_t>(after.size());
+    for (std::int32_t passed = 0, a = 0; a < size_after; ++a) {
+      const std::int32_t here = ascends ? a : size_after - 1 - a, column = after.data()[here];
+      const auto there = [&] { return ascends ? passed : size_before - 1 - passed; };
+      const auto precedes = [&](std::int32_t other) { return ascends ? other < column : other > column; };
+      while (passed < size_before && precedes(before.data()[there()])) ++passed;
+      if (passed < size_before && before.data()[there()] == column)
+        kept(first_before + there(), first_after + here);
+      else
+        added(first_after + here);
+    }
+  }
+}
+
+/// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
+/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
+/// overtakes another, so none reaches a slot whose block has still to move.
+template <class Move, class Clear>
+void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
+  for_each_change<slot_order::ascending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after < before) move(before, after);
+      },
+      [](std::int32_t) {});
+  for_each_change<slot_order::descending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after > before) move(before, after);
+      },
+      clear);
+}
+
+}  // namespace detail
 
 /// The moves of blocks when one pattern takes the place of another on its grid. Found
 /// once, and applied to all matrices that share the pattern.
@@ -6761,18 +7169,9 @@ class pattern_moves {
   pattern_moves(pattern const& from, pattern const& to)
       : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
     detail::check_same_grid("pattern_moves", from, to);
-    for (int i = 0; i < from.block_rows(); ++i) {
-      const auto before = from.row(i), after = to.row(i);
-      std::size_t b = 0;
-      for (std::size_t a = 0; a < after.size(); ++a) {
-        const auto here = static_cast<std::int32_t>(to.first_slot(i) + static_cast<std::int64_t>(a));
-        while (b < before.size() && before[b] < after[a]) ++b;
-        if (b < before.size() && before[b] == after[a])
-          keep(static_cast<std::int32_t>(from.first_slot(i) + static_cast<std::int64_t>(b)), here, true);
-        else
-          add(here);
-      }
-    }
+    detail::for_each_change<detail::slot_order::ascending>(
+        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+        [&](std::int32_t here) { add(here); });
     order_moves();
   }
 
@@ -6888,6 +7287,8 @@ template <element Element, class Block> class block_sparse_matrix {
       : block_sparse_matrix(other.rows(), other.cols(), other.pattern()) {
     std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
   }
+  template <node Value>
+  block_sparse_matrix(Value const&) = delete;  // say c(rows, cols, pattern); run(ctx, c = a * b)
   block_sparse_matrix(block_sparse_matrix const&) = default;
   /// Leaves the other 0 x 0.
   block_sparse_matrix(block_sparse_matrix&& other) noexcept
@@ -6970,10 +7371,29 @@ template <element Element, class Block> class block_sparse_matrix {
     return at < 0 ? Element{} : values_[std::size_t(at)];
   }
 
-  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
+  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero. Blocks move
+  /// within the array, and nothing is allocated, unless their number changes.
   void set_pattern(tessera::pattern const& stored) {
     check_grid(stored);
-    set_pattern(stored, pattern_moves(pattern_, stored));
+    aligned_array<Element> other;
+    const bool within = stored.blocks() == pattern_.blocks();
+    if (!within) other = aligned_array<Element>(elements_of(stored));
+    Element* const from = values_.data();
+    Element* const to = within ? from : other.data();
+    const auto move = [&](std::int32_t before, std::int32_t after) {
+      std::copy_n(from + std::int64_t{before} * Block::elements, Block::elements,
+                  to + std::int64_t{after} * Block::elements);
+    };
+    const auto clear = [&](std::int32_t slot) {
+      std::fill_n(to + std::int64_t{slot} * Block::elements, Block::elements, Element{});
+    };
+    if (within) {
+      detail::move_within(pattern_, stored, move, clear);
+    } else {
+      detail::for_each_change<detail::slot_order::ascending>(pattern_, stored, move, [](std::int32_t) {});
+      values_ = std::move(other);
+    }
+    pattern_ = stored;
   }
   /// Another pattern, with the moves from the present one to it. Moves within the array, unless the number
   /// of blocks changes.
@@ -8225,7 +8645,7 @@ template <class T> struct nonzeros {
   template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
     for (int first = 0; first < line.count; first += step) {
       simd::prefetch<2>(line.columns + first);
-      if (line.slots)
+      if (line.slots_in_w)
         for (int b = first; b < std::min(first + step, line.count); ++b)
           simd::prefetch<2>(weights + line.slot(b));
       else
@@ -8254,7 +8674,7 @@ template <class T> struct nonzeros {
     std::uint16_t* const features_to = features + lines_of.first + to;
     for (int i = 0; i < Count; ++i)
       features_to[i] = std::uint16_t(lines_of.columns[from + i] - first_feature);
-    if (lines_of.slots)
+    if (lines_of.slots_in_w)
       for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.slot(from + i)]);
     else if constexpr (std::is_same_v<W, T>)
       std::memcpy(values_to, weights + lines_of.first + from, Count * sizeof(T));
@@ -9055,7 +9475,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
 
   /// Bytes of product_arguments::sums: sums, then gathered slices.
   static std::size_t sums_bytes(block_index const&, std::int64_t) {
-    return sums_at_once * sizeof(S) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+    return sums_at_once * sizeof(S) + (beside > 1 ? slot_count * slot_elements * sizeof(X) : 0);
   }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
@@ -9070,7 +9490,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
  private:
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
   static constexpr int sums_at_once = rows * panel_tokens;
-  static constexpr int slots = 4, slot_elements = depth * panel_tokens;
+  static constexpr int slot_count = 4, slot_elements = depth * panel_tokens;
   // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block that reaches 16 features
   // beyond the stored ones.
   static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
@@ -9100,7 +9520,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   template <int Columns> TESSERA_INLINE void multiply() {
     if constexpr (beside > 1) {
       soon_.line = a_.first_line;
-      for (int i = 1; i < slots; ++i) gather<Columns>();
+      for (int i = 1; i < slot_count; ++i) gather<Columns>();
     }
     for (int line = a_.first_line; line < a_.last_line; ++line)
       for (int row = 0; row < Shape::rows; row += rows)
@@ -9159,7 +9579,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   X* slot(unsigned number) const {
-    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
+    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
   /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
@@ -11625,10 +12045,10 @@ struct sampled_product
 
   /// Adds the products of the chunk that begins at `panel`.
   static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
-    const bool far = walk::stored_bytes(a) > walk::values_in_l2;
+    const bool beyond_l2 = walk::stored_bytes(a) > walk::values_in_l2;
     walk::for_each_line(a, panel, columns_of_b, [&](line_of_blocks const& now) {
       prefetcher next(now.a, now.line, now.count, a.panels - panel - now.a.panels);
-      if (far) next.values = now.next_values;
+      if (beyond_l2) next.values = now.next_values;
       std::int64_t b = 0;
       for_each_width(
           [&]<int Blocks>(std::integral_constant<int, Blocks>) { run_blocks<Blocks>(now, b, next); });
@@ -13299,6 +13719,10 @@ concept index_array = number_array<T> && requires(T const& array) {
 ///               the block's first element, so they are multiples of its width (popsparse)
 enum class index_unit { blocks, elements };
 
+/// Blocks or elements that an index lists several times: an error, or, as for SciPy and Eigen, stored once,
+/// with the sum of their values.
+enum class duplicates { refused, summed };
+
 namespace detail {
 
 /// A read-only view whose length is not part of its type.
@@ -13366,9 +13790,9 @@ template <class Number> std::vector<std::int32_t> in_units(std::span<Number> num
 }
 
 /// The pattern of blocks (is[p], js[p]), in any order.
-template <class I, class J>
-pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
-                           std::span<J> js) {
+template <class Row, class Col>
+pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<Row> is,
+                           std::span<Col> js, duplicates repeated) {
   check_grid(operation, block_rows, block_cols);
   check_stored(operation, static_cast<std::int64_t>(is.size()));
   if (is.size() != js.size())
@@ -13397,13 +13821,16 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
   std::size_t e = 0;
   for (int i = 0; i < block_rows; ++i) {
     for (; e < entries.size() && entries[e].i == i; ++e) {
-      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j)
+      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j) {
+        if (repeated == duplicates::summed) continue;
         throw shape_error(message("[", operation, "] block (", i, ", ", entries[e].j, ") at position ",
                                   entries[e].position, " repeats the one at position ",
-                                  entries[e - 1].position, ": list each block once"));
+                                  entries[e - 1].position,
+                                  ": list each block once, or ask for duplicates::summed"));
+      }
       sorted_cols.push_back(entries[e].j);
     }
-    row_start.push_back(static_cast<std::int32_t>(e));
+    row_start.push_back(static_cast<std::int32_t>(sorted_cols.size()));
   }
   return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(sorted_cols));
 }
@@ -13412,12 +13839,14 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
 template <class Start, class Index>
 pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
                                 int entries, std::span<Start> start, std::span<Index> index,
-                                index_order order, std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
+                                index_order order, duplicates repeated, std::int64_t start_unit = 1,
+                                std::int64_t index_unit = 1) {
+  if (repeated == duplicates::summed) order = index_order::any;
   check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit, order);
   std::vector<std::int32_t> columns = in_units(index, index_unit);
   if (order == index_order::any) {
     const std::vector<std::int32_t> all = lines_of_entries(start, start_unit);
-    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns));
+    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns), repeated);
   }
   return pattern::from_right_rows(lines, entries, in_units(start, start_unit), std::move(columns));
 }
@@ -13425,32 +13854,35 @@ pattern pattern_from_compressed(const char* operation, const char* line, const c
 }  // namespace detail
 
 /// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
-/// is outside the grid or repeated.
+/// is outside the grid or, unless it may be, repeated.
 template <index_array Rows, index_array Cols>
-pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
+pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_of_entries("pattern_from_coo", block_rows, block_cols, detail::view(rows),
-                                    detail::view(cols));
+                                    detail::view(cols), repeated);
 }
 
 /// Columns of each row (CSR).
 ///   row_start (block_rows + 1), cols (row_start.back())
 ///   Throws shape_error, as the other compressed formats, with the position of the first number that is
-///   duplicate, unsorted, out of range or not monotone.
+///   duplicate, unsorted, out of range or not monotone. Where duplicates may be, any order may be.
 template <index_array Starts, index_array Cols>
 pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_from_compressed("pattern_from_csr", "row", "column", block_rows, block_cols,
-                                         detail::view(row_start), detail::view(cols), order);
+                                         detail::view(row_start), detail::view(cols), order, repeated);
 }
 
 /// Rows of each column (CSC).
 ///   col_start (block_cols + 1), rows (col_start.back())
 template <index_array Starts, index_array Rows>
 pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return transposed(detail::pattern_from_compressed("pattern_from_csc", "column", "row", block_cols,
                                                     block_rows, detail::view(col_start), detail::view(rows),
-                                                    order));
+                                                    order, repeated));
 }
 
 /// Columns of each row of blocks (BSR), of a matrix of (rows, cols) elements.
@@ -13458,7 +13890,8 @@ pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start
 template <index_array Starts, index_array Cols>
 pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row_start,
                          Cols const& block_columns, index_unit unit = index_unit::blocks,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   const char* const operation = "pattern_from_bsr";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, block);
@@ -13466,7 +13899,7 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
   return detail::pattern_from_compressed(
       operation, "row", "column", detail::blocks_over(rows, block.rows),
       detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns), order,
-      in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
+      repeated, in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
 }
 
 /// Exactly round(density · blocks) blocks, but at least one if the grid has any; all choices are
@@ -13544,7 +13977,8 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
 
 // Matrices from the arrays of SciPy and PyTorch: indices of any integer type, values of any number type. Each
 // function throws shape_error, with the position, for an index that is out of range, repeated, or, unless its
-// order is index_order::any, unsorted.
+// order is index_order::any, unsorted. With duplicates::summed, which takes any order, values of one place
+// are added, in double, in their order.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -13558,6 +13992,20 @@ TESSERA_COLD inline void check_values(const char* operation, std::size_t values,
                               elements == 1 ? "" : ", those of each block row by row"));
 }
 
+/// Adds numbers at places of a matrix whose values are zero, and rounds the sums once.
+template <element Element, class Block> class summed_values {
+ public:
+  explicit summed_values(block_sparse_matrix<Element, Block>& w) : w_(w), sums_(std::size_t(w.size())) {}
+  void add(std::int64_t at, auto const& value) { sums_[std::size_t(at)] += double(value); }
+  void store() {
+    for (std::size_t i = 0; i < sums_.size(); ++i) w_.data()[i] = Element(sums_[i]);
+  }
+
+ private:
+  block_sparse_matrix<Element, Block>& w_;
+  std::vector<double> sums_;
+};
+
 /// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
 template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
@@ -13565,8 +14013,14 @@ block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pat
                                                          std::span<Value> values) {
   block_sparse_matrix<Element, Block> w(rows, cols,
                                         reblocked(elements, rows, cols, {1, 1}, {Block::rows, Block::cols}));
-  for (std::size_t p = 0; p < values.size(); ++p)
-    w.data()[w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p]))] = Element(values[p]);
+  const auto at = [&](std::size_t p) { return w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p])); };
+  if (std::size_t(elements.blocks()) == values.size()) {
+    for (std::size_t p = 0; p < values.size(); ++p) w.data()[at(p)] = Element(values[p]);
+  } else {
+    summed_values sums(w);
+    for (std::size_t p = 0; p < values.size(); ++p) sums.add(at(p), values[p]);
+    sums.store();
+  }
   return w;
 }
 
@@ -13578,15 +14032,27 @@ block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pat
 template <element Element, class Block, index_array Starts, index_array Cols, number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts const& row_start,
                                                     Cols const& block_columns, Values const& values,
-                                                    index_order order = index_order::ascending) {
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
   const auto starts = detail::view(row_start);
   const auto columns = detail::view(block_columns);
   const auto numbers = detail::view(values);
-  block_sparse_matrix<Element, Block> w(
-      rows, cols,
-      pattern_from_bsr(rows, cols, {Block::rows, Block::cols}, starts, columns, index_unit::blocks, order));
+  block_sparse_matrix<Element, Block> w(rows, cols,
+                                        pattern_from_bsr(rows, cols, {Block::rows, Block::cols}, starts,
+                                                         columns, index_unit::blocks, order, repeated));
   detail::check_values("matrix_from_bsr", numbers.size(), columns.size(), Block::elements);
   const auto lines = detail::lines_of_entries(starts, 1);
+  if (std::size_t(w.pattern().blocks()) != columns.size()) {
+    detail::summed_values sums(w);
+    for (std::size_t p = 0; p < columns.size(); ++p) {
+      const std::int64_t i = std::int64_t(lines[p]) * Block::rows, j = std::int64_t(columns[p]) * Block::cols;
+      for (int r = 0; r < Block::rows && i + r < rows; ++r)
+        for (int c = 0; c < Block::cols && j + c < cols; ++c)
+          sums.add(w.find(i + r, j + c), numbers[p * Block::elements + std::size_t(r * Block::cols + c)]);
+    }
+    sums.store();
+    return w;
+  }
   for (std::size_t p = 0; p < columns.size(); ++p) {
     const int i = lines[p], j = int(columns[p]);
     const int height = std::min<int>(Block::rows, rows - i * Block::rows),
@@ -13606,10 +14072,11 @@ template <element Element, class Block = block_shape<1>, index_array Starts, ind
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,
                                                     Cols const& columns, Values const& values,
-                                                    index_order order = index_order::ascending) {
-  const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order);
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_csr", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_csr", numbers.size(), detail::view(columns).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements,
                                                       detail::lines_of_entries(detail::view(row_start), 1),
                                                       detail::view(columns), numbers);
@@ -13621,10 +14088,11 @@ template <element Element, class Block = block_shape<1>, index_array Starts, ind
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts const& col_start,
                                                     Rows const& row_numbers, Values const& values,
-                                                    index_order order = index_order::ascending) {
-  const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order);
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_csc", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_csc", numbers.size(), detail::view(row_numbers).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::lines_of_entries(detail::view(col_start), 1),
                                                       numbers);
@@ -13634,10 +14102,11 @@ block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts c
 template <element Element, class Block = block_shape<1>, index_array Rows, index_array Cols,
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows const& row_numbers,
-                                                    Cols const& col_numbers, Values const& values) {
-  const pattern elements = pattern_from_coo(rows, cols, row_numbers, col_numbers);
+                                                    Cols const& col_numbers, Values const& values,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_coo(rows, cols, row_numbers, col_numbers, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_coo", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_coo", numbers.size(), detail::view(row_numbers).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::view(col_numbers), numbers);
 }
@@ -14716,7 +15185,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
       const auto blind = sum == zero;
-      const batch inverse = batch(T(1)) / sum;
+      const batch inverse = simd::quotient(batch(T(1)), sum);
       for (int f = 0; f < a.head_size; ++f) {
         T* const y = sums + f * panel_tokens + lane;
         select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);

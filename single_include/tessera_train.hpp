@@ -40,10 +40,23 @@
 #ifndef __cpp_exceptions
 #error "tessera reports errors by exceptions: compile without -fno-exceptions"
 #endif
-#if __FINITE_MATH_ONLY__
+// Clang shows no other part of -ffast-math than this: core/ieee_arithmetic.hpp finds the others when a
+// program runs.
+#if __FINITE_MATH_ONLY__ || defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
 #error \
-    "tessera tests for infinities and not-a-numbers: after -ffast-math or -Ofast, write -fno-finite-math-only"
+    "tessera computes as IEEE 754 says: compile without -ffast-math, -Ofast and their parts, but for -fno-math-errno and -fno-trapping-math"
 #endif
+
+static_assert(sizeof(0.1) == sizeof(double),
+              "tessera's constants of doubles are doubles: compile without -fsingle-precision-constant");
+
+// Macros of older headers for C. The standard library undefines them too, but in headers that may have come
+// before.
+#undef abs
+#undef max
+#undef min
+#undef round
 
 // The instruction set a translation unit is compiled for. It names the inline namespace that everything in
 // tessera lives in, so that source files compiled for two of these names can be linked together: their
@@ -292,7 +305,7 @@ class bfloat16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
 
   constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 
@@ -372,7 +385,7 @@ class float16 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float16(number)
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
 
   constexpr operator float() const {
     const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
@@ -469,9 +482,17 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
+// Of 8 bits, declared for what the compiler says about them without their header.
+class int8;
+template <int ExponentBits> class float8;
+using float8_e4m3 = float8<4>;
+using float8_e5m2 = float8<5>;
+
 /// A number that tensors can hold.
 template <class T>
-concept element = requires { typename element_traits<T>::accumulator; };
+concept element = requires {
+  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+};
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
 
@@ -640,6 +661,7 @@ template <class T> class array_ref {
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -675,7 +697,7 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::char_traits<char>::length(text)) {}
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
   TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
   template <std::integral Integer>
   message_part(Integer n)
@@ -949,6 +971,22 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
+/// A CPU by what decides about its engines: its maker, and those that it has.
+struct cpu_model {
+  char const* name;  // as in -march
+  cpu_family family;
+  engine_set engines;
+};
+
+inline constexpr cpu_model cpu_models[] = {
+    {"znver3", cpu_family::amd, {}},
+    {"znver4", cpu_family::amd, {engine::pairs, engine::quads}},
+    {"skylake-avx512", cpu_family::intel, {}},
+    {"icelake-server", cpu_family::intel, {engine::quads}},
+    {"cooperlake", cpu_family::intel, {engine::pairs, engine::quads}},
+    {"sapphirerapids", cpu_family::intel, {engine::pairs, engine::quads, engine::amx}},
+};
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -1002,6 +1040,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #ifndef TESSERA_SINGLE_EXEC_MACHINE
 #define TESSERA_SINGLE_EXEC_MACHINE
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -1013,11 +1053,31 @@ struct machine {
   std::int64_t worker_bytes = 0;          // memory of a worker of its own; 0: as much as a task wants
 };
 
-/// A worker on this CPU, with all of its engines.
-inline machine this_machine() {
+/// A worker of `on` that chooses among its engines as another CPU does, of `cpu_models`. Throws option_error
+/// if there is none of this name, machine_error if it has a matrix unit that `on` lacks.
+TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
+  std::string names;
+  for (cpu_model const& cpu : cpu_models) {
+    if (cpu.name == name) {
+      if (cpu.engines.allows(engine::amx) && !on.engines.allows(engine::amx))
+        throw machine_error(message("[context] TESSERA_CPU=", name, " multiplies by AMX, which this CPU or ",
+                                    "this program lacks"));
+      on.family = cpu.family;
+      on.engines = cpu.engines;
+      return on;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(cpu.name);
+  }
+  throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
+}
+
+/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
+/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
+TESSERA_COLD inline machine this_machine() {
   machine m{.family = this_cpu_family()};
   if (exec::amx_permitted()) m.engines.allow(engine::amx);
-  return m;
+  char const* const other = std::getenv("TESSERA_CPU");
+  return other && *other ? as_on_cpu(m, other) : m;
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -1199,8 +1259,8 @@ TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
   };
   // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
   relation all = relation::none;
-  const std::int64_t near = -apart / stride;
-  for (std::int64_t k = std::max(near - 2, 1 - tiles(b)); k <= std::min(near + 2, tiles(a) - 1); ++k)
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
     if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
       all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
   return all;
@@ -1313,13 +1373,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;         // blocks, or room for some, before this line in memory
-  std::int32_t const* slots;  // in W, if the line is one of Wᵀ; else null
+  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
   std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
   /// The slot in W of block b of a line of Wᵀ.
-  std::int64_t slot(int b) const { return slots[b] + slot_offset; }
+  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
 };
 
 /// The columns of a line from `first` on, before `last`.
@@ -1330,22 +1390,22 @@ inline std::span<std::int32_t const> columns_between(block_line const& line, int
 }
 
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
-/// block columns of W: their `columns` are block rows of W, and their `slots` say where the blocks stand in
-/// W. No other code asks whether a matrix is dense: the index of a dense matrix has one line, which stands
-/// for all.
+/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
+/// matrix is dense.
 class block_index {
  public:
   block_index() = default;
-  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots`.
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
   static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
-                                      std::int32_t const* columns, std::int32_t const* slots = nullptr) {
-    return {lines, width, starts, columns, slots};
+                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, starts, columns, slots_in_w};
   }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots` are the slots of line 0; block b of
-  /// line i has slot slots[b] + i.
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
+  /// of line i has slot slots_in_w[b] + i.
   static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
-                                     std::int32_t const* slots = nullptr) {
-    return {lines, width, nullptr, columns, slots};
+                                     std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, nullptr, columns, slots_in_w};
   }
 
   int lines() const { return lines_; }
@@ -1411,8 +1471,8 @@ class block_index {
 
  private:
   constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
-                        std::int32_t const* slots)
-      : starts_(starts), columns_(columns), slots_(slots), lines_(lines), width_(width) {}
+                        std::int32_t const* slots_in_w)
+      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
 
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
@@ -1538,7 +1598,7 @@ class pattern {
     data all(block_rows, block_cols, stored);
     all.cols = counting(block_cols, 1);
     all.rows = counting(block_rows, 1);
-    all.slots = counting(block_rows, block_cols);
+    all.col_slots = counting(block_rows, block_cols);
     return pattern(std::move(all));
   }
 
@@ -1576,14 +1636,14 @@ class pattern {
   std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
   /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
   std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
-  /// Where each column begins in rows() and slots(), and blocks() at the end (block_cols + 1); empty when
+  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
   /// dense.
   std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
   /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
   std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
   /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
   /// added.
-  std::span<const std::int32_t> slots() const { return span_of(data_->slots); }
+  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
 
   /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
   std::span<const std::int32_t> row(int i) const {
@@ -1641,7 +1701,7 @@ class pattern {
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
-                                                  rows().size() + slots().size());
+                                                  rows().size() + col_slots().size());
   }
 
   /// By content.
@@ -1663,8 +1723,8 @@ class pattern {
 
     int block_rows, block_cols;
     std::int64_t stored;
-    std::vector<std::int32_t> row_start, cols, col_start, rows, slots;  // as the accessors say
-    std::uint64_t serial = 1;                                           // unless it gets its own
+    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
+    std::uint64_t serial = 1;                                               // unless it gets its own
 
     bool is_dense() const { return row_start.empty(); }
 
@@ -1672,7 +1732,7 @@ class pattern {
     void index_columns() {
       col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
       rows = std::vector<std::int32_t>(cols.size());
-      slots = std::vector<std::int32_t>(cols.size());
+      col_slots = std::vector<std::int32_t>(cols.size());
       std::int32_t* const start = col_start.data();
       for (const std::int32_t j : cols) ++start[j + 1];
       for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
@@ -1681,7 +1741,7 @@ class pattern {
         for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
           const std::int32_t at = next.data()[cols.data()[slot]]++;
           rows.data()[at] = i;
-          slots.data()[at] = slot;
+          col_slots.data()[at] = slot;
         }
     }
   };
@@ -1763,10 +1823,11 @@ inline kernels::block_index index_of(pattern const& p, bool transposed = false) 
   using kernels::block_index;
   const int rows = p.block_rows(), cols = p.block_cols();
   if (p.is_dense())
-    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.slots().data())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
                       : block_index::dense(rows, cols, p.cols().data());
-  return transposed ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.slots().data())
-                    : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+  return transposed
+             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
+             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
 }
 
 /// The number of tokens of a panel.
@@ -1836,6 +1897,41 @@ TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& byt
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/core/ieee_arithmetic.hpp
+#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
+/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
+/// for parts of -ffast-math, and GCC 12 none for pragmas.
+TESSERA_COLD inline void require_ieee_arithmetic() {
+  using limits = std::numeric_limits<float>;
+  // Volatile, so that the compiler does not compute with them.
+  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
+                 nan = limits::quiet_NaN();
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan;
+  const char* broken = nullptr;
+  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
+  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
+  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
+  if (!(unordered != unordered)) broken = "ignores not-a-number";
+  if (!(least > limits::max())) broken = "ignores infinity";
+  if (broken)
+    throw option_error(
+        message("[context] this program was compiled by a compiler that ", broken,
+                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
+                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/core/memory.hpp
@@ -1937,9 +2033,10 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  static constexpr std::size_t huge_page = std::size_t(2) << 20;
+  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/homes.hpp).
+  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
-    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : alignment};
+    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
   }
 
   T* data_ = nullptr;
@@ -2199,12 +2296,51 @@ class sole_entry {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/exec/slow_build.hpp
+#ifndef TESSERA_SINGLE_EXEC_SLOW_BUILD
+#define TESSERA_SINGLE_EXEC_SLOW_BUILD
+#include <cstdio>
+#include <cstdlib>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Says to standard error, once a process, that this program was compiled without optimisation, or for any
+/// x86-64 CPU where this one has AVX2: mistakes that cost a thousand times the time, and five times the time,
+/// and that nothing else shows. Says nothing where the macro or the environment variable TESSERA_QUIET is
+/// defined.
+TESSERA_COLD inline void warn_of_slow_build() {
+#ifndef TESSERA_QUIET
+  static const bool said = [] {
+    if (std::getenv("TESSERA_QUIET")) return false;
+#ifndef __OPTIMIZE__
+    std::fputs(
+        "tessera: this program was compiled without optimisation, which makes it a thousand times "
+        "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
+        stderr);
+#endif
+#if defined(__x86_64__) && !defined(__AVX2__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+      std::fputs(
+          "tessera: this program was compiled for any x86-64 CPU, which makes it several times slower "
+          "than for this one: add -march=native (TESSERA_QUIET=1 silences this)\n",
+          stderr);
+#endif
+    return true;
+  }();
+  static_cast<void>(said);
+#endif
+}
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <system_error>
 #include <thread>  // and the clock: <chrono> has calendars, too, which take as long to compile as all of exec/
 
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
@@ -2217,14 +2353,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
-  ///   threads   at least 1, else option_error
+  ///   threads   at least 1, else option_error; machine_error if the system starts no more of them
   TESSERA_COLD explicit thread_pool(int threads)
       : threads_(at_least_one(threads)),
         spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
         ranges_(threads) {
+    int part = 1;
     try {
       workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (int part = 1; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+      for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+    } catch (std::system_error const& refusal) {
+      stop();
+      throw machine_error(
+          message("[thread_pool] the system does not start thread ", part + 1, " of ", threads, ": ",
+                  refusal.code().message(),
+                  "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
     } catch (...) {
       stop();
       throw;
@@ -2518,6 +2661,8 @@ class context {
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
+    exec::warn_of_slow_build();
+    require_ieee_arithmetic();
     return const_cast<void*>(executor);
   }
 
@@ -3175,9 +3320,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-template <class Body, int... I>
-TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, I...>) {
-  (body(std::integral_constant<int, I>{}), ...);
+template <class Body, int... Index>
+TESSERA_INLINE constexpr void unroll(Body& body, std::integer_sequence<int, Index...>) {
+  (body(std::integral_constant<int, Index>{}), ...);
 }
 
 }  // namespace detail
@@ -3293,6 +3438,13 @@ TESSERA_INLINE reg<T, Arch> fma(reg<T, Arch> a, reg<T, Arch> b, reg<T, Arch> c) 
   return xsimd::fma(batch<T, Arch>(a), batch<T, Arch>(b), batch<T, Arch>(c)).data;
 }
 
+/// True for registers whose fma is one instruction, which rounds once.
+template <class V> inline constexpr bool has_fma = false;
+template <class T, class Arch>
+inline constexpr bool has_fma<batch<T, Arch>> =
+    std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
   typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
@@ -3328,6 +3480,22 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> at_least(batch<T, A
   if constexpr (sizeof(reg<T, Arch>) == 64 && std::is_same_v<T, float>) return _mm512_max_ps(low, x);
 #endif
   return xsimd::select(x < low, low, x);
+}
+
+/// a / b, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for b = infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> quotient(batch<T, Arch> a, batch<T, Arch> b) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vdivq_f32(a, b);
+#endif
+  return a / b;
+}
+
+/// √x, rounded once. xsimd's, of floats on ARM, is an estimate, and not-a-number for infinity.
+template <class T, class Arch> TESSERA_INLINE batch<T, Arch> root(batch<T, Arch> x) {
+#ifdef __aarch64__
+  if constexpr (std::is_same_v<T, float>) return vsqrtq_f32(x);
+#endif
+  return xsimd::sqrt(x);
 }
 
 /// The sum of all lanes.
@@ -3423,10 +3591,12 @@ template <int Level> TESSERA_INLINE void prefetch(void const* address) {
 // ---- tessera/ops/scalar.hpp
 #ifndef TESSERA_SINGLE_OPS_SCALAR
 #define TESSERA_SINGLE_OPS_SCALAR
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 
 // An op is written once, for a number and for a SIMD register V. Argument-dependent lookup finds the
 // functions of a register; functions of a number, under equal names, are here. Any other function of V must
@@ -3438,6 +3608,7 @@ using std::abs;
 using std::cos;
 using std::erf;
 using std::log;
+using std::max;
 using std::min;
 using std::pow;
 using std::sin;
@@ -3472,7 +3643,20 @@ template <class V> using scalar_t = typename scalar<V>::type;
 /// result for not-a-number depends on the instruction set, and changed between xsimd 13 and 14.
 template <std::floating_point T> TESSERA_INLINE T at_least(T x, T low) { return x < low ? low : x; }
 using simd::at_least;
+template <std::floating_point T> TESSERA_INLINE T quotient(T a, T b) { return a / b; }
+using simd::quotient;
+template <std::floating_point T> TESSERA_INLINE T root(T x) { return std::sqrt(x); }
+using simd::root;
 template <class V> TESSERA_INLINE V at_most(V x, V high) { return select(x > high, high, x); }
+
+/// -x, also of zeros; xsimd's, with AVX-512, is 0 - x.
+template <class V> TESSERA_INLINE V negated(V x) { return V(-0.0f) - x; }
+
+/// The finite number next to x; any for not-a-number.
+template <class V> TESSERA_INLINE V finite(V x) {
+  constexpr auto largest = std::numeric_limits<scalar_t<V>>::max();
+  return min(max(x, V(-largest)), V(largest));
+}
 
 /// c[0] + c[1] x + c[2] x² + …
 template <class V, class T, std::size_t Count> TESSERA_INLINE V polynomial(V x, T const (&c)[Count]) {
@@ -3627,15 +3811,17 @@ struct decay {
   }
 };
 
-/// The natural logarithm.
+/// The natural logarithm, within 1 ulp; -∞ for ±0, not-a-number below.
 struct logarithm {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const { return log(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(1) / x; }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(1), x); }
 };
 
-/// The sine and the cosine of an angle in radians.
+/// The sine and the cosine of an angle in radians, of any size; not-a-number for ±∞.
+///   Error: within 2.2 ulp for float. Within ε for double (2^-52), which next to a multiple of π/2 is more of
+///     the result.
 struct sine {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
@@ -3647,21 +3833,24 @@ struct cosine {
   static constexpr bool derivative_keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const { return cos(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return -sin(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return negated(sin(x)); }
 };
 
-/// 1 / (1 + e^-x), within 3 ulp
+/// 1 / (1 + e^-x), within 3 ulp; its derivative within ε, 0 for large |x|
 struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(V(1), V(1) + exponential{}(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
     return y * (V(1) - y);
   }
 };
 
-/// The hyperbolic tangent, as e / (e + 2) with e = e^2x - 1; within 4 ulp, also near 0.
+/// The hyperbolic tangent, as e / (e + 2) with e = e^2x - 1; within 4 ulp, also near 0, and 0 for -0. Its
+/// derivative is within 3 ε.
 struct tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
@@ -3672,7 +3861,7 @@ struct tanh {
     const V r = reduced_argument(z, rounded);
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
-    return e / (e + V(2));
+    return quotient(e, e + V(2));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -3680,11 +3869,12 @@ struct tanh {
   }
 };
 
-/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞. Its derivative
+/// is within 10 ε (20), not-a-number for ±∞.
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return x / (V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));
@@ -3763,7 +3953,7 @@ struct gelu {
   template <class V> TESSERA_INLINE V derivative(V x) const {
     constexpr double inverse_root_two_pi = 0.3989422804014327;
     const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
-    return fma(x, density, distribution(x));
+    return fma(finite(x), density, distribution(x));
   }
 
  private:
@@ -3784,12 +3974,13 @@ struct gelu {
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, the approximation of gelu that GPT-2 was trained with
 /// (Hendrycks, Gimpel 2016, §2), within 5e-4 of gelu; here as x sigmoid(2 √(2/π) (x + 0.044715 x³)).
 /// Not-a-number for -∞.
-///   Error: within 32 |x| ε.
+///   Error: within 32 |x| ε; its derivative 32 ε, for double 64.
 struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return x / (V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(x,
+                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0
@@ -3810,7 +4001,7 @@ struct gelu_tanh {
 ///   by a P(a)^16, for other registers and double: within 6e-7 of gelu for every x (the polynomial itself
 ///     3.5e-7), its derivative within 4e-6. P has degree 6 and P(0)^16 = 1/2, so that the derivative does not
 ///     jump at 0, and is cut off at its zero, which is of order 16 in the result: beyond it the value is x or
-///     0, also for ±∞. For double the coefficients are equal.
+///     0, also for ±∞. For double the coefficients are equal, and 0 is a number of 1e-118.
 ///   Pieces take 14 operations, 5 of them multiplications, P^16 15, 11 of them; the derivatives 14 and 25.
 ///   Derived by scripts/fit_activations.py.
 struct gelu_polynomial {
@@ -3908,7 +4099,7 @@ struct gelu_polynomial {
 //   costly         too dear to be fused into the store of a product: applied to rows still in the L1
 //   neutral()      the number that leaves the other argument as it is: of ops that fold over features
 //   derivative(x)  of ops of one argument; at a kink, the value given there
-// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All other ops hand not-a-number
+// Comparisons have the value 1 or 0, and 0 when an argument is not-a-number. All others but `power` hand it
 // on.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {
@@ -3939,7 +4130,7 @@ struct multiply {
 struct divide {
   static constexpr bool keeps_zero = false;  // 0 / 0
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return a / b; }
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const { return quotient(a, b); }
 };
 
 /// The larger of a and b, not-a-number if either is.
@@ -3955,15 +4146,6 @@ struct minimum {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
   template <class V> TESSERA_INLINE V operator()(V a, V b) const { return select((a < b) || (a != a), a, b); }
-};
-
-/// a^b, 1 for b = 0, not-a-number for a < 0 unless b is whole.
-struct power {
-  static constexpr bool keeps_zero = false;
-  static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
-    return select(b == V(0), V(1), pow(a, b));  // xsimd's 0^0 is 0
-  }
 };
 
 /// a == b
@@ -3998,7 +4180,7 @@ struct where {
 struct negate {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return -x; }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return negated(x); }
   template <class V> TESSERA_INLINE V derivative(V) const { return V(-1); }
 };
 
@@ -4022,20 +4204,24 @@ struct square {
   template <class V> TESSERA_INLINE V derivative(V x) const { return x + x; }
 };
 
-/// √x
+/// √x, rounded once; its derivative, within 1.5 ulp, is ∞ at 0.
 struct square_root {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return sqrt(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(0.5f) / sqrt(x); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return root(x); }
+  template <class V> TESSERA_INLINE V derivative(V x) const { return quotient(V(0.5f), root(x)); }
 };
 
-/// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits.
+/// 1 / √x by a square root and a division: instructions for it are estimates of 12 or 14 bits. Within 1.5
+/// ulp, its derivative 2.5.
 struct reciprocal_square_root {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = false;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
-  template <class V> TESSERA_INLINE V derivative(V x) const { return V(-0.5f) / (x * sqrt(x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(V(1), root(x)); }
+  // x √x underflows before the result overflows.
+  template <class V> TESSERA_INLINE V derivative(V x) const {
+    return quotient(quotient(V(-0.5f), root(x)), x);
+  }
 };
 
 /// The op whose value is the derivative of Op.
@@ -4043,6 +4229,167 @@ template <class Op> struct derivative_of {
   static constexpr bool keeps_zero = requires { requires Op::derivative_keeps_zero; };
   static constexpr bool costly = Op::costly;
   template <class V> TESSERA_INLINE V operator()(V x) const { return Op{}.derivative(x); }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ops
+#endif
+
+// ---- tessera/ops/power.hpp
+#ifndef TESSERA_SINGLE_OPS_POWER
+#define TESSERA_SINGLE_OPS_POWER
+#include <bit>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ops {
+
+namespace detail {
+
+/// Constants of log x = k ln 2 + log m, m = 2^-k x from √½ to √2, and log m = 2 (s + s³/3 + s⁵/5 + …),
+/// s = (m - 1) / (m + 1), |s| ≤ 0.1716 (Abramowitz, Stegun 1972, 4.1.27).
+///   root_half      the bits of √½
+///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
+///                  numbers is exact
+///   coefficients   1/5, 1/7, …; the first term left out is .1 ulp of the power
+template <class T> struct logarithm_constants;
+
+template <> struct logarithm_constants<float> {
+  static constexpr std::uint32_t root_half = 0x3f3504f3, upper_half = 0xfffff000;
+  static constexpr double coefficients[] = {1. / 5, 1. / 7, 1. / 9, 1. / 11, 1. / 13};
+};
+
+template <> struct logarithm_constants<double> {
+  static constexpr std::uint64_t root_half = 0x3fe6a09e667f3bcd, upper_half = 0xfffffffff8000000;
+  static constexpr double coefficients[] = {1. / 5,  1. / 7,  1. / 9,  1. / 11, 1. / 13,
+                                            1. / 15, 1. / 17, 1. / 19, 1. / 21, 1. / 23};
+};
+
+/// high + low, |low| ≤ half a unit in the last place of high
+template <class V> struct two_parts {
+  V high, low;
+};
+
+/// a + b, for a = 0 or |a| ≥ |b| (Dekker 1971).
+template <class V> TESSERA_INLINE two_parts<V> exact_sum(V a, V b) {
+  const V sum = a + b;
+  return {sum, b - (sum - a)};
+}
+
+/// a b, but for the smallest numbers; without FMA by halves (Dekker 1971).
+template <class V> TESSERA_INLINE two_parts<V> exact_product(V a, V b) {
+  const V product = a * b;
+  if constexpr (simd::has_fma<V>) {
+    return {product, fms(a, b, product)};
+  } else {
+    using T = scalar_t<V>;
+    using bits = typename exponential_constants<T>::bits;
+    const auto upper = [](V x) TESSERA_INLINE_LAMBDA {
+      return bitwise_cast<T>(bitwise_cast<bits>(x) &
+                             decltype(bitwise_cast<bits>(x))(logarithm_constants<T>::upper_half));
+    };
+    const V a1 = upper(a), b1 = upper(b), a2 = a - a1, b2 = b - b1;
+    return {product, ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2};
+  }
+}
+
+/// log x for 0 < x < ∞, with a relative error of 2^-35 (double: 2^-64).
+template <class V> TESSERA_INLINE two_parts<V> precise_logarithm(V x) {
+  using T = scalar_t<V>;
+  using limits = std::numeric_limits<T>;
+  using exponent = exponential_constants<T>;
+  using constants = logarithm_constants<T>;
+  using bits = typename exponent::bits;
+  using integers = decltype(bitwise_cast<bits>(x));
+  constexpr T digits = limits::digits, scale = T(bits(1) << limits::digits);
+  // The exponent stands in the lowest bits of this number, k + bias above it.
+  constexpr T whole = T(bits(1) << exponent::mantissa_bits), bias = T(limits::max_exponent - 1);
+  constexpr bits one = std::bit_cast<bits>(T(1)), mantissa = (bits(1) << exponent::mantissa_bits) - 1;
+
+  const auto subnormal = x < V(limits::min());
+  const integers field =
+      bitwise_cast<bits>(select(subnormal, x * V(scale), x)) + integers(one - constants::root_half);
+  const V k = bitwise_cast<T>((field >> exponent::mantissa_bits) | integers(std::bit_cast<bits>(whole))) -
+              select(subnormal, V(whole + bias + digits), V(whole + bias));
+  const V m = bitwise_cast<T>((field & integers(mantissa)) + integers(constants::root_half));
+
+  const V f = m - V(1);
+  const auto d = exact_sum(V(2), f);
+  const V inverse = quotient(V(1), d.high);
+  const V s = f * inverse;
+  const auto sd = exact_product(s, d.high);
+  const V s_low = ((f - sd.high) - sd.low - s * d.low) * inverse;
+
+  // log m = 2 s (1 + g), g = w (1/3 + w/5 + …), w = s²
+  constexpr T third = T(1. / 3), rest_of_third = T(1.L / 3 - third);
+  const auto w = exact_product(s, s);
+  const auto h =
+      exact_sum(V(third), fma(w.high, polynomial(w.high, constants::coefficients), V(rest_of_third)));
+  const auto g = exact_product(w.high, h.high);
+  const V g_low = g.low + w.high * h.low + (s + s) * s_low * h.high + w.low * h.high;
+  const auto sg = exact_product(s, g.high);
+  const auto half = exact_sum(s, sg.high);
+  const V half_low = half.low + (sg.low + s * g_low + fma(s_low, g.high, s_low));
+
+  const auto sum = exact_sum(k * V(exponent::ln2_high), half.high + half.high);
+  return exact_sum(sum.high, sum.low + fma(k, V(exponent::ln2_low), half_low + half_low));
+}
+
+/// e^(x.high + x.low), for every number. Rounded once more where the result is subnormal.
+template <class V> TESSERA_INLINE V exponential_of(two_parts<V> x) {
+  using T = scalar_t<V>;
+  using limits = std::numeric_limits<T>;
+  using constants = exponential_constants<T>;
+  constexpr T ln2 = T(0.6931471805599453);
+  // Beyond these ends the result is 0 or infinity.
+  const V high = min(max(x.high, V(T(limits::min_exponent - limits::digits - 2) * ln2)),
+                     V(T(limits::max_exponent + 1) * ln2));
+  const V rounded = rounded_exponent(high);
+  const V r = reduced_argument(high, rounded) + select(high == x.high, x.low, V(0));
+  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
+  const V n = rounded - V(constants::rounding);
+  const V half_rounded = fma(n, V(0.5f), V(constants::rounding));
+  const V rest = n - (half_rounded - V(constants::rounding));
+  return fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(half_rounded) *
+         half_power(rest + V(constants::rounding + 1));
+}
+
+}  // namespace detail
+
+/// a^b, not-a-number for a < 0 unless b is whole; at zeros, infinities and not-a-number as IEEE 754-2019,
+/// 9.2.1, says: a^±0 and 1^b are 1 for every a and b, also for not-a-number.
+///   Error: within 1.5 ulp where the result is a normal number, for float and double.
+struct power {
+  static constexpr bool keeps_zero = false;
+  static constexpr bool costly = true;
+  template <class V> TESSERA_INLINE V operator()(V a, V b) const {
+    if constexpr (std::floating_point<V>) {
+      return pow(a, b);
+    } else {
+      using namespace detail;
+      using T = scalar_t<V>;
+      constexpr T infinity = std::numeric_limits<T>::infinity();
+      const V size = abs(a);
+      auto log = precise_logarithm(size);
+      log.high = select(size == V(0), V(-infinity), select(size == V(infinity), size, log.high));
+      auto product = exact_product(b, log.high);
+      product.low = fma(b, log.low, product.low);
+      V y = select(size == V(1), V(1), exponential_of(product));  // also for infinite b
+
+      const V b_size = abs(b);
+      const auto is_whole = [](V x) TESSERA_INLINE_LAMBDA {
+        const V all_whole(T(1 / std::numeric_limits<T>::epsilon()));  // as every number from here on
+        return (x >= all_whole) || ((x + all_whole) - all_whole == x);
+      };
+      const auto b_whole = is_whole(b_size);
+      const auto b_odd = b_whole && !is_whole(b_size * V(0.5f));
+      y = select(b_odd, y | (a & V(T(-0.0))), y);
+      const auto negative = (a != size) && (size != V(infinity));
+      y = select(negative && !b_whole, V(std::numeric_limits<T>::quiet_NaN()), y);
+      y = select((a != a) || (b != b), a + b, y);
+      return select((a == V(1)) || (b == V(0)), V(1), y);
+    }
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ops
@@ -4550,11 +4897,17 @@ auto operator*(Matrix&&, X&& x) {
 }
 
 /// Says that only the blocks which the destination stores are wanted (SDDMM).
-template <class Product>
-  requires requires(Product p) { p.sampled = true; }
-auto sampled(Product product) {
-  product.sampled = true;
-  return product;
+template <class Product> auto sampled(Product product) {
+  constexpr bool can_lose_blocks = requires { product.sampled = true; };
+  static_assert(can_lose_blocks,
+                "[sampled] this is no product whose blocks a matrix may lack: write `g = sampled(dy * "
+                "transposed(x))` for the gradient of weights, `c = sampled(a * b)` for two matrices");
+  if constexpr (can_lose_blocks) {
+    product.sampled = true;
+    return product;
+  } else {
+    return expr::number{0};  // so that no second error follows
+  }
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -4903,6 +5256,9 @@ template <element Element> class panel_matrix {
   panel_matrix() = default;
   TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
       : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
+  template <element Other>
+  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
   panel_matrix(panel_matrix const&) = default;
   /// Leaves the other 0 x 0.
   panel_matrix(panel_matrix&& other) noexcept
@@ -5192,6 +5548,7 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
   axis_vector(axis_vector&& other) noexcept
@@ -5413,8 +5770,8 @@ template <> struct lane<bfloat16> {
     return detail::lower_ends<bfloat16>(stochastic(value, random & lane_bits<Arch>(0xffffu)) >> 16);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return xsimd::bitwise_cast<float>(I == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return xsimd::bitwise_cast<float>(Index == 0 ? both << 16 : both & lane_bits<Arch>(0xffff0000u));
   }
 
   template <numbers Are, class Arch>
@@ -5442,7 +5799,7 @@ template <> struct lane<bfloat16> {
   template <class Arch>
     requires(sizeof(reg<float, Arch>) == 64)
   TESSERA_INLINE static reg<float, Arch> multiply_add(__m512i a, __m512i b, reg<float, Arch> sum) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
 #endif
 
@@ -5540,8 +5897,8 @@ template <> struct lane<float16> {
     return detail::lower_ends<float16>(stochastic(value, random & lane_bits<Arch>(0xffffu)));
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
-    return widened<Arch>(detail::lower_ends<float16>(I == 0 ? both : both >> 16));
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> both) {
+    return widened<Arch>(detail::lower_ends<float16>(Index == 0 ? both : both >> 16));
   }
 
   template <numbers, class Arch>
@@ -5602,8 +5959,8 @@ template <> struct lane<float16> {
   TESSERA_INLINE static lane_bits<Arch> stochastic(batch<float, Arch> value, lane_bits<Arch> random) {
     const auto size = size_of(value), added = xsimd::bitwise_cast<std::int32_t>(random);
     const auto normal = (size + (added >> 3) - integers<Arch>(0x38000000)) >> 13;
-    const auto small = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
-    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(small) * batch<float, Arch>(0x1p40f));
+    const auto bounded = xsimd::min(size, integers<Arch>(0x38800000));  // or it would not fit an integer
+    const auto fixed = xsimd::to_int(xsimd::bitwise_cast<float>(bounded) * batch<float, Arch>(0x1p40f));
     return code(value, normal, (fixed + added) >> 16);
   }
 };
@@ -6745,9 +7102,60 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+
+enum class slot_order { ascending, descending };
+
+/// Calls kept(slot in `from`, slot in `to`) for the blocks that both patterns store, and added(slot in `to`)
+/// for the other blocks of `to`, in an order of the slots.
+template <slot_order Order, class Kept, class Added>
+void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&& added) {
+  constexpr bool ascends = Order == slot_order::ascending;
+  for (int n = 0; n < to.block_rows(); ++n) {
+    const int i = ascends ? n : to.block_rows() - 1 - n;
+    const auto before = from.row(i), after = to.row(i);
+    const auto first_before = static_cast<std::int32_t>(from.first_slot(i)),
+               first_after = static_cast<std::int32_t>(to.first_slot(i)),
+               size_before = static_cast<std::int32_t>(before.size()),
+               size_after = static_cast<std::int32_t>(after.size());
+    for (std::int32_t passed = 0, a = 0; a < size_after; ++a) {
+      const std::int32_t here = ascends ? a : size_after - 1 - a, column = after.data()[here];
+      const auto there = [&] { return ascends ? passed : size_before - 1 - passed; };
+      const auto precedes = [&](std::int32_t other) { return ascends ? other < column : other > column; };
+      while (passed < size_before && precedes(before.data()[there()])) ++passed;
+      if (passed < size_before && before.data()[there()] == column)
+        kept(first_before + there(), first_after + here);
+      else
+        added(first_after + here);
+    }
+  }
+}
+
+/// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
+/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
+/// overtakes another, so none reaches a slot whose block has still to move.
+template <class Move, class Clear>
+void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
+  for_each_change<slot_order::ascending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after < before) move(before, after);
+      },
+      [](std::int32_t) {});
+  for_each_change<slot_order::descending>(
+      from, to,
+      [&](std::int32_t before, std::int32_t after) {
+        if (after > before) move(before, after);
+      },
+      clear);
+}
+
+}  // namespace detail
 
 /// The moves of blocks when one pattern takes the place of another on its grid. Found
 /// once, and applied to all matrices that share the pattern.
@@ -6761,18 +7169,9 @@ class pattern_moves {
   pattern_moves(pattern const& from, pattern const& to)
       : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
     detail::check_same_grid("pattern_moves", from, to);
-    for (int i = 0; i < from.block_rows(); ++i) {
-      const auto before = from.row(i), after = to.row(i);
-      std::size_t b = 0;
-      for (std::size_t a = 0; a < after.size(); ++a) {
-        const auto here = static_cast<std::int32_t>(to.first_slot(i) + static_cast<std::int64_t>(a));
-        while (b < before.size() && before[b] < after[a]) ++b;
-        if (b < before.size() && before[b] == after[a])
-          keep(static_cast<std::int32_t>(from.first_slot(i) + static_cast<std::int64_t>(b)), here, true);
-        else
-          add(here);
-      }
-    }
+    detail::for_each_change<detail::slot_order::ascending>(
+        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+        [&](std::int32_t here) { add(here); });
     order_moves();
   }
 
@@ -6888,6 +7287,8 @@ template <element Element, class Block> class block_sparse_matrix {
       : block_sparse_matrix(other.rows(), other.cols(), other.pattern()) {
     std::transform(other.begin(), other.end(), begin(), [](Other value) { return Element(value); });
   }
+  template <node Value>
+  block_sparse_matrix(Value const&) = delete;  // say c(rows, cols, pattern); run(ctx, c = a * b)
   block_sparse_matrix(block_sparse_matrix const&) = default;
   /// Leaves the other 0 x 0.
   block_sparse_matrix(block_sparse_matrix&& other) noexcept
@@ -6970,10 +7371,29 @@ template <element Element, class Block> class block_sparse_matrix {
     return at < 0 ? Element{} : values_[std::size_t(at)];
   }
 
-  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero.
+  /// Another pattern of the same grid: blocks that stay keep their values, new ones are zero. Blocks move
+  /// within the array, and nothing is allocated, unless their number changes.
   void set_pattern(tessera::pattern const& stored) {
     check_grid(stored);
-    set_pattern(stored, pattern_moves(pattern_, stored));
+    aligned_array<Element> other;
+    const bool within = stored.blocks() == pattern_.blocks();
+    if (!within) other = aligned_array<Element>(elements_of(stored));
+    Element* const from = values_.data();
+    Element* const to = within ? from : other.data();
+    const auto move = [&](std::int32_t before, std::int32_t after) {
+      std::copy_n(from + std::int64_t{before} * Block::elements, Block::elements,
+                  to + std::int64_t{after} * Block::elements);
+    };
+    const auto clear = [&](std::int32_t slot) {
+      std::fill_n(to + std::int64_t{slot} * Block::elements, Block::elements, Element{});
+    };
+    if (within) {
+      detail::move_within(pattern_, stored, move, clear);
+    } else {
+      detail::for_each_change<detail::slot_order::ascending>(pattern_, stored, move, [](std::int32_t) {});
+      values_ = std::move(other);
+    }
+    pattern_ = stored;
   }
   /// Another pattern, with the moves from the present one to it. Moves within the array, unless the number
   /// of blocks changes.
@@ -8225,7 +8645,7 @@ template <class T> struct nonzeros {
   template <class W> TESSERA_INLINE static void fetch(block_line const& line, W const* weights) {
     for (int first = 0; first < line.count; first += step) {
       simd::prefetch<2>(line.columns + first);
-      if (line.slots)
+      if (line.slots_in_w)
         for (int b = first; b < std::min(first + step, line.count); ++b)
           simd::prefetch<2>(weights + line.slot(b));
       else
@@ -8254,7 +8674,7 @@ template <class T> struct nonzeros {
     std::uint16_t* const features_to = features + lines_of.first + to;
     for (int i = 0; i < Count; ++i)
       features_to[i] = std::uint16_t(lines_of.columns[from + i] - first_feature);
-    if (lines_of.slots)
+    if (lines_of.slots_in_w)
       for (int i = 0; i < Count; ++i) values_to[i] = T(weights[lines_of.slot(from + i)]);
     else if constexpr (std::is_same_v<W, T>)
       std::memcpy(values_to, weights + lines_of.first + from, Count * sizeof(T));
@@ -9055,7 +9475,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
 
   /// Bytes of product_arguments::sums: sums, then gathered slices.
   static std::size_t sums_bytes(block_index const&, std::int64_t) {
-    return sums_at_once * sizeof(S) + (beside > 1 ? slots * slot_elements * sizeof(X) : 0);
+    return sums_at_once * sizeof(S) + (beside > 1 ? slot_count * slot_elements * sizeof(X) : 0);
   }
   static int chunks(block_index const&, std::int64_t) { return 1; }
 
@@ -9070,7 +9490,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
  private:
   static constexpr int tokens_a_panel = panel_tokens / simd::amx_columns;
   static constexpr int sums_at_once = rows * panel_tokens;
-  static constexpr int slots = 4, slot_elements = depth * panel_tokens;
+  static constexpr int slot_count = 4, slot_elements = depth * panel_tokens;
   // Registers 0 … 3 are sums of 16 tokens each. The narrow ones are for a block that reaches 16 features
   // beyond the stored ones.
   static constexpr int left = 4, right = 5, narrow_left = 6, narrow_right = 7;
@@ -9100,7 +9520,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   template <int Columns> TESSERA_INLINE void multiply() {
     if constexpr (beside > 1) {
       soon_.line = a_.first_line;
-      for (int i = 1; i < slots; ++i) gather<Columns>();
+      for (int i = 1; i < slot_count; ++i) gather<Columns>();
     }
     for (int line = a_.first_line; line < a_.last_line; ++line)
       for (int row = 0; row < Shape::rows; row += rows)
@@ -9159,7 +9579,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   }
 
   X* slot(unsigned number) const {
-    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slots * slot_elements;
+    return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
   /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
@@ -11625,10 +12045,10 @@ struct sampled_product
 
   /// Adds the products of the chunk that begins at `panel`.
   static void multiply(arguments const& a, int panel, right columns_of_b) noexcept {
-    const bool far = walk::stored_bytes(a) > walk::values_in_l2;
+    const bool beyond_l2 = walk::stored_bytes(a) > walk::values_in_l2;
     walk::for_each_line(a, panel, columns_of_b, [&](line_of_blocks const& now) {
       prefetcher next(now.a, now.line, now.count, a.panels - panel - now.a.panels);
-      if (far) next.values = now.next_values;
+      if (beyond_l2) next.values = now.next_values;
       std::int64_t b = 0;
       for_each_width(
           [&]<int Blocks>(std::integral_constant<int, Blocks>) { run_blocks<Blocks>(now, b, next); });
@@ -13299,6 +13719,10 @@ concept index_array = number_array<T> && requires(T const& array) {
 ///               the block's first element, so they are multiples of its width (popsparse)
 enum class index_unit { blocks, elements };
 
+/// Blocks or elements that an index lists several times: an error, or, as for SciPy and Eigen, stored once,
+/// with the sum of their values.
+enum class duplicates { refused, summed };
+
 namespace detail {
 
 /// A read-only view whose length is not part of its type.
@@ -13366,9 +13790,9 @@ template <class Number> std::vector<std::int32_t> in_units(std::span<Number> num
 }
 
 /// The pattern of blocks (is[p], js[p]), in any order.
-template <class I, class J>
-pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<I> is,
-                           std::span<J> js) {
+template <class Row, class Col>
+pattern pattern_of_entries(const char* operation, int block_rows, int block_cols, std::span<Row> is,
+                           std::span<Col> js, duplicates repeated) {
   check_grid(operation, block_rows, block_cols);
   check_stored(operation, static_cast<std::int64_t>(is.size()));
   if (is.size() != js.size())
@@ -13397,13 +13821,16 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
   std::size_t e = 0;
   for (int i = 0; i < block_rows; ++i) {
     for (; e < entries.size() && entries[e].i == i; ++e) {
-      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j)
+      if (e > 0 && entries[e - 1].i == i && entries[e - 1].j == entries[e].j) {
+        if (repeated == duplicates::summed) continue;
         throw shape_error(message("[", operation, "] block (", i, ", ", entries[e].j, ") at position ",
                                   entries[e].position, " repeats the one at position ",
-                                  entries[e - 1].position, ": list each block once"));
+                                  entries[e - 1].position,
+                                  ": list each block once, or ask for duplicates::summed"));
+      }
       sorted_cols.push_back(entries[e].j);
     }
-    row_start.push_back(static_cast<std::int32_t>(e));
+    row_start.push_back(static_cast<std::int32_t>(sorted_cols.size()));
   }
   return pattern::from_rows(block_rows, block_cols, std::move(row_start), std::move(sorted_cols));
 }
@@ -13412,12 +13839,14 @@ pattern pattern_of_entries(const char* operation, int block_rows, int block_cols
 template <class Start, class Index>
 pattern pattern_from_compressed(const char* operation, const char* line, const char* entry, int lines,
                                 int entries, std::span<Start> start, std::span<Index> index,
-                                index_order order, std::int64_t start_unit = 1, std::int64_t index_unit = 1) {
+                                index_order order, duplicates repeated, std::int64_t start_unit = 1,
+                                std::int64_t index_unit = 1) {
+  if (repeated == duplicates::summed) order = index_order::any;
   check_compressed(operation, line, entry, lines, entries, start, index, start_unit, index_unit, order);
   std::vector<std::int32_t> columns = in_units(index, index_unit);
   if (order == index_order::any) {
     const std::vector<std::int32_t> all = lines_of_entries(start, start_unit);
-    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns));
+    return pattern_of_entries(operation, lines, entries, std::span(all), std::span(columns), repeated);
   }
   return pattern::from_right_rows(lines, entries, in_units(start, start_unit), std::move(columns));
 }
@@ -13425,32 +13854,35 @@ pattern pattern_from_compressed(const char* operation, const char* line, const c
 }  // namespace detail
 
 /// Blocks (rows[p], cols[p]), in any order (COO). Throws shape_error, with the position p, for a block that
-/// is outside the grid or repeated.
+/// is outside the grid or, unless it may be, repeated.
 template <index_array Rows, index_array Cols>
-pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols) {
+pattern pattern_from_coo(int block_rows, int block_cols, Rows const& rows, Cols const& cols,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_of_entries("pattern_from_coo", block_rows, block_cols, detail::view(rows),
-                                    detail::view(cols));
+                                    detail::view(cols), repeated);
 }
 
 /// Columns of each row (CSR).
 ///   row_start (block_rows + 1), cols (row_start.back())
 ///   Throws shape_error, as the other compressed formats, with the position of the first number that is
-///   duplicate, unsorted, out of range or not monotone.
+///   duplicate, unsorted, out of range or not monotone. Where duplicates may be, any order may be.
 template <index_array Starts, index_array Cols>
 pattern pattern_from_csr(int block_rows, int block_cols, Starts const& row_start, Cols const& cols,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return detail::pattern_from_compressed("pattern_from_csr", "row", "column", block_rows, block_cols,
-                                         detail::view(row_start), detail::view(cols), order);
+                                         detail::view(row_start), detail::view(cols), order, repeated);
 }
 
 /// Rows of each column (CSC).
 ///   col_start (block_cols + 1), rows (col_start.back())
 template <index_array Starts, index_array Rows>
 pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start, Rows const& rows,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   return transposed(detail::pattern_from_compressed("pattern_from_csc", "column", "row", block_cols,
                                                     block_rows, detail::view(col_start), detail::view(rows),
-                                                    order));
+                                                    order, repeated));
 }
 
 /// Columns of each row of blocks (BSR), of a matrix of (rows, cols) elements.
@@ -13458,7 +13890,8 @@ pattern pattern_from_csc(int block_rows, int block_cols, Starts const& col_start
 template <index_array Starts, index_array Cols>
 pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row_start,
                          Cols const& block_columns, index_unit unit = index_unit::blocks,
-                         index_order order = index_order::ascending) {
+                         index_order order = index_order::ascending,
+                         duplicates repeated = duplicates::refused) {
   const char* const operation = "pattern_from_bsr";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, block);
@@ -13466,7 +13899,7 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
   return detail::pattern_from_compressed(
       operation, "row", "column", detail::blocks_over(rows, block.rows),
       detail::blocks_over(cols, block.cols), detail::view(row_start), detail::view(block_columns), order,
-      in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
+      repeated, in_elements ? std::int64_t{block.rows} * block.cols : 1, in_elements ? block.cols : 1);
 }
 
 /// Exactly round(density · blocks) blocks, but at least one if the grid has any; all choices are
@@ -13544,7 +13977,8 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
 
 // Matrices from the arrays of SciPy and PyTorch: indices of any integer type, values of any number type. Each
 // function throws shape_error, with the position, for an index that is out of range, repeated, or, unless its
-// order is index_order::any, unsorted.
+// order is index_order::any, unsorted. With duplicates::summed, which takes any order, values of one place
+// are added, in double, in their order.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -13558,6 +13992,20 @@ TESSERA_COLD inline void check_values(const char* operation, std::size_t values,
                               elements == 1 ? "" : ", those of each block row by row"));
 }
 
+/// Adds numbers at places of a matrix whose values are zero, and rounds the sums once.
+template <element Element, class Block> class summed_values {
+ public:
+  explicit summed_values(block_sparse_matrix<Element, Block>& w) : w_(w), sums_(std::size_t(w.size())) {}
+  void add(std::int64_t at, auto const& value) { sums_[std::size_t(at)] += double(value); }
+  void store() {
+    for (std::size_t i = 0; i < sums_.size(); ++i) w_.data()[i] = Element(sums_[i]);
+  }
+
+ private:
+  block_sparse_matrix<Element, Block>& w_;
+  std::vector<double> sums_;
+};
+
 /// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
 template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
@@ -13565,8 +14013,14 @@ block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pat
                                                          std::span<Value> values) {
   block_sparse_matrix<Element, Block> w(rows, cols,
                                         reblocked(elements, rows, cols, {1, 1}, {Block::rows, Block::cols}));
-  for (std::size_t p = 0; p < values.size(); ++p)
-    w.data()[w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p]))] = Element(values[p]);
+  const auto at = [&](std::size_t p) { return w.find(std::int64_t(row_of[p]), std::int64_t(col_of[p])); };
+  if (std::size_t(elements.blocks()) == values.size()) {
+    for (std::size_t p = 0; p < values.size(); ++p) w.data()[at(p)] = Element(values[p]);
+  } else {
+    summed_values sums(w);
+    for (std::size_t p = 0; p < values.size(); ++p) sums.add(at(p), values[p]);
+    sums.store();
+  }
   return w;
 }
 
@@ -13578,15 +14032,27 @@ block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pat
 template <element Element, class Block, index_array Starts, index_array Cols, number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts const& row_start,
                                                     Cols const& block_columns, Values const& values,
-                                                    index_order order = index_order::ascending) {
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
   const auto starts = detail::view(row_start);
   const auto columns = detail::view(block_columns);
   const auto numbers = detail::view(values);
-  block_sparse_matrix<Element, Block> w(
-      rows, cols,
-      pattern_from_bsr(rows, cols, {Block::rows, Block::cols}, starts, columns, index_unit::blocks, order));
+  block_sparse_matrix<Element, Block> w(rows, cols,
+                                        pattern_from_bsr(rows, cols, {Block::rows, Block::cols}, starts,
+                                                         columns, index_unit::blocks, order, repeated));
   detail::check_values("matrix_from_bsr", numbers.size(), columns.size(), Block::elements);
   const auto lines = detail::lines_of_entries(starts, 1);
+  if (std::size_t(w.pattern().blocks()) != columns.size()) {
+    detail::summed_values sums(w);
+    for (std::size_t p = 0; p < columns.size(); ++p) {
+      const std::int64_t i = std::int64_t(lines[p]) * Block::rows, j = std::int64_t(columns[p]) * Block::cols;
+      for (int r = 0; r < Block::rows && i + r < rows; ++r)
+        for (int c = 0; c < Block::cols && j + c < cols; ++c)
+          sums.add(w.find(i + r, j + c), numbers[p * Block::elements + std::size_t(r * Block::cols + c)]);
+    }
+    sums.store();
+    return w;
+  }
   for (std::size_t p = 0; p < columns.size(); ++p) {
     const int i = lines[p], j = int(columns[p]);
     const int height = std::min<int>(Block::rows, rows - i * Block::rows),
@@ -13606,10 +14072,11 @@ template <element Element, class Block = block_shape<1>, index_array Starts, ind
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,
                                                     Cols const& columns, Values const& values,
-                                                    index_order order = index_order::ascending) {
-  const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order);
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_csr(rows, cols, row_start, columns, order, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_csr", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_csr", numbers.size(), detail::view(columns).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements,
                                                       detail::lines_of_entries(detail::view(row_start), 1),
                                                       detail::view(columns), numbers);
@@ -13621,10 +14088,11 @@ template <element Element, class Block = block_shape<1>, index_array Starts, ind
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts const& col_start,
                                                     Rows const& row_numbers, Values const& values,
-                                                    index_order order = index_order::ascending) {
-  const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order);
+                                                    index_order order = index_order::ascending,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_csc(rows, cols, col_start, row_numbers, order, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_csc", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_csc", numbers.size(), detail::view(row_numbers).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::lines_of_entries(detail::view(col_start), 1),
                                                       numbers);
@@ -13634,10 +14102,11 @@ block_sparse_matrix<Element, Block> matrix_from_csc(int rows, int cols, Starts c
 template <element Element, class Block = block_shape<1>, index_array Rows, index_array Cols,
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows const& row_numbers,
-                                                    Cols const& col_numbers, Values const& values) {
-  const pattern elements = pattern_from_coo(rows, cols, row_numbers, col_numbers);
+                                                    Cols const& col_numbers, Values const& values,
+                                                    duplicates repeated = duplicates::refused) {
+  const pattern elements = pattern_from_coo(rows, cols, row_numbers, col_numbers, repeated);
   const auto numbers = detail::view(values);
-  detail::check_values("matrix_from_coo", numbers.size(), std::size_t(elements.blocks()), 1);
+  detail::check_values("matrix_from_coo", numbers.size(), detail::view(row_numbers).size(), 1);
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::view(col_numbers), numbers);
 }
@@ -14135,7 +14604,7 @@ template <int ExponentBits> class float8 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float8_e4m3(number)
+  void operator=(Number) = delete;  // rounding must be said: float8_e4m3(number); tensors: y = converted(x)
 
   constexpr operator float() const {
     if constexpr (has_infinity) return half(std::uint32_t{bits_} << 8);
@@ -14242,7 +14711,7 @@ class int8 {
 
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = int8(number)
+  void operator=(Number) = delete;  // rounding must be said: x = int8(number); tensors: y = converted(x)
 
   constexpr operator float() const { return code_; }
 
@@ -15309,7 +15778,7 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
     for (int lane = 0; lane < panel_tokens; lane += lanes) {
       const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
       const auto blind = sum == zero;
-      const batch inverse = batch(T(1)) / sum;
+      const batch inverse = simd::quotient(batch(T(1)), sum);
       for (int f = 0; f < a.head_size; ++f) {
         T* const y = sums + f * panel_tokens + lane;
         select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
@@ -17859,13 +18328,13 @@ template <int ExponentBits> struct lane<float8<ExponentBits>> {
     return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
     if constexpr (E::has_infinity) {
-      const lane_bits<Arch> half = I > 0 ? all >> (8 * I - 8) : all << 8;
+      const lane_bits<Arch> half = Index > 0 ? all >> (8 * Index - 8) : all << 8;
       return lane<float16>::template widened<Arch>(
           detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
     } else {
-      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(I < 3 ? all << (24 - 8 * I) : all));
+      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(Index < 3 ? all << (24 - 8 * Index) : all));
     }
   }
 
@@ -17967,8 +18436,8 @@ template <> struct lane<int8> {
     return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<int8, Arch>);
   }
 
-  template <int I, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
-    const lane_bits<Arch> at_top = I < 3 ? all << (24 - 8 * I) : all;
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    const lane_bits<Arch> at_top = Index < 3 ? all << (24 - 8 * Index) : all;
     return xsimd::to_float(xsimd::bitwise_cast<std::int32_t>(at_top) >> 24);
   }
 
@@ -18497,9 +18966,135 @@ class checksum {
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
 
+// ---- tessera/io/crc32.hpp
+#ifndef TESSERA_SINGLE_IO_CRC32
+#define TESSERA_SINGLE_IO_CRC32
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io { namespace detail {
+
+/// CRC-32 of ISO 3309, the checksum of zip and gzip files: of these bytes behind others.
+inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t before = 0) {
+  static const auto table = [] {
+    std::array<std::uint32_t, 256> made;
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      std::uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0xedb88320u : 0);
+      made[i] = value;
+    }
+    return made;
+  }();
+  std::uint32_t crc = ~before;
+  for (const std::byte b : bytes) crc = table[(crc ^ std::uint32_t(b)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::io::detail
+#endif
+
+// ---- tessera/io/dtypes.hpp
+#ifndef TESSERA_SINGLE_IO_DTYPES
+#define TESSERA_SINGLE_IO_DTYPES
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+// The types of numbers in files, by their names in safetensors.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+struct dtype_size {
+  std::string_view name;
+  std::uint64_t bits;
+};
+inline constexpr std::array<dtype_size, 22> dtypes{{
+    {"BOOL", 8},        {"U8", 8},          {"I8", 8},      {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+    {"I32", 32},        {"U32", 32},        {"F32", 32},    {"F64", 64},    {"I64", 64},    {"U64", 64},
+    {"C64", 64},        {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6},
+}};
+
+/// Bits of one number, or 0 for a dtype that is not known.
+constexpr std::uint64_t dtype_bits(std::string_view dtype) {
+  for (dtype_size const& known : dtypes)
+    if (known.name == dtype) return known.bits;
+  return 0;
+}
+/// Bytes of one number, or 0 for a dtype that is not known or has no whole bytes.
+constexpr std::uint64_t dtype_bytes(std::string_view dtype) {
+  const std::uint64_t bits = dtype_bits(dtype);
+  return bits % 8 == 0 ? bits / 8 : 0;
+}
+
+/// The dtype of an element or an integer.
+template <class T> constexpr char const* dtype_name() {
+  if constexpr (element<T>) {
+    return element_traits<T>::name;
+  } else if constexpr (std::same_as<T, bool>) {
+    return "BOOL";
+  } else {
+    static_assert(std::integral<T>, "safetensors files hold elements, integers and bool");
+    constexpr std::array is_signed{"I8", "I16", "I32", "I64"}, is_unsigned{"U8", "U16", "U32", "U64"};
+    return (std::is_signed_v<T> ? is_signed : is_unsigned)[std::countr_zero(sizeof(T))];
+  }
+}
+
+namespace detail {
+
+/// Bytes of a tensor, or none if the dtype is unknown, an extent is negative, or the product too large or no
+/// whole number of bytes.
+inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                                 std::span<std::int64_t const> shape) {
+  std::uint64_t bits = dtype_bits(dtype);
+  const std::uint64_t unit =
+      std::gcd(bits, std::uint64_t(8));  // so that whole bytes may be as many as 64 bits count
+  if (bits == 0) return std::nullopt;
+  std::uint64_t units = bits / unit;
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(units, static_cast<std::uint64_t>(extent), &units))
+      return std::nullopt;
+  if (units % (8 / unit) != 0) return std::nullopt;
+  return units / (8 / unit);
+}
+
+/// "F32 (3, 4)".
+inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+  std::string text = std::string(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
+  for (std::size_t i = 0; i < shape.size() && i < 20; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() > 20 ? ", …)" : ")");
+}
+
+/// "is F31 (3, 4)", and why that has no size.
+inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+  std::string text = "is " + tensor_text(dtype, shape);
+  if (dtype_bytes(dtype) > 0) return text + ", which has no size in 64 bits";
+  if (dtype_bits(dtype) > 0) return text + ", which is no whole number of bytes";
+  text += ", but the known dtypes are";
+  for (dtype_size const& known : dtypes) (text += ' ') += known.name;
+  return text;
+}
+
+}  // namespace detail
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
 // ---- tessera/io/file.hpp
 #ifndef TESSERA_SINGLE_IO_FILE
 #define TESSERA_SINGLE_IO_FILE
+#include <atomic>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -18512,6 +19107,7 @@ class checksum {
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18548,20 +19144,40 @@ class descriptor {
   int number_;
 };
 
-inline descriptor open_to_read(std::string const& path) {
-  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) system_failure("read", path, 0, errno);
-  return file;
+/// "a folder", "a link", …
+inline char const* kind_of_file(mode_t mode) {
+  return S_ISREG(mode)    ? "a regular file"
+         : S_ISDIR(mode)  ? "a folder"
+         : S_ISLNK(mode)  ? "a link"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+/// A regular file, also behind links, and its size. Throws io_error for anything else, and never waits: for
+/// the writer of a pipe, say.
+struct file_to_read {
+  descriptor file;
+  std::size_t size;
+};
+inline file_to_read open_to_read(std::string const& path) {
+  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int failure = errno;  // of a socket: no such device
+  struct stat about{};
+  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
+      !S_ISREG(about.st_mode))
+    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
+  if (file.number() < 0) system_failure("read", path, 0, failure);
+  return {std::move(file), static_cast<std::size_t>(about.st_size)};
 }
 
 }  // namespace detail
 
-/// The bytes of a file, all of them, copied to memory. Also reads pipes.
+/// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
+/// pipe, a socket or a device.
 inline std::string read_file(std::string const& path) {
-  const detail::descriptor file = detail::open_to_read(path);
-  struct stat about{};
-  if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path, 0, errno);
-  std::string text(static_cast<std::size_t>(about.st_size) + 4096, '\0');  // 0 + 4096 for a pipe
+  const auto [file, size] = detail::open_to_read(path);
+  std::string text(size + 4096, '\0');  // files of /proc say 0
   for (std::size_t filled = 0;;) {
     if (filled == text.size()) text.resize(2 * filled);
     const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
@@ -18574,16 +19190,12 @@ inline std::string read_file(std::string const& path) {
   }
 }
 
-/// The bytes of a regular file, mapped: read from disk at first access. Nobody may shorten the file
-/// while it is mapped; to replace it is harmless.
+/// The bytes of a regular file, mapped: read from disk at first access. Throws io_error, at once, for
+/// anything else. Nobody may shorten the file while it is mapped; to replace it is harmless.
 class mapped_file {
  public:
   explicit mapped_file(std::string path) : path_(std::move(path)) {
-    const detail::descriptor file = detail::open_to_read(path_);
-    struct stat about{};
-    if (::fstat(file.number(), &about) != 0) detail::system_failure("read", path_, 0, errno);
-    if (!S_ISREG(about.st_mode)) throw io_error(message("[read ", path_, "] not a regular file"));
-    const auto size = static_cast<std::size_t>(about.st_size);
+    const auto [file, size] = detail::open_to_read(path_);
     if (size == 0) return;  // cannot be mapped
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
     if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
@@ -18654,14 +19266,43 @@ class file_writer {
 
 namespace detail {
 
+// A writer makes PATH.partial-PROCESS-NUMBER and renames it to PATH when it is complete. Until then it holds
+// a lock on it, which the system releases at the end of the process, however it ends: a partial without a
+// lock was left behind (io::remove_unfinished).
+
+inline std::string partial_name(std::string const& path, char const* kind = ".partial-") {
+  static std::atomic<unsigned> number = 0;
+  return message(path, kind, ::getpid(), "-", number++);
+}
+
+inline bool same_file(struct stat const& a, struct stat const& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+/// Whether an open file or folder still has this name.
+inline bool has_name(descriptor const& file, std::string const& name) {
+  struct stat opened{}, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
+         same_file(opened, named);
+}
+/// Locks a partial that this process has just made. False if another one has taken it for a leftover. A file
+/// system without locks has no leftovers that are removed.
+inline bool keep_partial(descriptor const& file, std::string const& name) {
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return has_name(file, name);
+}
+
+/// Brings the names in the folder of `path` to the disk. Not every file system can promise that.
+inline void sync_folder_of(std::string const& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() >= 0) ::fsync(opened.number());
+}
+
 /// A new file beside the one it will replace; removed if it never does.
 class replacement {
  public:
-  explicit replacement(std::string const& path) : path_(path) {
-    struct stat about{};
-    if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-      throw io_error(message("[write ", path, "] there is something that is not a regular file"));
-  }
+  explicit replacement(std::string const& path) : path_(path) { require_replaceable(); }
   replacement(replacement const&) = delete;
   replacement& operator=(replacement const&) = delete;
   ~replacement() {
@@ -18669,36 +19310,44 @@ class replacement {
   }
 
   file_writer open() {
-    for (int attempt = 0;; ++attempt) {
-      std::string name = message(path_, ".partial-", ::getpid(), "-", attempt);
+    for (;;) {
+      std::string name = partial_name(path_);
       descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file.number() < 0 && errno == EEXIST) continue;  // of another thread, or left by a killed process
+      if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
       if (file.number() < 0) system_failure("write", path_, 0, errno);
+      if (!keep_partial(file, name)) continue;
+      kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
       name_ = std::move(name);
       return file_writer(std::move(file), path_);
     }
   }
 
   void replace(std::uint64_t size) {
+    require_replaceable();  // again: something may have come during the writing
     if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
     name_.clear();
-    // The new name is on the disk only when its folder is. Not every file system can promise that.
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened.number() >= 0) ::fsync(opened.number());
+    sync_folder_of(path_);
   }
 
  private:
+  void require_replaceable() const {
+    struct stat about{};
+    if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+      throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
+                             " of that name; give the name of a file"));
+  }
+
   std::string path_, name_;
+  descriptor kept_{-1};
 };
 
 }  // namespace detail
 
 /// Makes or replaces a file as a whole: `write(out)` fills a temporary file in the same folder through
 /// `file_writer& out`, which takes the name `path` only when all of it is on the disk. If anything throws,
-/// the temporary file is removed and an earlier file stays as it was. Throws io_error with the path, the byte
-/// reached and the system's reason, say a full disk.
+/// the temporary file is removed and an earlier file stays as it was. Of several writers the last one wins.
+/// Throws io_error with the path, the byte reached and the system's reason, say a full disk, and for anything
+/// in the file's place that is no regular file: links are not followed.
 template <std::invocable<file_writer&> Write> void write_atomically(std::string const& path, Write&& write) {
   detail::replacement file(path);
   file_writer out = file.open();
@@ -18719,15 +19368,20 @@ inline void write_atomically(std::string const& path, std::string_view text) {
 #ifndef TESSERA_SINGLE_IO_FOLDER
 #define TESSERA_SINGLE_IO_FOLDER
 #include <algorithm>
+#include <cerrno>
 #include <concepts>
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -18746,18 +19400,62 @@ inline std::string folder_meant(std::string const& path) {
   return folder.string();
 }
 
+/// Whether `name` is that of a partial, or of a folder that was moved out of the way: ….partial-12-3.
+inline bool is_unfinished(std::string_view name, std::string_view kind) {
+  const std::size_t at = name.rfind(kind);
+  if (at == 0 || at == name.npos) return false;
+  const std::string_view numbers = name.substr(at + kind.size());
+  const std::size_t dash = std::min(numbers.find('-'), numbers.size() - 1);
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return !numbers.empty() && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
+}
+
+/// Removes a partial unless a living process writes it: while the lock is ours, nobody else can take its
+/// name.
+inline void remove_if_left(std::filesystem::path const& path) {
+  const descriptor one(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  std::error_code ignored;
+  if (one.number() >= 0 && ::flock(one.number(), LOCK_EX | LOCK_NB) == 0 && has_name(one, path.string()))
+    std::filesystem::remove_all(path, ignored);
+}
+
+/// Removes the leftovers in a folder whose name begins with `prefix`.
+inline void remove_leftovers(std::string const& folder, std::string const& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code failure, ignored;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    if (is_unfinished(name, ".partial-")) remove_if_left(entry->path());
+    if (!is_unfinished(name, ".replaced-")) continue;
+    // Back to its place, or, if another one has come there, it is needed no more.
+    fs::rename(entry->path(), fs::path(folder) / name.substr(0, name.rfind(".replaced-")), ignored);
+    if (ignored) fs::remove_all(entry->path(), ignored);
+  }
+}
+
+enum class folder_exchange { if_possible, never };
+
 /// A new folder beside the one it will replace; removed if it never does.
 class folder_replacement {
  public:
   /// `files` are the names of all files of the folder. Throws io_error if the place is taken by a file, or by
   /// a folder with any other file.
   folder_replacement(std::string const& path, std::vector<std::string> files)
-      : place_(folder_meant(path)), partial_(place_ + ".partial"), files_(std::move(files)) {
+      : place_(folder_meant(path)), files_(std::move(files)) {
     require_replaceable();
+    const std::filesystem::path place = place_;
     std::error_code failure;
-    std::filesystem::remove_all(partial_, failure);  // left by a killed process
-    std::filesystem::create_directories(partial_, failure);
-    require_success("write", partial_, failure);
+    if (place.has_parent_path()) {
+      std::filesystem::create_directories(place.parent_path(), failure);
+      require_success("write", place_, failure);
+      remove_leftovers(place.parent_path().string(), place.filename().string() + ".");
+    }
+    while (!make_partial()) {
+    }
   }
   folder_replacement(folder_replacement const&) = delete;
   folder_replacement& operator=(folder_replacement const&) = delete;
@@ -18770,29 +19468,53 @@ class folder_replacement {
 
   /// Takes the place of an earlier folder, or of none. Where folders can be exchanged, the place always has
   /// one of the two.
-  void replace() const {
-    namespace fs = std::filesystem;
-    const bool replaces = require_replaceable();  // again: files may have come during the writing
-    std::error_code failure;
-    const std::string earlier = place_ + ".replaced";
-    if (replaces) {
-#ifdef RENAME_EXCHANGE
-      if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return;
-#endif
-      fs::remove_all(earlier, failure);
-      fs::rename(place_, earlier, failure);
-      require_success("write", place_, failure);
+  void replace(folder_exchange how = folder_exchange::if_possible) const {
+    for (;;) {
+      // Again, each time: files may have come during the writing, and other writers just now.
+      const int code = require_replaceable() ? take_place(how) : rename_to(partial_, place_);
+      if (code == 0) return sync_folder_of(place_);
+      if (code != another_came) system_failure("write", place_, 0, code);
     }
-    fs::rename(partial_, place_, failure);
-    std::error_code ignored;
-    if (failure)
-      fs::rename(earlier, place_, ignored);
-    else
-      fs::remove_all(earlier, ignored);
-    require_success("write", place_, failure);
   }
 
  private:
+  static constexpr int another_came = -1;
+
+  /// False if another process has taken it for a leftover.
+  bool make_partial() {
+    partial_ = partial_name(place_);
+    if (::mkdir(partial_.c_str(), 0777) != 0) {
+      if (errno == EEXIST) return false;
+      const int code = errno;
+      partial_.clear();
+      system_failure("write", place_, 0, code);
+    }
+    kept_ = descriptor(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (kept_.number() < 0 && errno != ENOENT) system_failure("write", partial_, 0, errno);
+    return kept_.number() >= 0 && keep_partial(kept_, partial_);
+  }
+
+  /// The reason of a failure; 0 for none.
+  static int rename_to(std::string const& from, std::string const& to) {
+    if (::rename(from.c_str(), to.c_str()) == 0) return 0;
+    return errno == EEXIST || errno == ENOTEMPTY ? another_came : errno;
+  }
+  int take_place([[maybe_unused]] folder_exchange how) const {
+#ifdef RENAME_EXCHANGE
+    if (how == folder_exchange::if_possible) {
+      if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return 0;
+      if (errno == ENOENT) return another_came;
+    }
+#endif
+    const std::string earlier = partial_name(place_, ".replaced-");
+    if (const int code = rename_to(place_, earlier); code != 0) return code == ENOENT ? another_came : code;
+    const int code = rename_to(partial_, place_);
+    std::error_code ignored;
+    if (code == 0 || code == another_came || rename_to(earlier, place_) == another_came)
+      std::filesystem::remove_all(earlier, ignored);
+    return code;
+  }
+
   /// Whether there is an earlier folder. Throws io_error for anything that must stay.
   bool require_replaceable() const {
     namespace fs = std::filesystem;
@@ -18818,6 +19540,7 @@ class folder_replacement {
 
   std::string place_, partial_;
   std::vector<std::string> files_;
+  descriptor kept_{-1};
 };
 
 }  // namespace detail
@@ -18833,10 +19556,15 @@ inline bool make_folder(std::string const& path) {
   return is_new;
 }
 
+/// Removes the files and folders that processes which were killed began to write in a folder, and did not
+/// finish; never what a living one writes. No error if there is no such folder.
+inline void remove_unfinished(std::string const& folder) { detail::remove_leftovers(folder, ""); }
+
 /// Makes or replaces a folder as a whole, as write_atomically does with a file: `write(partial)` writes
 /// `files`, the names of all files of the folder, into the new folder `partial` beside it, which takes the
 /// name `folder` only when `write` returns. Parents are made. If anything throws, an earlier folder stays as
-/// it was; so does a folder with other files, for which io_error is thrown.
+/// it was; so does a folder with other files, for which io_error is thrown. Of several writers, in any number
+/// of processes, the last one wins, and the folder is always that of one of them.
 template <std::invocable<std::string const&> Write>
 void write_folder_atomically(std::string const& folder, std::vector<std::string> files, Write&& write) {
   const detail::folder_replacement replacement(folder, std::move(files));
@@ -18851,10 +19579,13 @@ void write_folder_atomically(std::string const& folder, std::vector<std::string>
 #ifndef TESSERA_SINGLE_IO_FOLDER_LOCK
 #define TESSERA_SINGLE_IO_FOLDER_LOCK
 #include <cerrno>
+#include <concepts>
+#include <cstddef>
 #include <string>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
@@ -18864,11 +19595,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// it ends.
 class folder_lock {
  public:
-  /// Throws io_error if the folder has a lock, which names the process, or cannot be written to.
-  TESSERA_COLD explicit folder_lock(std::string const& folder) : file_(open(folder + "/.lock")) {
+  /// Throws io_error if the folder has a lock, which names the process, or cannot be written to, and for a
+  /// `.lock` that is not of this kind, which stays as it is.
+  TESSERA_COLD explicit folder_lock(std::string const& folder)
+      : path_(folder),
+        folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+        file_(open(folder + "/.lock")) {
+    const std::string owner = read_owner(folder + "/.lock");
     if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) detail::system_failure("lock", folder, 0, errno);
-      throw io_error(message("[lock ", folder, "] process ", read_file(folder + "/.lock"),
+      throw io_error(message("[lock ", folder, "] process ", owner,
                              " writes to this folder; wait for its end, or stop it"));
     }
     const std::string process = std::to_string(::getpid());
@@ -18877,14 +19613,64 @@ class folder_lock {
       detail::system_failure("lock", folder, 0, errno);
   }
 
- private:
-  static detail::descriptor open(std::string const& path) {
-    detail::descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
-    return file;
+  /// Throws io_error if the folder has been moved or removed since it was locked: what is written to its path
+  /// would be parted from the rest.
+  TESSERA_COLD void require_in_place() const {
+    struct stat locked{}, named{};
+    if (folder_.number() < 0 || ::fstat(folder_.number(), &locked) != 0) return;
+    if (::stat(path_.c_str(), &named) == 0 && detail::same_file(locked, named)) return;
+    std::string now(4096, '\0');  // Linux says where an open folder is
+    const std::string link = message("/proc/self/fd/", folder_.number());
+    const ssize_t length = ::readlink(link.c_str(), now.data(), now.size());
+    now.resize(length > 0 ? std::size_t(length) : 0);
+    const bool is_gone = locked.st_nlink == 0 || now.empty() || now.ends_with(" (deleted)");
+    throw io_error(message("[write ", path_, "] the folder was ",
+                           is_gone ? "removed or moved" : message("moved to ", now),
+                           " while this process wrote to it; nothing more is written"));
   }
 
-  detail::descriptor file_;
+  /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
+  /// been moved before or meanwhile.
+  template <std::invocable Write> void keep_in_place(Write&& write) const {
+    require_in_place();
+    try {
+      write();
+    } catch (io_error const&) {
+      require_in_place();  // that is the reason
+      throw;
+    }
+    require_in_place();
+  }
+
+ private:
+  static detail::descriptor open(std::string const& path) {
+    // A pipe would wait for a reader.
+    detail::descriptor file(
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
+    if (file.number() < 0 && errno == ELOOP) refuse(path, "a link");
+    if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
+    struct stat about{};
+    if (::fstat(file.number(), &about) != 0) detail::system_failure("lock", path, 0, errno);
+    if (!S_ISREG(about.st_mode)) refuse(path, detail::kind_of_file(about.st_mode));
+    if (about.st_nlink > 1) refuse(path, "a file with other names");
+    return file;
+  }
+  /// The number of a process; empty in a new file.
+  std::string read_owner(std::string const& path) const {
+    std::string owner(20, '\0');
+    const ssize_t length = ::pread(file_.number(), owner.data(), owner.size(), 0);
+    if (length < 0) detail::system_failure("lock", path, 0, errno);
+    owner.resize(std::size_t(length));
+    if (owner.find_first_not_of("0123456789") != owner.npos || length == 20)
+      refuse(path, "a file that holds other things than the number of a process");
+    return owner;
+  }
+  [[noreturn]] static void refuse(std::string const& path, char const* what) {
+    throw io_error(message("[lock ", path, "] there is ", what, "; it stays: move it away"));
+  }
+
+  std::string path_;
+  detail::descriptor folder_, file_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -18908,13 +19694,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Decompresses one stream. `fail` throws io_error with what is wrong.
-template <class Fail> class inflater {
+/// Decompresses one stream to `to`, which is empty and grows with what is there, to at most `most` bytes.
+/// `fail` throws io_error with what is wrong, `too_long` for more than that.
+template <class Fail, class TooLong> class inflater {
  public:
-  inflater(std::span<std::byte const> from, std::span<std::byte> to, Fail const& fail)
-      : from_(from), to_(to), fail_(fail) {}
+  inflater(std::span<std::byte const> from, std::vector<std::byte>& to, std::uint64_t most, Fail const& fail,
+           TooLong const& too_long)
+      : from_(from), to_(to), most_(most), fail_(fail), too_long_(too_long) {}
 
-  void run() {
+  /// Returns the number of compressed bytes.
+  std::size_t run() {
     for (bool last = false; !last;) {
       last = take(1) != 0;
       switch (take(2)) {
@@ -18922,7 +19711,8 @@ template <class Fail> class inflater {
           stored();
           break;
         case 1:
-          compressed_by(fixed_literals(), fixed_distances());
+          if (fixed_.empty()) fixed_ = {fixed_literals(), fixed_distances()};
+          compressed_by(fixed_[0], fixed_[1]);
           break;
         case 2:
           dynamic();
@@ -18931,7 +19721,8 @@ template <class Fail> class inflater {
           fail_("a block of an unknown kind");
       }
     }
-    if (filled_ != to_.size()) fail_("less data than the file says");
+    to_.resize(filled_);
+    return at_ - std::size_t(bits_) / 8;
   }
 
  private:
@@ -19008,8 +19799,10 @@ template <class Fail> class inflater {
     return entry.symbol;
   }
 
-  void require_room(std::size_t bytes) const {
-    if (bytes > to_.size() - filled_) fail_("more data than the file says");
+  void require_room(std::size_t bytes) {
+    if (bytes <= to_.size() - filled_) return;
+    if (bytes > most_ - filled_) too_long_();
+    to_.resize(std::size_t(std::min<std::uint64_t>(most_, 2 * (filled_ + bytes))));
   }
 
   void stored() {
@@ -19080,8 +19873,11 @@ template <class Fail> class inflater {
   }
 
   std::span<std::byte const> from_;
-  std::span<std::byte> to_;
+  std::vector<std::byte>& to_;
+  std::uint64_t most_;
   Fail const& fail_;
+  TooLong const& too_long_;
+  std::vector<code> fixed_;  // of literals and distances, made once: blocks may be as short as 10 bits
   std::size_t at_ = 0, filled_ = 0;
   std::uint64_t waiting_ = 0;
   int bits_ = 0;
@@ -19089,15 +19885,90 @@ template <class Fail> class inflater {
 
 }  // namespace detail
 
-/// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others or
-/// damaged.
+/// How many bytes compressed data may become. They become up to 1032 times as many, so a small file may ask
+/// for much memory. What is stored as it is needs none, and is not limited.
+struct unpack_limit {
+  std::uint64_t bytes = std::uint64_t(1) << 30;
+};
+
+/// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
+/// damaged, or more than the limit allows. Memory grows with what is really there.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
-                                      std::string_view where) {
-  const auto fail = [&](char const* what) { throw io_error(message("[", std::string(where), "] ", what)); };
-  if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a bit can become
-  std::vector<std::byte> bytes(size);
-  detail::inflater(compressed, std::span(bytes), fail).run();
+                                      std::string_view where, unpack_limit limit = {}) {
+  const auto fail = [&](std::string const& what) {
+    throw io_error(message("[", std::string(where), "] ", what));
+  };
+  if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a byte can become
+  if (size > limit.bytes)
+    fail(message(compressed.size(), " bytes become ", size, ", but the unpack_limit is ", limit.bytes));
+  std::vector<std::byte> bytes;
+  const auto too_long = [&] { fail("more data than the file says"); };
+  detail::inflater(compressed, bytes, size, fail, too_long).run();
+  if (bytes.size() != size) fail("less data than the file says");
   return bytes;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/gunzip.hpp
+#ifndef TESSERA_SINGLE_IO_GUNZIP
+#define TESSERA_SINGLE_IO_GUNZIP
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// Whether a file begins as those of gzip do.
+inline bool is_gzip(std::span<std::byte const> bytes) {
+  return bytes.size() >= 2 && bytes[0] == std::byte(0x1f) && bytes[1] == std::byte(0x8b);
+}
+
+/// What a file of gzip (RFC 1952) holds, in one member or several, behind which zeros may follow. Throws
+/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
+/// is really there.
+inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
+                                     unpack_limit limit = {}) {
+  std::vector<std::byte> all;
+  std::size_t at = 0;
+  const auto fail = [&](std::string const& what) {
+    throw io_error(message("[read ", path, "] compressed by gzip, byte ", at, ": ", what));
+  };
+  const auto too_long = [&] { fail(message("more data than the unpack_limit of ", limit.bytes, " bytes")); };
+  const auto skip = [&](std::size_t bytes) {
+    if (bytes > file.size() - at) fail("the file ends within a header or a checksum");
+    return std::exchange(at, at + bytes);
+  };
+  const auto number = [&]<class T>(T value) {
+    std::memcpy(&value, file.data() + skip(sizeof(T)), sizeof(T));
+    return value;
+  };
+  const auto is_padding = [](std::byte b) { return b == std::byte(0); };
+  while (!std::all_of(file.begin() + std::ptrdiff_t(at), file.end(), is_padding)) {
+    if (!is_gzip(file.subspan(at))) fail("no member begins here");
+    const std::size_t header = skip(10);
+    const auto flags = static_cast<unsigned>(file[header + 3]);
+    if (file[header + 2] != std::byte(8) || (flags & 0xe0) != 0) fail("of a kind that is not known");
+    if (flags & 4) skip(number(std::uint16_t()));
+    for (const unsigned text : {8u, 16u})  // a name, a comment
+      if (flags & text)
+        while (file[skip(1)] != std::byte(0)) {
+        }
+    if (flags & 2) skip(2);
+    std::vector<std::byte> these;
+    at += detail::inflater(file.subspan(at), these, limit.bytes - all.size(), fail, too_long).run();
+    if (number(std::uint32_t()) != detail::crc32(these) ||
+        number(std::uint32_t()) != static_cast<std::uint32_t>(these.size()))
+      fail("some of its bytes were changed: their checksum differs");
+    all.insert(all.end(), these.begin(), these.end());
+  }
+  return all;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -19106,6 +19977,7 @@ inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std
 // ---- tessera/io/text.hpp
 #ifndef TESSERA_SINGLE_IO_TEXT
 #define TESSERA_SINGLE_IO_TEXT
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19138,11 +20010,38 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
   return before;
 }
 
+/// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
+/// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
+TESSERA_COLD inline std::string excerpt(std::string_view text) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  std::string out;
+  for (int shown = 0; !text.empty(); ++shown) {
+    if (shown == 100) return out + "…";
+    const std::size_t length = utf8_length(text);
+    const auto code = static_cast<unsigned char>(text[0]);
+    const bool is_control = code < 0x20 || code == 0x7f ||
+                            (code == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if (length == 0 || is_control)
+        ((out += "\\x") += hex[byte / 16]) += hex[byte % 16];
+      else
+        out += text[i];
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
+}
+/// The same between quotation marks.
+TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
+
 /// `, but "a", "b"`: some names of those that a map has, for an error.
 inline std::string other_names(auto const& map) {
   std::string some;
-  for (auto const& [name, value] : map)
-    if (some.size() <= 200) some += (some.empty() ? ", but \"" : ", \"") + name + "\"";
+  for (auto const& [name, value] : map) {
+    if (some.size() > 100) return some + ", …";
+    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
+  }
   return some;
 }
 
@@ -19250,24 +20149,28 @@ inline json const* json::find(std::string_view key) const {
 inline json& json::operator[](std::string_view key) {
   if (is_null()) value_ = object{};
   auto* members = get_if<object>();
-  if (!members) throw io_error(message("[json] ", kind(), " has no member \"", std::string(key), "\""));
+  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
   for (json_member& member : *members)
     if (member.key == key) return member.value;
   return members->emplace_back(json_member{std::string(key), {}}).value;
 }
 
 /// A value inside a document and the way to it, so that an error says where it is:
-/// `[settings.json] adam.betas[1] is a string but should be a number`. Refers to the document.
+/// `[settings.json] adam.betas[1] is a string but should be a number`. Of a long way its end is kept. Refers
+/// to the document.
 class json_place {
  public:
   explicit json_place(json const& value, std::string document = "json", std::string path = {})
-      : value_(&value), document_(std::move(document)), path_(std::move(path)) {}
+      : value_(&value),
+        document_(std::move(document)),
+        path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {
+  }
 
   json const& value() const { return *value_; }
 
   json_place at(std::string_view key) const {
     json const* member = value_->find(key);
-    if (!member) fail(message("has no member \"", std::string(key), "\"", members_text()));
+    if (!member) fail(message("has no member ", in_quotes(key), members_text()));
     return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
   }
   json_place at(std::size_t index) const {
@@ -19303,7 +20206,7 @@ class json_place {
 
   /// Throws io_error about this place: `[document] path` and the text.
   [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : path_, " ", what));
+    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
   }
 
  private:
@@ -19313,12 +20216,15 @@ class json_place {
   }
   [[noreturn]] void wrong(std::string const& wanted) const;
   std::string members_text() const {
+    auto const* members = value_->get_if<json::object>();
+    if (!members || members->empty()) return message(", it is ", value_->kind());
     std::string list;
-    if (auto const* members = value_->get_if<json::object>())
-      for (std::size_t i = 0; i < members->size() && i < 20; ++i)
-        list += (i == 0 ? "; it has \"" : "\", \"") + (*members)[i].key;
-    return list.empty() ? message(", it is ", value_->kind()) : list + "\"";
+    for (std::size_t i = 0; i < members->size() && list.size() < 300; ++i)
+      list += (i == 0 ? "; it has " : ", ") + in_quotes((*members)[i].key);
+    return list;
   }
+
+  static constexpr std::size_t longest_path = 99;
 
   json const* value_;
   std::string document_, path_;
@@ -19413,7 +20319,82 @@ inline std::string to_text(json const& value, int indent = 0) {
 
 inline void json_place::wrong(std::string const& wanted) const {
   const bool nested = value_->get_if<json::array>() || value_->get_if<json::object>();
-  fail(message("is ", nested ? value_->kind() : to_text(*value_), " but should be ", wanted));
+  auto const* const text = value_->get_if<std::string>();
+  fail(message("is ",
+               nested ? value_->kind()
+               : text ? in_quotes(*text)
+                      : to_text(*value_),
+               " but should be ", wanted));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/parse_number.hpp
+#ifndef TESSERA_SINGLE_IO_PARSE_NUMBER
+#define TESSERA_SINGLE_IO_PARSE_NUMBER
+#include <algorithm>
+#include <charconv>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+namespace detail {
+
+/// Whether a decimal number, none of whose neighbours a type has, is too large and not too small: the place
+/// of its first digit that is no zero, and its exponent together, are positive.
+inline bool is_large(std::string_view decimal) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
+  std::int64_t place = 0;  // of the first digit: 0.1 has 0, 1 has 1, 0.01 has -1
+  bool found = false, fraction = false;
+  std::size_t i = 0;
+  for (; i < decimal.size() && decimal[i] != 'e' && decimal[i] != 'E'; ++i) {
+    if (decimal[i] == '.') {
+      fraction = true;
+    } else if (decimal[i] >= '0' && decimal[i] <= '9') {
+      found |= decimal[i] != '0';
+      place += fraction ? -std::int64_t(!found) : std::int64_t(found);
+    }
+  }
+  std::int64_t exponent = 0;
+  const bool negative = i + 1 < decimal.size() && decimal[i + 1] == '-';
+  for (; i < decimal.size(); ++i)
+    if (decimal[i] >= '0' && decimal[i] <= '9')
+      exponent = std::min(most, exponent < most / 10 ? 10 * exponent + (decimal[i] - '0') : most);
+  return place + (negative ? -exponent : exponent) > 0;
+}
+
+}  // namespace detail
+
+/// Reads the number that a text begins with, in the notation of C without hexadecimal digits, in any locale.
+/// Returns how many characters it has: 0 if there is none, or if it is an integer that Number does not hold;
+/// `value` is changed only if there is one.
+///   A floating-point number is the nearest one to the decimal number. Where that is beyond all numbers of
+///   the type, it is infinite, and where it is nearer to zero than all of them, it is zero, with its sign:
+///   the size of the decimal number decides, not the sign of its exponent (IEEE 754, 7.4 and 7.5).
+template <class Number> std::size_t parse_number(std::string_view text, Number& value) {
+  const bool plus = text.size() > 1 && text[0] == '+' && text[1] != '-';  // which std::from_chars refuses
+  char const* const first = text.data() + plus;
+  const auto [stop, failure] = std::from_chars(first, text.data() + text.size(), value);
+  if constexpr (std::floating_point<Number>) {
+    if (failure == std::errc::result_out_of_range) {
+      value = detail::is_large({first, std::size_t(stop - first)}) ? std::numeric_limits<Number>::infinity()
+                                                                   : Number(0);
+      if (*first == '-') value = -value;
+      return std::size_t(stop - text.data());
+    }
+  }
+  return failure == std::errc{} ? std::size_t(stop - text.data()) : 0;
+}
+
+/// Whether all of a text is one number.
+template <class Number> bool is_number(std::string_view text, Number& value) {
+  return !text.empty() && parse_number(text, value) == text.size();
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -19424,6 +20405,7 @@ inline void json_place::wrong(std::string const& wanted) const {
 #define TESSERA_SINGLE_IO_JSON_PARSER
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19538,7 +20520,7 @@ class json_parser {
     double real = 0;
     if (whole && fits(written, integer)) return integer;
     if (whole && fits(written, large)) return large;
-    if (!whole && fits(written, real)) return real;
+    if (!whole && fits(written, real) && std::isfinite(real)) return real;  // too small a number is zero
     at_ = begin;
     expected(whole ? "an integer of 64 bits" : "a number in the range of a double");
   }
@@ -19549,7 +20531,7 @@ class json_parser {
   }
 
   template <class Number> static bool fits(std::string_view written, Number& number) {
-    return std::from_chars(written.data(), written.data() + written.size(), number).ec == std::errc{};
+    return is_number(written, number);
   }
 
   std::string string() {
@@ -19642,7 +20624,9 @@ class json_parser {
 }  // namespace detail
 
 /// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
-/// keys that come twice, integers beyond 64 bits, text that is not UTF-8 and nesting deeper than 100.
+/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
+/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
+/// O(n log n) for n bytes, and memory as its values need.
 ///   source   the name of the text in errors
 ///   origin   where it begins in there, in bytes
 ///   most     values in the text, which take 20 times its memory; more are an error
@@ -19702,20 +20686,15 @@ inline std::string own_checksum(std::string text, std::size_t at) {
 #ifndef TESSERA_SINGLE_IO_SAFETENSORS
 #define TESSERA_SINGLE_IO_SAFETENSORS
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <charconv>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19736,37 +20715,6 @@ struct safetensor {
 /// Text that a file carries beside its tensors.
 using safetensors_metadata = std::map<std::string, std::string, std::less<>>;
 
-struct dtype_size {
-  std::string_view name;
-  std::uint64_t bytes;
-};
-inline constexpr std::array<dtype_size, 19> dtypes{{
-    {"BOOL", 1},    {"U8", 1},          {"I8", 1},          {"F8_E4M3", 1}, {"F8_E5M2", 1},
-    {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"I16", 2},     {"U16", 2},
-    {"F16", 2},     {"BF16", 2},        {"I32", 4},         {"U32", 4},     {"F32", 4},
-    {"F64", 8},     {"I64", 8},         {"U64", 8},         {"C64", 8},
-}};
-
-/// Bytes of one number, or 0 for a dtype that is not known.
-constexpr std::uint64_t dtype_bytes(std::string_view dtype) {
-  for (dtype_size const& known : dtypes)
-    if (known.name == dtype) return known.bytes;
-  return 0;
-}
-
-/// The dtype of an element or an integer.
-template <class T> constexpr char const* dtype_name() {
-  if constexpr (element<T>) {
-    return element_traits<T>::name;
-  } else if constexpr (std::same_as<T, bool>) {
-    return "BOOL";
-  } else {
-    static_assert(std::integral<T>, "safetensors files hold elements, integers and bool");
-    constexpr std::array is_signed{"I8", "I16", "I32", "I64"}, is_unsigned{"U8", "U16", "U32", "U64"};
-    return (std::is_signed_v<T> ? is_signed : is_unsigned)[std::countr_zero(sizeof(T))];
-  }
-}
-
 /// Describes values in memory, to be written.
 template <class T>
 safetensor make_safetensor(std::string name, std::vector<std::int64_t> shape, std::span<T const> values) {
@@ -19781,35 +20729,8 @@ namespace detail {
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;  // as in the reference
 inline constexpr std::string_view metadata_name = "__metadata__";
 
-/// Bytes of a tensor, or none if the dtype is unknown, an extent is negative or the product too large.
-inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                                 std::span<std::int64_t const> shape) {
-  std::uint64_t bytes = dtype_bytes(dtype);
-  if (bytes == 0) return std::nullopt;
-  for (const std::int64_t extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
-      return std::nullopt;
-  return bytes;
-}
-
 /// The key in the metadata of a tensor's checksum.
 inline std::string checksum_key(std::string const& tensor) { return "tessera.checksum." + tensor; }
-
-/// "F32 (3, 4)".
-inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
-  std::string text = std::string(dtype) + " (";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + ")";
-}
-
-/// "is F31 (3, 4)", and why that has no size.
-inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
-  std::string text = "is " + tensor_text(dtype, shape);
-  if (dtype_bytes(dtype) > 0) return text + ", which has no size in 64 bits";
-  text += ", but the known dtypes are";
-  for (dtype_size const& known : dtypes) (text += ' ') += known.name;
-  return text;
-}
 
 /// The header of tensors that follow each other in this order.
 inline std::string safetensors_header(std::span<safetensor const* const> order,
@@ -19854,7 +20775,7 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
   std::set<std::string_view> names{detail::metadata_name};
   for (safetensor const& tensor : tensors) {
     const auto about = [&](std::string const& what) {
-      return message("[write ", path, "] tensor \"", tensor.name, "\" ", what);
+      return message("[write ", path, "] tensor ", in_quotes(tensor.name), " ", what);
     };
     if (!names.insert(tensor.name).second) throw io_error(about("has a name that is taken"));
     const auto bytes = detail::tensor_bytes(tensor.dtype, tensor.shape);
@@ -19865,7 +20786,7 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
     order.push_back(&tensor);
   }
   std::sort(order.begin(), order.end(), [](safetensor const* a, safetensor const* b) {
-    return std::pair(dtype_bytes(b->dtype), a) < std::pair(dtype_bytes(a->dtype), b);
+    return std::pair(dtype_bits(b->dtype), a) < std::pair(dtype_bits(a->dtype), b);
   });
 
   metadata.erase(std::string(detail::own_checksum_key));  // of another header
@@ -19902,7 +20823,10 @@ inline safetensors_metadata format_metadata(std::string const& format, int numbe
 }
 
 /// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
-/// unless every tensor lies within the file, beside the others and without holes.
+/// unless every tensor lies within the file, beside the others and without holes. Opening takes O(n log n)
+/// for n tensors; memory follows the header, which has at most 100 MB, as in the reference; tensors are read
+/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; what
+/// converts its numbers refuses it.
 class safetensors_file {
  public:
   explicit safetensors_file(std::string path) : file_(std::move(path)) { index(); }
@@ -19916,7 +20840,7 @@ class safetensors_file {
 
   safetensor const& at(std::string_view name) const {
     if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(header_at, message("no tensor \"", std::string(name), "\"", other_names(tensors_)));
+    fail(header_at, message("no tensor ", in_quotes(name), other_names(tensors_)));
   }
 
   /// Copies a tensor, which must have this dtype and shape, to memory of its size.
@@ -19924,8 +20848,8 @@ class safetensors_file {
                  std::span<std::byte> destination) const {
     safetensor const& tensor = at(name);
     const auto describe = [&](std::string const& what) {
-      return message("tensor \"", tensor.name, "\" is ", detail::tensor_text(tensor.dtype, tensor.shape),
-                     what);
+      return message("tensor ", in_quotes(tensor.name), " is ",
+                     detail::tensor_text(tensor.dtype, tensor.shape), what);
     };
     if (tensor.dtype != dtype ||
         !std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
@@ -19945,12 +20869,14 @@ class safetensors_file {
   void check(std::string_view name) const {
     safetensor const& tensor = at(name);
     const auto written = metadata_.find(detail::checksum_key(tensor.name));
-    if (written == metadata_.end()) fail(header_at, message("no checksum of tensor \"", tensor.name, "\""));
+    if (written == metadata_.end())
+      fail(header_at, message("no checksum of tensor ", in_quotes(tensor.name)));
     checksum sum;
     sum.add(tensor.bytes);
     if (const std::string found = detail::checksum_text(sum.value()); found != written->second)
-      fail(offset(tensor), message("the bytes of tensor \"", tensor.name, "\" have the checksum ", found,
-                                   " but were written with ", written->second, ": some were changed"));
+      fail(offset(tensor),
+           message("the bytes of tensor ", in_quotes(tensor.name), " have the checksum ", found,
+                   " but were written with ", in_quotes(written->second), ": some were changed"));
   }
 
   /// Throws io_error unless the header has a checksum, which was compared when the file was opened.
@@ -19966,13 +20892,14 @@ class safetensors_file {
       fail(header_at,
            message("not the format \"", format, "\": the metadata lack tessera.format or tessera.version"));
     if (name->second != format)
-      fail(header_at, message("the format is \"", name->second, "\" but should be \"", format, "\""));
-    std::string const& digits = number->second;
+      fail(header_at,
+           message("the format is ", in_quotes(name->second), " but should be ", in_quotes(format)));
     int found = 0;
-    const auto [stop, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), found);
-    if (failure != std::errc{} || stop != digits.data() + digits.size() || found < 1 || found > newest)
-      fail(header_at, message("format \"", format, "\" of version ", digits, ", but versions 1 to ", newest,
-                              " can be read"));
+    const bool is_whole = is_number(number->second, found);
+    if (!is_whole || found < 1 || found > newest)
+      fail(header_at, message("format ", in_quotes(format), " of version ",
+                              is_whole ? std::to_string(found) : in_quotes(number->second),
+                              ", but versions 1 to ", newest, " can be read"));
     return found;
   }
 
@@ -19987,7 +20914,6 @@ class safetensors_file {
 
  private:
   static constexpr std::uint64_t header_at = sizeof(std::uint64_t);
-  static constexpr std::uint64_t most_values = 1000000;  // in a header: those of 160 thousand tensors
 
   struct extent {
     std::uint64_t begin, end;  // within the data
@@ -20001,7 +20927,8 @@ class safetensors_file {
   void index() {
     const std::string_view header = header_text();
     require_unchanged(header);
-    const json top = parse_json(header, path(), header_at, most_values);
+    // A tensor has 7 values, 8 if it is a row, and takes 50 bytes at least; a value takes 40 bytes of memory.
+    const json top = parse_json(header, path(), header_at, 1000 + header.size() / 4);
     const std::string document = message("read ", path(), ", header at byte ", header_at);
     std::vector<extent> extents;
     for (json_member const& member : json_place(top, document).members()) {
@@ -20019,14 +20946,16 @@ class safetensors_file {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
     std::uint64_t filled = 0;
-    for (auto const& [begin, end, tensor] : extents) {
-      const std::string which =
-          message("tensor \"", tensor->name, "\", bytes ", begin, " to ", end, " of the data, ");
-      if (begin < filled) fail(data_at + begin, which + "overlaps the one before");
-      if (begin > filled) fail(data_at + filled, which + "leaves a hole here");
-      if (end > data.size()) fail(file_.bytes().size(), which + "is cut off here: the file ends");
-      tensor->bytes = data.subspan(begin, end - begin);
-      filled = end;
+    for (extent const& here : extents) {
+      const auto which = [&](char const* fault) {
+        return message("tensor ", in_quotes(here.tensor->name), ", bytes ", here.begin, " to ", here.end,
+                       " of the data, ", fault);
+      };
+      if (here.begin < filled) fail(data_at + here.begin, which("overlaps the one before"));
+      if (here.begin > filled) fail(data_at + filled, which("leaves a hole here"));
+      if (here.end > data.size()) fail(file_.bytes().size(), which("is cut off here: the file ends"));
+      here.tensor->bytes = data.subspan(here.begin, here.end - here.begin);
+      filled = here.end;
     }
     if (filled != data.size())
       fail(data_at + filled, message(data.size() - filled, " bytes belong to no tensor"));
@@ -20056,7 +20985,7 @@ class safetensors_file {
     const std::string found = detail::own_checksum(std::string(header), at);
     if (const std::string_view written = header.substr(at, found.size()); found != written)
       fail(header_at, message("the header has the checksum ", found, " but was written with ",
-                              std::string(written), ": some of it was changed"));
+                              in_quotes(written), ": some of it was changed"));
     header_has_checksum_ = true;
   }
 
@@ -20066,12 +20995,14 @@ class safetensors_file {
     const json_place shape = place.at("shape"), offsets = place.at("data_offsets");
     for (std::size_t i = 0; i < shape.size(); ++i) tensor.shape.push_back(shape.at(i).as_integer());
     const auto bytes = detail::tensor_bytes(tensor.dtype, tensor.shape);
-    if (!bytes) place.fail(detail::no_size_text(tensor.dtype, tensor.shape));
+    const bool is_known = dtype_bits(tensor.dtype) > 0;
+    if (is_known && !bytes) place.fail(detail::no_size_text(tensor.dtype, tensor.shape));
     if (offsets.size() != 2) offsets.fail(message("has ", offsets.size(), " numbers but should have 2"));
     const auto begin = offsets.at(0).as_integer<std::uint64_t>(),
                end = offsets.at(1).as_integer<std::uint64_t>();
-    if (begin > end || end - begin != *bytes)
-      offsets.fail(message("is ", to_text(offsets.value()), ", but ",
+    if (begin > end) offsets.fail(message("is [", begin, ",", end, "], which ends before it begins"));
+    if (is_known && end - begin != *bytes)
+      offsets.fail(message("is [", begin, ",", end, "], but ",
                            detail::tensor_text(tensor.dtype, tensor.shape), " takes ", *bytes, " bytes"));
     return {begin, end, &(tensors_[name] = std::move(tensor))};
   }
@@ -20096,6 +21027,7 @@ class safetensors_file {
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20124,30 +21056,25 @@ class safetensors_files {
     for (std::string const& path : paths) {
       safetensors_file const& file = files_.emplace_back(path);
       for (auto const& [name, tensor] : file.tensors())
-        for (std::size_t other = 0; other + 1 < files_.size(); ++other)
-          if (files_[other].contains(name))
-            file.fail(message("tensor \"", name, "\" is in ", files_[other].path(), ", too"));
+        if (const auto [other, is_new] = file_of_.emplace(name, files_.size() - 1); !is_new)
+          file.fail(message("tensor ", in_quotes(name), " is in ", files_[other->second].path(), ", too"));
     }
   }
   explicit safetensors_files(std::string const& path) : safetensors_files(std::vector{path}) {}
 
   std::span<safetensors_file const> files() const { return files_; }
-  bool contains(std::string_view name) const {
-    for (safetensors_file const& file : files_)
-      if (file.contains(name)) return true;
-    return false;
-  }
+  bool contains(std::string_view name) const { return file_of_.find(name) != file_of_.end(); }
   /// The file that holds a tensor. Throws io_error if none does.
   safetensors_file const& file_of(std::string_view name) const {
-    for (safetensors_file const& file : files_)
-      if (file.contains(name)) return file;
+    if (const auto found = file_of_.find(name); found != file_of_.end()) return files_[found->second];
     if (files_.size() == 1) static_cast<void>(files_[0].at(name));  // names tensors that are there
-    throw io_error(message("[read ", files_[0].path(), " and ", files_.size() - 1, " more] no tensor \"",
-                           std::string(name), "\" in any of these files"));
+    throw io_error(message("[read ", files_[0].path(), " and ", files_.size() - 1, " more] no tensor ",
+                           in_quotes(name), " in any of these files"));
   }
 
  private:
   std::vector<safetensors_file> files_;
+  std::map<std::string_view, std::size_t> file_of_;  // of each tensor, by its name in the file
 };
 
 /// How a matrix stands in a file: as (rows, cols), or as (cols, rows), like the weights of GPT-2.
@@ -20170,21 +21097,21 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());
   if (!known)
-    file.fail(
-        message("tensor \"", tensor.name, "\" is ", tensor.dtype, ": numbers of this dtype are not read"));
+    file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
+                      ": numbers of this dtype are not read"));
 }
 
 template <tensor_file File>
 void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
-    file.fail(message("tensor \"", tensor.name, "\" is ", tensor_text(tensor.dtype, tensor.shape),
+    file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
 }
 
 /// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must
 /// not make gigabytes of an index.
 void require_plausible_size(auto const& file, std::int64_t rows, std::int64_t cols, std::size_t stored) {
-  const std::int64_t most = (1 << 24) + 16 * std::int64_t(stored);
+  const std::int64_t most = (1 << 22) + 256 * std::int64_t(stored);
   if (rows > most || cols > most)
     file.fail(message("a matrix of ", rows, " rows and ", cols, " columns with only ", stored, " elements"));
 }
@@ -20225,7 +21152,7 @@ template <class T, tensor_file File> std::vector<T> read_numbers(File const& fil
       if constexpr (std::is_integral_v<T>)
         if (const auto number = detail::number_at<From, From>(tensor.bytes.data(), std::int64_t(i));
             !detail::is_held_by<T>(number))
-          file.fail(message("number ", i, " of tensor \"", tensor.name, "\" is ", double(number),
+          file.fail(message("number ", i, " of tensor ", in_quotes(tensor.name), " is ", double(number),
                             ", which an integer of ", sizeof(T), " bytes cannot be"));
       numbers[i] = detail::number_at<From, T>(tensor.bytes.data(), std::int64_t(i));
     }
@@ -20290,29 +21217,39 @@ template <class T> std::vector<T> read_numbers(safetensors_files const& files, s
 #ifndef TESSERA_SINGLE_IO_TEXT_NUMBERS
 #define TESSERA_SINGLE_IO_TEXT_NUMBERS
 #include <algorithm>
-#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// A text file of numbers between spaces, commas and ends of lines.
+/// A text file of numbers between spaces, commas and ends of lines. One that was compressed by gzip is
+/// unpacked, whatever its name. Throws io_error, with the path, if it was compressed by another program.
 class text_numbers {
  public:
-  explicit text_numbers(std::string const& path)
-      : file_(path), rest_(reinterpret_cast<char const*>(file_.bytes().data()), file_.bytes().size()) {}
+  explicit text_numbers(std::string const& path, unpack_limit limit = {}) : file_(path) {
+    std::span<std::byte const> bytes = file_.bytes();
+    if (is_gzip(bytes)) bytes = unpacked_ = gunzip(bytes, path, limit);
+    rest_ = {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
+    using namespace std::string_view_literals;
+    for (auto const& [mark, program] :
+         {std::pair("BZh"sv, "bzip2"), std::pair("\xfd\x37zXZ"sv, "xz"),
+          std::pair("\x28\xb5\x2f\xfd"sv, "zstd"), std::pair("PK\3\4"sv, "zip")})
+      if (rest_.starts_with(mark))
+        throw io_error(message("[read ", path, "] compressed by ", program, ": unpack it, or use gzip"));
+  }
+  text_numbers(text_numbers const&) = delete;
+  text_numbers& operator=(text_numbers const&) = delete;
 
-  /// What remains of the line, which is passed over.
+  /// What remains of the line, without its end, which is not passed over.
   std::string_view line() {
-    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
-    std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    ++line_;
+    std::string_view text = rest_.substr(0, rest_.find('\n'));
+    rest_.remove_prefix(text.size());
     if (text.ends_with('\r')) text.remove_suffix(1);
     return text;
   }
@@ -20321,23 +21258,20 @@ class text_numbers {
     for (skip_blank(); !rest_.empty() && rest_[0] == comment; skip_blank()) line();
   }
 
-  /// The next number. Throws io_error, with the line, if there is none.
+  /// The next number, as parse_number reads it, and with Fortran's exponents: 1.5D+00, 1.5+100. Throws
+  /// io_error, with the line, if there is none.
   template <class T> T number(char const* what) {
     skip_blank();
-    T value{};
-    char const* first = rest_.data();
-    char const* const last = first + rest_.size();
-    if (last - first > 1 && first[0] == '+' && first[1] != '-') ++first;
-    const auto [stop, failure] = std::from_chars(first, last, value);
     if (rest_.empty()) fail(message("the file ends where ", what, " should be"));
-    const bool beyond = std::is_floating_point_v<T> && failure == std::errc::result_out_of_range;
-    if constexpr (std::is_floating_point_v<T>)
-      if (beyond) value = out_of_range({first, std::size_t(stop - first)});
-    if ((failure != std::errc{} && !beyond) || (stop != last && !is_blank(*stop))) {
-      const std::string_view word = rest_.substr(0, std::min<std::size_t>(rest_.find_first_of(blanks), 30));
-      fail(message("\"", std::string(word), "\" is not ", what));
+    T value{};
+    std::size_t length = parse_number(rest_, value);
+    if (length == 0 || (length < rest_.size() && !is_blank(rest_[length]))) {
+      const std::string_view word = rest_.substr(0, rest_.find_first_of(blanks));
+      if (!std::floating_point<T> || !is_number(with_exponent_of_c(word), value))
+        fail(message(in_quotes(word), " is not ", what));
+      length = word.size();
     }
-    rest_.remove_prefix(std::size_t(stop - rest_.data()));
+    rest_.remove_prefix(length);
     return value;
   }
   /// A whole number of at least `least` and at most `most`.
@@ -20349,8 +21283,10 @@ class text_numbers {
   }
 
   void expect_end() {
+    const std::int64_t last = line_;
     skip_blank();
     if (!rest_.empty()) fail("there is more than the file says");
+    line_ = last;
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -20364,14 +21300,20 @@ class text_numbers {
   void skip_blank() {
     for (; !rest_.empty() && is_blank(rest_[0]); rest_.remove_prefix(1)) line_ += rest_[0] == '\n';
   }
-  /// Too large a number is infinite, too small a one zero, as everywhere else.
-  static double out_of_range(std::string_view digits) {
-    return digits.find("e-") != digits.npos || digits.find("E-") != digits.npos
-               ? 0.0
-               : (digits[0] == '-' ? -1.0 : 1.0) * std::numeric_limits<double>::infinity();
+  /// Fortran writes the exponent of a double behind a D, and one of three digits behind its sign alone.
+  static std::string with_exponent_of_c(std::string_view word) {
+    std::string text(word);
+    const std::size_t at = text.find_first_of("DdQq+-", 1);
+    if (at == text.npos || text.find_first_not_of("+-.0123456789") < at) return "";
+    if (text[at] != '+' && text[at] != '-')
+      text[at] = 'e';
+    else if (text.find('.') < at)
+      text.insert(at, 1, 'e');
+    return text;
   }
 
   mapped_file file_;
+  std::vector<std::byte> unpacked_;
   std::string_view rest_;
   std::int64_t line_ = 1;
 };
@@ -20388,7 +21330,9 @@ class text_numbers {
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20398,55 +21342,124 @@ class text_numbers {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// Reads a matrix of real numbers, integers or, with ones, a pattern; of a symmetric or skew-symmetric one
-/// the file holds half. Its blocks are those that hold an element of the file, all of them for an array.
-/// Throws io_error, with the line, for anything else.
-template <element T, class Block> block_sparse_matrix<T, Block> read_matrix_market(std::string const& path) {
-  text_numbers file(path);
-  std::string heading = std::string(file.line()) + " ";
-  std::transform(heading.begin(), heading.end(), heading.begin(),
-                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
-  const auto says = [&](char const* word) { return heading.find(message(" ", word, " ")) != heading.npos; };
-  const bool array = says("array"), symmetric = says("symmetric"), skew = says("skew-symmetric");
-  const bool ones = says("pattern");
-  if (!heading.starts_with("%%matrixmarket matrix ") || array == says("coordinate") ||
-      ones + says("real") + says("integer") != 1 || symmetric + skew + says("general") != 1 ||
-      (ones && array))
-    file.fail(message("the heading is \"", heading.substr(0, 80),
-                      "\", but should be \"%%MatrixMarket matrix coordinate|array real|integer|pattern "
-                      "general|symmetric|skew-symmetric\""));
+namespace detail {
+
+/// The first line of a file: its words, in any case and between any blanks.
+struct matrix_market_heading {
+  bool array, ones, integers, unsigned_integers, symmetric, skew;  // hermitian real numbers are symmetric
+};
+inline matrix_market_heading read_heading(text_numbers& file) {
+  const std::string_view line = file.line();
+  std::array<std::string, 5> words;
+  std::size_t at = 0;
+  for (std::string& word : words) {
+    at = std::min(line.find_first_not_of(" \t", at), line.size());
+    const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
+    for (const char c : line.substr(at, std::min<std::size_t>(end - at, 20)))
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    at = end;
+  }
+  auto const& [mark, object, format, field, symmetry] = words;
+  const auto among = [](std::string const& word, std::initializer_list<char const*> known) {
+    return std::find(known.begin(), known.end(), word) != known.end();
+  };
+  const matrix_market_heading heading{.array = format == "array",
+                                      .ones = field == "pattern",
+                                      .integers = field == "integer",
+                                      .unsigned_integers = field == "unsigned-integer",
+                                      .symmetric = among(symmetry, {"symmetric", "hermitian"}),
+                                      .skew = symmetry == "skew-symmetric"};
+  if (!among(mark, {"%%matrixmarket", "%matrixmarket"}) || object != "matrix" ||
+      !among(format, {"array", "coordinate"}) ||
+      !among(field, {"pattern", "integer", "unsigned-integer", "real", "double"}) ||
+      !among(symmetry, {"general", "symmetric", "hermitian", "skew-symmetric"}) ||
+      (heading.ones && heading.array))
+    file.fail(message("the heading is ", in_quotes(line),
+                      ", but should be \"%%MatrixMarket matrix coordinate|array "
+                      "real|double|integer|unsigned-integer|pattern "
+                      "general|symmetric|skew-symmetric|hermitian\", an array without pattern"));
+  return heading;
+}
+
+/// Calls add(row, column, value) with each element of the file, of a symmetric matrix with those that it
+/// leaves out behind theirs; rows and columns count from 0. Returns the rows and columns of the matrix.
+template <class Add> std::array<int, 2> read_elements(text_numbers& file, Add&& add) {
+  const matrix_market_heading heading = read_heading(file);
   file.skip_lines('%');
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto rows = file.integer("the number of rows", 0, most),
              cols = file.integer("the number of columns", 0, most);
-  if ((symmetric || skew) && rows != cols) file.fail("a symmetric matrix has as many rows as columns");
-  std::vector<std::int32_t> row, col;
-  std::vector<double> values;
-  const auto add = [&](std::int64_t i, std::int64_t j, double value) {
-    const auto enter = [&](std::int64_t r, std::int64_t c, double v) {
-      row.push_back(std::int32_t(r)), col.push_back(std::int32_t(c)), values.push_back(v);
-    };
-    enter(i, j, value);
-    if (i != j && (symmetric || skew)) enter(j, i, skew ? -value : value);
+  if ((heading.symmetric || heading.skew) && rows != cols)
+    file.fail(
+        message("a symmetric matrix has as many rows as columns, but this one has ", rows, " and ", cols));
+  const auto value = [&] {
+    if (heading.integers) return double(file.number<std::int64_t>("an integer"));
+    if (heading.unsigned_integers) return double(file.number<std::uint64_t>("an unsigned integer"));
+    return file.number<double>("an element");
   };
-  if (array) {
+  const auto enter = [&](std::int64_t i, std::int64_t j, double number) {
+    add(std::int32_t(i), std::int32_t(j), number);
+    if (i == j || !(heading.symmetric || heading.skew)) return;
+    add(std::int32_t(j), std::int32_t(i), heading.skew ? -number : number);
+  };
+  if (heading.array) {
     for (std::int64_t j = 0; rows > 0 && j < cols; ++j) {
-      if (skew) add(j, j, 0);
-      for (std::int64_t i = skew ? j + 1 : symmetric ? j : 0; i < rows; ++i)
-        add(i, j, file.number<double>("an element"));
+      if (heading.skew) add(std::int32_t(j), std::int32_t(j), 0.0);
+      for (std::int64_t i = heading.skew ? j + 1 : heading.symmetric ? j : 0; i < rows; ++i)
+        enter(i, j, value());
     }
   } else {
     const auto stored = file.integer("the number of elements", 0, most);
     for (std::int64_t p = 0; p < stored; ++p) {
       const auto i = file.integer("a row", 1, rows) - 1, j = file.integer("a column", 1, cols) - 1;
-      add(i, j, ones ? 1 : file.number<double>("an element"));
+      if (heading.skew && i == j)
+        file.fail(message("element (", i + 1, ", ", j + 1,
+                          ") is on the diagonal of a skew-symmetric matrix, which is zero and left out"));
+      enter(i, j, heading.ones ? 1 : value());
+      if (heading.ones) static_cast<void>(file.line());  // values, which a pattern does not have
     }
   }
   file.expect_end();
+  return {int(rows), int(cols)};
+}
+
+/// Throws io_error with the line of the first element that is in the file twice, if there is one.
+inline void refuse_repeated(std::string const& path, unpack_limit limit) {
+  text_numbers file(path, limit);
+  std::set<std::array<std::int32_t, 2>> seen;
+  read_elements(file, [&](std::int32_t i, std::int32_t j, double) {
+    if (!seen.insert({i, j}).second)
+      file.fail(message("element (", i + 1, ", ", j + 1,
+                        ") repeats an earlier one: list each once, or ask for duplicates::summed"));
+  });
+}
+
+}  // namespace detail
+
+/// Reads a matrix of real numbers, integers or, with ones, a pattern, whose values, if it has some, are
+/// ignored; of a symmetric, skew-symmetric or hermitian one the file holds half. Its blocks are those that
+/// hold an element of the file, all of them for an array. The file may be compressed by gzip. Numbers are
+/// read as parse_number does.
+///   repeated   what becomes of elements that the file lists several times
+///   limit      what a compressed file may become
+/// Throws io_error, with the line, for anything else: complex numbers, fractions among integers, elements on
+/// the diagonal of a skew-symmetric matrix. Takes O(n log n) for n bytes of text, and memory as the elements
+/// need that are there, whatever number the file says.
+template <element T, class Block>
+block_sparse_matrix<T, Block> read_matrix_market(std::string const& path,
+                                                 duplicates repeated = duplicates::refused,
+                                                 unpack_limit limit = {}) {
+  text_numbers file(path, limit);
+  std::vector<std::int32_t> row, col;
+  std::vector<double> values;
+  const auto [rows, cols] = detail::read_elements(file, [&](std::int32_t i, std::int32_t j, double value) {
+    row.push_back(i), col.push_back(j), values.push_back(value);
+  });
   detail::require_plausible_size(file, rows, cols, values.size());
   try {
-    return matrix_from_coo<T, Block>(int(rows), int(cols), row, col, values);
+    return matrix_from_coo<T, Block>(rows, cols, row, col, values, repeated);
   } catch (shape_error const& wrong) {
+    if (repeated == duplicates::refused) detail::refuse_repeated(path, limit);
     file.fail(wrong.what());
   }
 }
@@ -20481,6 +21494,157 @@ void write_matrix_market(std::string const& path, block_sparse_matrix<T, Block> 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
 
+// ---- tessera/io/numpy_header.hpp
+#ifndef TESSERA_SINGLE_IO_NUMPY_HEADER
+#define TESSERA_SINGLE_IO_NUMPY_HEADER
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io { namespace detail {
+
+struct numpy_type {
+  std::string_view dtype, descr;
+};
+inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
+                                                         {"U8", "|u1"},
+                                                         {"I8", "|i1"},
+                                                         {"U16", "<u2"},
+                                                         {"I16", "<i2"},
+                                                         {"F16", "<f2"},
+                                                         {"U32", "<u4"},
+                                                         {"I32", "<i4"},
+                                                         {"F32", "<f4"},
+                                                         {"U64", "<u8"},
+                                                         {"I64", "<i8"},
+                                                         {"F64", "<f8"},
+                                                         {"C64", "<c8"}}};
+
+/// The dtype of a description, "<f4": with any byte order where numbers have one byte, as some writers have
+/// it, or none, the machine's own. "" for what is no number of C.
+inline std::string_view dtype_of(std::string_view descr) {
+  if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != descr.npos) {
+    if (descr[0] == '>' && !descr.ends_with('1')) return "";
+    descr.remove_prefix(1);
+  }
+  for (numpy_type const& type : numpy_types)
+    if (type.descr.substr(1) == descr) return type.dtype;
+  return "";
+}
+
+/// Reads the header of an array, a Python dictionary with three keys, of which the last of one name counts.
+template <class Fail> class numpy_header {
+ public:
+  numpy_header(std::string_view text, Fail const& fail) : rest_(text), fail_(fail) {
+    bool has_descr = false, has_order = false, has_shape = false;
+    expect('{');
+    while (!skip('}')) {
+      const std::string_view key = string();
+      expect(':');
+      if (key == "descr")
+        has_descr = true, read_descr();
+      else if (key == "fortran_order")
+        has_order = true, by_columns = truth();
+      else if (key == "shape")
+        has_shape = true, read_shape();
+      else
+        fail_(message("the header has an unknown key ", in_quotes(key)));
+      if (!skip(',')) {
+        expect('}');
+        break;
+      }
+    }
+    skip_blank();
+    if (!rest_.empty()) fail_(message("the header goes on behind its '}': ", in_quotes(rest_)));
+    if (!has_descr || !has_order || !has_shape)
+      fail_("the header does not have the keys descr, fortran_order and shape");
+  }
+
+  std::string_view descr;
+  bool structured = false;  // the description is no string
+  bool by_columns = false;
+  std::vector<std::int64_t> shape;
+
+ private:
+  void skip_blank() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n"), rest_.size())); }
+  bool skip(char c) {
+    skip_blank();
+    if (rest_.empty() || rest_[0] != c) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  void expect(char c) {
+    if (!skip(c)) fail_(message("the header lacks a '", std::string(1, c), "'"));
+  }
+  std::string_view string() {
+    static_cast<void>(skip('u'));  // of Python 2
+    const char quote = skip('"') ? '"' : '\'';
+    if (quote == '\'') expect('\'');
+    const std::size_t end = rest_.find(quote);
+    if (end == rest_.npos) fail_("the header's text does not end");
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+  void read_descr() {
+    skip_blank();
+    const std::string_view from = rest_;
+    structured = rest_.starts_with('[') || rest_.starts_with('(');
+    if (!structured) {
+      descr = string();
+      return;
+    }
+    int depth = 0;
+    do {  // brackets, and strings, which may hold brackets
+      if (rest_.empty()) fail_("the header's description does not end");
+      const char c = rest_[0];
+      if (c == '\'' || c == '"') {
+        static_cast<void>(string());
+        continue;
+      }
+      depth += c == '[' || c == '(' ? 1 : c == ']' || c == ')' ? -1 : 0;
+      rest_.remove_prefix(1);
+    } while (depth > 0);
+    descr = from.substr(0, from.size() - rest_.size());
+  }
+  bool truth() {
+    skip_blank();
+    for (const std::string_view word : {"True", "False"})
+      if (rest_.starts_with(word)) {
+        rest_.remove_prefix(word.size());
+        return word == "True";
+      }
+    fail_("fortran_order is neither True nor False");
+    return false;
+  }
+  void read_shape() {
+    shape.clear();
+    expect('(');
+    while (!skip(')')) {
+      skip_blank();
+      std::int64_t extent = 0;
+      const std::size_t length = parse_number(rest_, extent);
+      if (length == 0 || extent < 0) fail_("the shape is not one of whole numbers");
+      rest_.remove_prefix(length);
+      if (rest_.starts_with('L')) rest_.remove_prefix(1);  // a long integer of Python 2
+      shape.push_back(extent);
+      if (skip(',')) continue;
+      expect(')');
+      break;
+    }
+  }
+
+  std::string_view rest_;
+  Fail const& fail_;
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::io::detail
+#endif
+
 // ---- tessera/io/zip.hpp
 #ifndef TESSERA_SINGLE_IO_ZIP
 #define TESSERA_SINGLE_IO_ZIP
@@ -20503,26 +21667,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// CRC-32 of ISO 3309, the checksum of zip files: of these bytes behind others.
-inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t before = 0) {
-  static const auto table = [] {
-    std::array<std::uint32_t, 256> made;
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      std::uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0xedb88320u : 0);
-      made[i] = value;
-    }
-    return made;
-  }();
-  std::uint32_t crc = ~before;
-  for (const std::byte b : bytes) crc = table[(crc ^ std::uint32_t(b)) & 0xff] ^ (crc >> 8);
-  return ~crc;
-}
-
 struct zip_member {
   std::uint64_t at = 0, packed = 0, size = 0;  // at: of the member's own header
   std::uint32_t crc = 0;
   std::uint16_t method = 0;
+  bool encrypted = false;
 };
 
 inline constexpr std::uint32_t local_mark = 0x04034b50, member_mark = 0x02014b50, end_mark = 0x06054b50,
@@ -20532,8 +21681,10 @@ inline constexpr std::uint16_t wide_field = 1, stored_method = 0, deflated_metho
 
 }  // namespace detail
 
-/// A zip archive, mapped; its members by their names. Throws io_error, with the path and the byte offset, for
-/// an archive that is damaged, encrypted or in several parts.
+/// A zip archive, mapped; its members by their names, of which the last of one name counts, as for Python.
+/// Opening it reads its index alone, and throws io_error, with the path and the byte offset, if that is
+/// damaged or the archive in several parts. What is wrong with a member is found when its content is asked
+/// for.
 class zip_archive {
  public:
   explicit zip_archive(std::string path) : zip_archive(mapped_file(std::move(path))) {}
@@ -20546,20 +21697,26 @@ class zip_archive {
     return all;
   }
 
-  /// The content of a member: in the mapped file if it is stored, else unpacked to `room`.
-  std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room) const {
+  bool contains(std::string const& name) const { return members_.find(name) != members_.end(); }
+
+  /// The content of a member: in the mapped file if it is stored, else unpacked to `room`. Throws io_error if
+  /// the member is damaged, encrypted, compressed by another method than DEFLATE, or becomes more than the
+  /// limit allows.
+  std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room,
+                                     unpack_limit limit = {}) const {
     const auto found = members_.find(name);
-    if (found == members_.end()) throw io_error(message("[read ", path(), "] no member \"", name, "\""));
+    if (found == members_.end()) throw io_error(message("[read ", path(), "] no member ", in_quotes(name)));
     detail::zip_member const& member = found->second;
+    if (member.encrypted) fail(member.at, message("member ", in_quotes(name), " is encrypted"));
     if (get<std::uint32_t>(member.at) != detail::local_mark) fail(member.at, "no member begins here");
     const std::uint64_t begin =
         member.at + 30 + get<std::uint16_t>(member.at + 26) + get<std::uint16_t>(member.at + 28);
     if (begin > bytes().size() || member.packed > bytes().size() - begin)
-      fail(bytes().size(), message("the file ends within member \"", name, "\""));
+      fail(bytes().size(), message("the file ends within member ", in_quotes(name)));
     std::span<std::byte const> content = bytes().subspan(begin, member.packed);
-    const std::string where = message("read ", path(), ", member \"", name, "\"");
+    const std::string where = message("read ", path(), ", member ", in_quotes(name));
     if (member.method == detail::deflated_method) {
-      room = inflate(content, member.size, where);
+      room = inflate(content, member.size, where, limit);
       content = room;
     } else if (member.method != detail::stored_method) {
       throw io_error(message("[", where, "] compressed by method ", member.method,
@@ -20606,7 +21763,6 @@ class zip_archive {
       count = get<std::uint64_t>(wide + 32);
       at = get<std::uint64_t>(wide + 48);
     }
-    std::uint64_t packed = 0;
     for (; count > 0; --count) {
       if (get<std::uint32_t>(at) != detail::member_mark) fail(at, "no entry of the archive's index");
       const std::uint64_t name_length = get<std::uint16_t>(at + 28), extra = get<std::uint16_t>(at + 30),
@@ -20614,16 +21770,14 @@ class zip_archive {
                           next = at + 46 + name_length + extra + comment;
       if (next > bytes().size()) fail(bytes().size(), "the file ends within its index");
       std::string name(reinterpret_cast<char const*>(bytes().data()) + at + 46, name_length);
-      if ((get<std::uint16_t>(at + 8) & 1) != 0) fail(at, message("member \"", name, "\" is encrypted"));
       detail::zip_member member{.at = get<std::uint32_t>(at + 42),
                                 .packed = get<std::uint32_t>(at + 20),
                                 .size = get<std::uint32_t>(at + 24),
                                 .crc = get<std::uint32_t>(at + 16),
-                                .method = get<std::uint16_t>(at + 10)};
+                                .method = get<std::uint16_t>(at + 10),
+                                .encrypted = (get<std::uint16_t>(at + 8) & 1) != 0};
       widen(member, at + 46 + name_length, at + 46 + name_length + extra);
-      if (member.packed > bytes().size() || (packed += member.packed) > bytes().size())
-        fail(at, "members that are larger than the file");
-      if (!members_.emplace(std::move(name), member).second) fail(at, "two members of one name");
+      members_.insert_or_assign(std::move(name), member);
       at = next;
     }
   }
@@ -20701,14 +21855,16 @@ inline void write_zip(std::string const& path, std::span<zip_content const> memb
 #ifndef TESSERA_SINGLE_IO_NUMPY
 #define TESSERA_SINGLE_IO_NUMPY
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20722,101 +21878,6 @@ inline void write_zip(std::string const& path, std::span<zip_content const> memb
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
-
-struct numpy_type {
-  std::string_view dtype, descr;
-};
-inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
-                                                         {"U8", "|u1"},
-                                                         {"I8", "|i1"},
-                                                         {"U16", "<u2"},
-                                                         {"I16", "<i2"},
-                                                         {"F16", "<f2"},
-                                                         {"U32", "<u4"},
-                                                         {"I32", "<i4"},
-                                                         {"F32", "<f4"},
-                                                         {"U64", "<u8"},
-                                                         {"I64", "<i8"},
-                                                         {"F64", "<f8"},
-                                                         {"C64", "<c8"}}};
-
-/// Reads the header of an array, a Python dictionary with three keys.
-template <class Fail> class numpy_header {
- public:
-  numpy_header(std::string_view text, Fail const& fail) : rest_(text), fail_(fail) {
-    expect('{');
-    while (!skip('}')) {
-      const std::string_view key = quoted();
-      expect(':');
-      if (key == "descr")
-        descr = quoted();
-      else if (key == "fortran_order")
-        by_columns = truth();
-      else if (key == "shape")
-        read_shape();
-      else
-        fail_(message("the header has an unknown key '", std::string(key), "'"));
-      ++keys_;
-      if (!skip(',')) {
-        expect('}');
-        break;
-      }
-    }
-    if (keys_ != 3) fail_("the header does not have the keys descr, fortran_order and shape");
-  }
-
-  std::string_view descr;
-  bool by_columns = false;
-  std::vector<std::int64_t> shape;
-
- private:
-  bool skip(char c) {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size()));
-    if (rest_.empty() || rest_[0] != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  void expect(char c) {
-    if (!skip(c)) fail_(message("the header lacks a '", std::string(1, c), "'"));
-  }
-  std::string_view quoted() {
-    const char quote = skip('"') ? '"' : '\'';
-    if (quote == '\'') expect('\'');
-    const std::size_t end = rest_.find(quote);
-    if (end == rest_.npos) fail_("the header's text does not end");
-    const std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return text;
-  }
-  bool truth() {
-    static_cast<void>(skip('\0'));  // spaces
-    for (const std::string_view word : {"True", "False"})
-      if (rest_.starts_with(word)) {
-        rest_.remove_prefix(word.size());
-        return word == "True";
-      }
-    fail_("fortran_order is neither True nor False");
-    return false;
-  }
-  void read_shape() {
-    expect('(');
-    while (!skip(')')) {
-      static_cast<void>(skip('\0'));
-      std::int64_t extent = 0;
-      const auto [stop, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
-      if (failure != std::errc{} || extent < 0) fail_("the shape is not one of whole numbers");
-      rest_.remove_prefix(std::size_t(stop - rest_.data()));
-      shape.push_back(extent);
-      if (skip(',')) continue;
-      expect(')');
-      break;
-    }
-  }
-
-  std::string_view rest_;
-  Fail const& fail_;
-  int keys_ = 0;
-};
 
 /// Numbers whose first index runs fastest, in the order in which the last one does.
 inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
@@ -20840,37 +21901,50 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 
 }  // namespace detail
 
-/// The arrays of a .npz file by their names, without ".npy"; or the one of a .npy file, whose name is "".
-/// Opening it throws io_error, with the path, for a damaged file and for numbers that are big-endian or no
-/// numbers of C.
+/// The arrays of a .npz file by their names, with or without ".npy"; or the one of a .npy file, whose name is
+/// "". Opening a .npz reads its index alone: an array is looked at when at() asks for it, and is unpacked
+/// then, so what nobody asks for takes no memory and spoils nothing. Throws io_error, with the path, for a
+/// file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
+///   limit   what a compressed array may become
 class numpy_file {
  public:
-  explicit numpy_file(std::string path) : path_(std::move(path)) {
-    mapped_file& file = files_.emplace_back(path_);
-    const auto bytes = file.bytes();
-    if (begins_with(bytes, array_mark)) {
-      add("", bytes);
-    } else if (begins_with(bytes, "PK")) {
-      archive_.emplace_back(std::move(file));
-      for (std::string const& name : archive_[0].names()) {
-        std::vector<std::byte> room;
-        const auto content = archive_[0].content(name, room);
-        add(name.ends_with(".npy") ? name.substr(0, name.size() - 4) : name, content);
-        unpacked_.push_back(std::move(room));
+  explicit numpy_file(std::string path, unpack_limit limit = {})
+      : contents_(std::make_unique<contents>(std::move(path), limit)) {
+    mapped_file& file = contents_->file;
+    if (begins_with(file.bytes(), array_mark)) {
+      contents_->members.emplace("", "");
+      static_cast<void>(at(""));
+    } else if (begins_with(file.bytes(), "PK")) {
+      contents_->archive.emplace(std::move(file));
+      for (std::string const& member : contents_->archive->names()) {
+        const std::string name = member.ends_with(".npy") ? member.substr(0, member.size() - 4) : member;
+        if (name == member || !contents_->archive->contains(name)) contents_->members.emplace(name, member);
       }
     } else {
       fail("neither a .npy nor a .npz file");
     }
   }
 
-  std::string const& path() const { return path_; }
-  /// All arrays, by name. Their bytes live as long as this file.
-  std::map<std::string, safetensor, std::less<>> const& tensors() const { return tensors_; }
-  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  std::string const& path() const { return contents_->path; }
+  /// The names of all arrays, without ".npy", in the order of the alphabet.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (auto const& [name, member] : contents_->members) all.push_back(name);
+    return all;
+  }
+  bool contains(std::string_view name) const { return member_of(name).has_value(); }
 
+  /// An array, whose bytes live as long as this file. Several threads may ask. Throws io_error, with the
+  /// array's name, if there is none, it is damaged, becomes larger than the limit, is big-endian or
+  /// structured, or has another number of bytes than its header says. Of other arrays without numbers of C,
+  /// texts say, the bytes are given, with NumPy's name of their type.
   safetensor const& at(std::string_view name) const {
-    if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(message("no array \"", std::string(name), "\"", other_names(tensors_)));
+    const std::optional<std::string> member = member_of(name);
+    if (!member) fail(message("no array ", in_quotes(name), other_names(contents_->members)));
+    const std::scoped_lock lock(contents_->busy);
+    auto found = contents_->arrays.find(*member);
+    if (found == contents_->arrays.end()) found = contents_->arrays.emplace(*member, load(*member)).first;
+    return found->second.tensor;
   }
 
   [[noreturn]] void fail(std::string const& what) const {
@@ -20880,14 +21954,42 @@ class numpy_file {
  private:
   static constexpr std::string_view array_mark = "\x93NUMPY";
 
+  struct array {
+    safetensor tensor;
+    std::vector<std::byte> unpacked, ordered;
+  };
+  struct contents {  // in one place when the file is moved
+    contents(std::string name, unpack_limit most) : path(std::move(name)), limit(most), file(path) {}
+    std::string path;
+    unpack_limit limit;
+    mapped_file file;
+    std::optional<zip_archive> archive;
+    std::map<std::string, std::string, std::less<>> members;  // by the names of their arrays
+    std::mutex busy;
+    std::map<std::string, array, std::less<>> arrays;  // that were asked for, by their members
+  };
+
   static bool begins_with(std::span<std::byte const> bytes, std::string_view text) {
     return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
   }
 
-  void add(std::string const& name, std::span<std::byte const> bytes) {
+  /// The member that holds an array, if there is one. NumPy, too, looks for a member of this very name first.
+  std::optional<std::string> member_of(std::string_view name) const {
+    if (contents_->archive && contents_->archive->contains(std::string(name))) return std::string(name);
+    const auto found = contents_->members.find(name);
+    if (found == contents_->members.end()) return std::nullopt;
+    return found->second;
+  }
+
+  array load(std::string const& member) const {
+    const std::string name = member.ends_with(".npy") ? member.substr(0, member.size() - 4) : member;
     const auto fail_here = [&](std::string const& what) {
-      fail(name.empty() ? what : message("array \"", name, "\": ", what));
+      fail(name.empty() ? what : message("array ", in_quotes(name), ": ", what));
     };
+    array made;
+    const std::span<std::byte const> bytes =
+        contents_->archive ? contents_->archive->content(member, made.unpacked, contents_->limit)
+                           : contents_->file.bytes();
     if (!begins_with(bytes, array_mark)) fail_here("not an array of NumPy");
     const std::size_t wide = bytes.size() > 6 && bytes[6] != std::byte(1) ? 4 : 2, begin = 8 + wide;
     std::uint32_t length = 0;
@@ -20897,34 +21999,30 @@ class numpy_file {
     if (length > bytes.size() - begin) fail_here("the file ends within its header");
     const detail::numpy_header header({reinterpret_cast<char const*>(bytes.data()) + begin, length},
                                       fail_here);
-    safetensor tensor{name, std::string(header.descr), header.shape, bytes.subspan(begin + length)};
-    std::uint64_t size = 0;
-    for (auto const& [dtype, descr] : detail::numpy_types)
-      if (header.descr == descr) {
-        tensor.dtype = dtype;
-        size = dtype_bytes(dtype);
-      }
-    if (header.descr.starts_with(">")) fail_here("its numbers are big-endian: save x.astype('<f4')");
-    if (size == 0) {  // a text, say: its bytes only
-      tensor.shape = {};
-    } else {
-      const auto wanted = detail::tensor_bytes(tensor.dtype, tensor.shape);
-      if (!wanted || *wanted != tensor.bytes.size())
-        fail_here(message("is ", detail::tensor_text(tensor.dtype, tensor.shape), ", but ",
-                          tensor.bytes.size(), " bytes follow the header"));
-      if (header.by_columns && tensor.shape.size() > 1) {
-        unpacked_.push_back(detail::in_row_order(tensor.bytes, tensor.shape, size));
-        tensor.bytes = unpacked_.back();
-      }
+    if (header.structured)
+      fail_here(message("a structured array, of ", in_quotes(header.descr), ": save its fields one by one"));
+    const std::string_view dtype = detail::dtype_of(header.descr);
+    if (dtype.empty() && header.descr.starts_with(">"))
+      fail_here("its numbers are big-endian: save x.astype('<f4')");
+    made.tensor = {name, std::string(dtype.empty() ? header.descr : dtype), header.shape,
+                   bytes.subspan(begin + length)};
+    if (dtype.empty()) {  // a text, say: its bytes only
+      made.tensor.shape = {};
+      return made;
     }
-    tensors_.emplace(name, std::move(tensor));
+    const auto wanted = detail::tensor_bytes(dtype, header.shape);
+    if (!wanted || *wanted != made.tensor.bytes.size())
+      fail_here(message("is ", detail::tensor_text(dtype, header.shape), ", but ", made.tensor.bytes.size(),
+                        " bytes follow the header"));
+    if (header.by_columns && header.shape.size() > 1) {
+      made.ordered = detail::in_row_order(made.tensor.bytes, header.shape, dtype_bytes(dtype));
+      made.tensor.bytes = made.ordered;
+      made.unpacked = {};
+    }
+    return made;
   }
 
-  std::string path_;
-  std::vector<mapped_file> files_;
-  std::vector<zip_archive> archive_;
-  std::vector<std::vector<std::byte>> unpacked_;  // whose bytes do not move when this vector grows
-  std::map<std::string, safetensor, std::less<>> tensors_;
+  std::unique_ptr<contents> contents_;
 };
 
 namespace detail {
@@ -20938,7 +22036,7 @@ struct numpy_array {
 
 inline numpy_array make_numpy_array(std::string const& path, safetensor const& tensor) {
   const auto fail = [&](std::string const& what) {
-    throw shape_error(message("[write ", path, "] array \"", tensor.name, "\" ", what));
+    throw shape_error(message("[write ", path, "] array ", in_quotes(tensor.name), " ", what));
   };
   const bool is_text = tensor.dtype == message("|S", tensor.bytes.size());  // of one array element
   const auto wanted = is_text ? tensor.bytes.size() : tensor_bytes(tensor.dtype, tensor.shape);
@@ -20987,11 +22085,12 @@ inline void write_npz(std::string const& path, std::span<safetensor const> tenso
   std::vector<detail::numpy_array> arrays;
   std::vector<zip_content> members;
   arrays.reserve(tensors.size());
+  std::set<std::string_view> names;
   for (safetensor const& tensor : tensors) {
     detail::numpy_array const& array = arrays.emplace_back(detail::make_numpy_array(path, tensor));
-    for (zip_content const& other : members)
-      if (other.name == tensor.name + ".npy")
-        throw io_error(message("[write ", path, "] array \"", tensor.name, "\" has a name that is taken"));
+    if (!names.insert(tensor.name).second)
+      throw io_error(
+          message("[write ", path, "] array ", in_quotes(tensor.name), " has a name that is taken"));
     members.push_back({tensor.name + ".npy", {std::as_bytes(std::span(array.header)), array.bytes}});
   }
   write_zip(path, members);
@@ -21012,6 +22111,44 @@ template <element T> void write_npy(std::string const& path, panel_matrix<T> con
   std::vector<T> numbers(std::size_t(x.tokens() * x.features()));
   copy(x, transposed(row_major(numbers.data(), x.tokens(), x.features())));
   write_npy(path, make_safetensor("", {x.tokens(), x.features()}, std::span<T const>(numbers)));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/printable.hpp
+#ifndef TESSERA_SINGLE_IO_PRINTABLE
+#define TESSERA_SINGLE_IO_PRINTABLE
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A text as a screen and a log may show it, whoever wrote it: control characters (U+0000 … U+001F, U+007F …
+/// U+009F) and bytes that are not UTF-8 become \x1b and the like; line breaks, tabs and all other characters
+/// stay. A terminal obeys none of it, and no program takes a log for binary data.
+TESSERA_COLD inline std::string printable(std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const bool escaped = length == 0 || byte(0) == 0x7f ||
+                         (byte(0) < 0x20 && text[0] != '\n' && text[0] != '\t') ||
+                         (length == 2 && byte(0) == 0xc2 && byte(1) < 0xa0);
+    const std::string_view character = text.substr(0, length == 0 ? 1 : length);
+    text.remove_prefix(character.size());
+    for (const char c : character) {
+      if (!escaped) {
+        shown += c;
+        continue;
+      }
+      const auto value = static_cast<unsigned char>(c);
+      shown += {'\\', 'x', digits[value / 16], digits[value % 16]};
+    }
+  }
+  return shown;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -21054,12 +22191,28 @@ inline coordinates elements_of_blocks(std::span<std::int64_t const> row_start,
   return all;
 }
 
+inline coordinates coordinates_of(numpy_file const& file) {
+  if (!file.contains("coords"))
+    return {read_numbers<std::int64_t>(file, "row"), read_numbers<std::int64_t>(file, "col")};
+  std::vector<std::int64_t> const& shape = file.at("coords").shape;  // of SciPy's arrays of any dimension
+  if (shape.size() != 2 || shape[0] != 2) file.fail("the array \"coords\" is not (2, elements)");
+  const auto both = read_numbers<std::int64_t>(file, "coords");
+  const auto half = both.begin() + std::ptrdiff_t(both.size() / 2);
+  return {{both.begin(), half}, {half, both.end()}};
+}
+
 }  // namespace detail
 
-/// A matrix written by scipy.sparse.save_npz as BSR, CSR, CSC or COO. Its blocks are those that hold an
-/// element of the file's index. Throws io_error for anything else.
-template <element T, class Block> block_sparse_matrix<T, Block> read_scipy(std::string const& path) {
-  const numpy_file file(path);
+/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. Its blocks are those
+/// that hold an element of the file's index. As for load_npz, what is behind the last element of indptr is
+/// spare room.
+///   repeated   what becomes of elements that the index lists several times: SciPy adds them
+///   limit      what a compressed array may become
+/// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
+template <element T, class Block>
+block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,
+                                         unpack_limit limit = {}) {
+  const numpy_file file(path, limit);
   const auto size = read_numbers<std::int64_t>(file, "shape");
   if (size.size() != 2 || std::min(size[0], size[1]) < 0 ||
       std::max(size[0], size[1]) > std::numeric_limits<int>::max())
@@ -21068,34 +22221,42 @@ template <element T, class Block> block_sparse_matrix<T, Block> read_scipy(std::
   std::string format;
   for (const std::byte letter : file.at("format").bytes)
     if (letter != std::byte(0)) format += static_cast<char>(letter);  // of one byte each, or of four
-  const auto values = read_numbers<double>(file, "data");
-  const auto indices = [&](char const* name) { return read_numbers<std::int64_t>(file, name); };
+  if (format != "bsr" && format != "csr" && format != "csc" && format != "coo")
+    file.fail(
+        message("a sparse matrix in the format ", in_quotes(format), ": bsr, csr, csc and coo are read"));
+  auto values = read_numbers<double>(file, "data");
   constexpr auto any = index_order::any;
   detail::require_plausible_size(file, rows, cols, values.size());
   try {
-    if (format == "coo") return matrix_from_coo<T, Block>(rows, cols, indices("row"), indices("col"), values);
-    if (format == "csr")
-      return matrix_from_csr<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
-    if (format == "csc")
-      return matrix_from_csc<T, Block>(rows, cols, indices("indptr"), indices("indices"), values, any);
-    if (format == "bsr") {
-      std::vector<std::int64_t> const& shape = file.at("data").shape;
-      if (shape.size() != 3 || std::min(shape[1], shape[2]) < 1 ||
-          std::max(shape[1], shape[2]) > std::max(rows, cols))
-        file.fail("the data of BSR are not (blocks, rows, columns)");
-      const block_size block{int(shape[1]), int(shape[2])};
-      const auto starts = indices("indptr"), columns = indices("indices");
-      if (block.rows == Block::rows && block.cols == Block::cols)
-        return matrix_from_bsr<T, Block>(rows, cols, starts, columns, values, any);
-      static_cast<void>(
-          pattern_from_bsr(rows, cols, block, starts, columns, index_unit::blocks, any));  // or throws
-      const auto elements = detail::elements_of_blocks(starts, columns, block);
-      return matrix_from_coo<T, Block>(rows, cols, elements.rows, elements.cols, values);
+    if (format == "coo") {
+      const auto [row, col] = detail::coordinates_of(file);
+      return matrix_from_coo<T, Block>(rows, cols, row, col, values, repeated);
     }
+    std::vector<std::int64_t> const& shape = file.at("data").shape;
+    const bool in_blocks = format == "bsr";
+    if (in_blocks && (shape.size() != 3 || std::min(shape[1], shape[2]) < 1 ||
+                      std::max(shape[1], shape[2]) > std::max(rows, cols)))
+      file.fail("the data of BSR are not (blocks, rows, columns)");
+    const block_size block = in_blocks ? block_size{int(shape[1]), int(shape[2])} : block_size{};
+    const auto starts = read_numbers<std::int64_t>(file, "indptr");
+    auto indices = read_numbers<std::int64_t>(file, "indices");
+    const std::size_t area = std::size_t(block.rows) * std::size_t(block.cols);
+    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size() &&
+        indices.size() * area == values.size()) {
+      indices.resize(std::size_t(starts.back()));
+      values.resize(indices.size() * area);
+    }
+    if (format == "csr") return matrix_from_csr<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    if (format == "csc") return matrix_from_csc<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    if (block.rows == Block::rows && block.cols == Block::cols)
+      return matrix_from_bsr<T, Block>(rows, cols, starts, indices, values, any, repeated);
+    static_cast<void>(pattern_from_bsr(rows, cols, block, starts, indices, index_unit::blocks, any,
+                                       repeated));  // or throws
+    const auto elements = detail::elements_of_blocks(starts, indices, block);
+    return matrix_from_coo<T, Block>(rows, cols, elements.rows, elements.cols, values, repeated);
   } catch (shape_error const& wrong) {
     file.fail(wrong.what());
   }
-  file.fail(message("a sparse matrix in the format \"", format, "\": bsr, csr, csc and coo are read"));
 }
 
 /// Writes a matrix for scipy.sparse.load_npz: as BSR, or as CSR if its blocks are single elements or stick
@@ -21152,23 +22313,30 @@ void write_scipy(std::string const& path, block_sparse_matrix<T, Block> const& w
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// Reads a pattern of single elements: see reblocked() for larger blocks. Throws io_error for anything else.
-inline pattern read_smtx(std::string const& path) {
-  text_numbers file(path);
+/// Reads a pattern of single elements: see reblocked() for larger blocks. The file may be compressed by gzip,
+/// and becomes at most as large as the limit says. Throws io_error for anything else. Takes O(n log n) for n
+/// bytes of text, and memory as the numbers need that are there, whatever the file says.
+inline pattern read_smtx(std::string const& path, unpack_limit limit = {}) {
+  text_numbers file(path, limit);
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto rows = file.integer("the number of rows", 0, most),
              cols = file.integer("the number of columns", 0, most),
              stored = file.integer("the number of elements", 0, most);
   std::vector<std::int32_t> starts, columns;
-  for (std::int64_t i = 0; i <= rows; ++i)
-    starts.push_back(std::int32_t(file.integer("the start of a row", 0, stored)));
+  for (std::int64_t i = 0; i <= rows; ++i) {
+    const std::int64_t least = i == 0 ? 0 : starts.back();
+    starts.push_back(std::int32_t(file.integer("the start of a row", least, i == 0 ? 0 : stored)));
+  }
+  if (starts.back() != stored)
+    file.fail(
+        message("the rows end at element ", starts.back(), ", but the file says ", stored, " elements"));
   for (std::int64_t p = 0; p < stored; ++p)
     columns.push_back(std::int32_t(file.integer("a column", 0, cols - 1)));
   file.expect_end();
   detail::require_plausible_size(file, rows, cols, columns.size());
   try {
     return pattern_from_csr(int(rows), int(cols), starts, columns, index_order::any);
-  } catch (shape_error const& wrong) {
+  } catch (shape_error const& wrong) {  // for a column that a row repeats: the columns stand on one line
     file.fail(wrong.what());
   }
 }
@@ -21213,6 +22381,7 @@ constexpr char const* name_of(precision p) { return p == precision::half ? "half
 struct target {
   std::string name = "Bow";
   int tiles = 1472;
+  static constexpr int most_workers = 64;
   int workers = 6;                       // threads of a tile; each issues one instruction in `workers` cycles
   double clock_hz = 1.85e9;              // Bow-2000 data sheet
   std::int64_t bytes_per_tile = 638976;  // 624 KiB
@@ -21257,7 +22426,8 @@ struct target {
       if (!holds) throw option_error(message("[ipu::target] ", name, ": ", what));
     };
     require(tiles >= 1 && tiles <= 65535, "the number of tiles is between 1 and 65535");
-    require(workers >= 1 && workers <= 64, "the number of workers of a tile is between 1 and 64");
+    static_assert(most_workers == 64, "as the message says");
+    require(workers >= 1 && workers <= most_workers, "the number of workers of a tile is between 1 and 64");
     require(clock_hz > 0, "the clock must be positive");
     require(bytes_per_tile > 0, "a tile must have memory");
     require(exchange_bytes_per_cycle > 0 && load_bytes_per_cycle > 0 && store_bytes_per_cycle > 0 &&
@@ -21980,14 +23150,8 @@ namespace detail {
 }
 inline double number_option(char const* operation, std::string const& name, std::string const& value,
                             double least) {
-  std::size_t used = 0;
   double number = 0;
-  try {
-    number = std::stod(value, &used);
-  } catch (std::exception const&) {
-    used = 0;
-  }
-  if (used == 0 || used != value.size() || !(number >= least))
+  if (!io::is_number(value, number) || !(number >= least && number <= 1e15))
     refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
   return number;
 }
@@ -22310,19 +23474,19 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
   for (std::size_t b = 0; b < bands; ++b)
     for (auto i = std::size_t(plan.band_begin[b]); i < std::size_t(plan.band_begin[b + 1]); ++i)
       band_of[std::size_t(plan.columns[i])] = std::int32_t(b);
-  std::vector<std::vector<std::int32_t>> slots(bands);
+  std::vector<std::vector<std::int32_t>> slots_of_band(bands);
   std::vector<std::int32_t> row_of(std::size_t(stored.blocks())), col_of(std::size_t(stored.blocks()));
   for (std::int32_t i : plan.rows) {
     std::int32_t slot = std::int32_t(stored.first_slot(i));
     for (std::int32_t j : stored.row(i)) {
       row_of[std::size_t(slot)] = i, col_of[std::size_t(slot)] = j;
-      slots[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
+      slots_of_band[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
     }
   }
   plan.order.clear(), plan.shares.clear();
   static_load most{0, 0, 0, 0, 0, 1, 0};
   std::vector<std::int64_t> blocks, start;
-  for (auto const& of_band : slots) {
+  for (auto const& of_band : slots_of_band) {
     start.push_back(std::int64_t(plan.order.size()));
     blocks.push_back(std::int64_t(of_band.size()));
     plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
@@ -22410,7 +23574,7 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
     count.push_back(in_col[std::size_t(j)]), heavy_cols += in_col[std::size_t(j)] > 0;
   for (std::int64_t c : in_row) heavy_rows += c > 0;
   if (all == 0) {
-    plan.band_begin = {0, std::int32_t(stored.block_cols())};
+    plan.band_begin = {0, stored.block_cols()};
     return plan;
   }
   const double density = std::min(1.0, double(all) / (double(heavy_rows) * double(heavy_cols)));
@@ -22476,6 +23640,7 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
 #ifndef TESSERA_SINGLE_IPU_STATIC_PRODUCT
 #define TESSERA_SINGLE_IPU_STATIC_PRODUCT
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22511,22 +23676,31 @@ std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::i
   const auto values = p.in<T>(1), x = p.in<T>(2);
   const auto y = p.out<T>(3);
   const auto b = std::size_t(block), n = std::size_t(columns);
-  std::vector<float> sums(b * n);
-  std::size_t at = 1, value = 0, blocks = 0;
+  constexpr std::size_t most_columns = 64;  // of X at a time
+  std::array<float, 16 * most_columns> sums;
+  std::size_t at = 1, value = 0;
   const std::size_t rows = table[0];
   for (std::size_t r = 0; r < rows; ++r) {
-    std::fill(sums.begin(), sums.end(), 0.0f);
-    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
-      const std::size_t first = std::size_t(table[at++]) * b;
+    const std::size_t count = table[at];
+    for (std::size_t begin = 0; begin < n; begin += most_columns) {
+      const std::size_t width = std::min(most_columns, n - begin);
+      std::fill_n(sums.begin(), b * width, 0.0f);
+      for (std::size_t k = 0; k < count; ++k) {
+        T const* const w = &values[value + k * b * b];
+        T const* const rows_of_x = &x[table[at + 1 + k] * b * n + begin];
+        for (std::size_t i = 0; i < b; ++i)
+          for (std::size_t j = 0; j < b; ++j) {
+            const auto factor = float(w[transposed_blocks ? j * b + i : i * b + j]);
+            for (std::size_t q = 0; q < width; ++q)
+              sums[i * width + q] += factor * float(rows_of_x[j * n + q]);
+          }
+      }
       for (std::size_t i = 0; i < b; ++i)
-        for (std::size_t j = 0; j < b; ++j) {
-          const auto w = float(values[value + (transposed_blocks ? j * b + i : i * b + j)]);
-          T const* const row = &x[(first + j) * n];
-          for (std::size_t k = 0; k < n; ++k) sums[i * n + k] += w * float(row[k]);
-        }
+        for (std::size_t q = 0; q < width; ++q) y[(r * b + i) * n + begin + q] = T(sums[i * width + q]);
     }
-    for (std::size_t k = 0; k < b * n; ++k) y[r * b * n + k] = T(sums[k]);
+    at += 1 + count, value += count * b * b;
   }
+  const std::size_t blocks = value / (b * b);
   return codelets::static_multiply(on, std::int64_t(rows), std::int64_t(blocks), columns, block,
                                    precision_of<T>);
 }
@@ -22554,10 +23728,11 @@ std::int64_t multiply_gradients(target const& on, ports const& p, int block, std
                                            precision_of<T>, precision::single);
 }
 
-/// Adds a vertex for each tile that holds a part of `to`: it adds up the same part of all of `from`, in
-/// order, in float.
+/// Adds vertices for the workers of each tile that holds a part of `to`: they share it in whole vectors, and
+/// each adds up the same part of all of `from`, in order, in float.
 template <class In, class Out>
 void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to) {
+  constexpr std::int64_t wide = sizeof(In) == 2 ? 8 : 4;
   auto const& code = g.add_codelet([depth = from.size()](target const&, ports const& p) {
     const auto all = p.in<In>(0);
     const auto sums = p.out<Out>(1);
@@ -22566,15 +23741,19 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
       for (std::size_t d = 0; d < depth; ++d) sum += float(all[d * sums.size() + i]);
       sums[i] = Out(sum);
     }
-    const auto loops = ceil_div(std::int64_t(sums.size()), std::int64_t(sizeof(In) == 2 ? 8 : 4));
+    const auto loops = ceil_div(std::int64_t(sums.size()), wide);
     return 16 +
            loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
   });
   g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-    std::vector<slice> parts;
-    for (slice const& s : from) parts.push_back(s.part(first - to.first, last - to.first));
-    g.add_vertex(set, g.at(to).mapping[i].tile, code,
-                 {in(std::move(parts)), out(slice{to.variable, first, last})}, runs_on::worker);
+    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
+    for (std::int64_t begin = first; begin < last; begin += each) {
+      const std::int64_t end = std::min(last, begin + each);
+      std::vector<slice> parts;
+      for (slice const& s : from) parts.push_back(s.part(begin - to.first, end - to.first));
+      g.add_vertex(set, g.at(to).mapping[i].tile, code,
+                   {in(std::move(parts)), out(slice{to.variable, begin, end})}, runs_on::worker);
+    }
   });
 }
 
@@ -22651,8 +23830,6 @@ template <element T> class static_product {
       std::fill(to.begin(), to.end(), T(0));
       return 10 + ceil_div<std::int64_t>(std::int64_t(to.size_bytes()), on.store_bytes_per_cycle);
     });
-    std::vector<slice> from, to;
-    bool reduces = false;
     for (std::size_t row = 0; row < of_row.size(); ++row) {
       auto& parts = of_row[row];
       const std::int64_t first = std::int64_t(row) * b;
@@ -22662,7 +23839,6 @@ template <element T> class static_product {
           g.add_vertex(reduce, g.at(rows).mapping[i].tile, clear, {out(slice{rows.variable, begin, end})},
                        runs_on::worker);
         });
-        reduces = true;
         continue;
       }
       std::sort(parts.begin(), parts.end(), [](partial const& a, partial const& c) {
@@ -22678,17 +23854,11 @@ template <element T> class static_product {
           for (std::size_t i = begin; i < end; ++i)
             sums.push_back(parts[i].rows.part(at, at + row_of_y.size()));
           at += row_of_y.size();
-          if (sums.size() == 1)
-            from.push_back(sums[0]), to.push_back(row_of_y);
-          else
-            detail::add_sum<T, T>(g, reduce, sums, row_of_y), reduces = true;
+          detail::add_sum<T, T>(g, reduce, sums, row_of_y);
         }
       }
     }
-    std::vector<program> all{execute(set)};
-    if (reduces) all.push_back(execute(reduce));
-    if (!from.empty()) all.push_back(copy(std::move(from), std::move(to), name_ + ": single results"));
-    return sequence(std::move(all));
+    return sequence({execute(set), execute(reduce)});
   }
 
   /// dvalues = dY X-transposed at the blocks of W, in the order of the plan, in float.
@@ -22865,25 +24035,23 @@ template <element T> class block_softmax {
 
   /// y = softmax of x, both by slot.
   program softmax(graph& g, slice x, slice y) const {
-    return by_row(g, {x}, y, ": softmax",
-                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
-                    float most = -std::numeric_limits<float>::infinity(), sum = 0;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      if (live[k]) most = std::max(most, row[0][k]);
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      sum += out[k] = live[k] ? std::exp(row[0][k] - most) : 0.0f;
-                    for (std::size_t k = 0; k < live.size(); ++k) out[k] = sum > 0 ? out[k] / sum : 0.0f;
-                  });
+    return by_row(g, {x}, y, ": softmax", [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
+      float most = -std::numeric_limits<float>::infinity(), sum = 0;
+      const auto power = [&](std::size_t k) { return is_live(k) ? std::exp(at(0, k) - most) : 0.0f; };
+      for (std::size_t k = 0; k < width; ++k)
+        if (is_live(k)) most = std::max(most, at(0, k));
+      for (std::size_t k = 0; k < width; ++k) sum += power(k);
+      for (std::size_t k = 0; k < width; ++k) store(k, sum > 0 ? power(k) / sum : 0.0f);
+    });
   }
   /// dx = y (dy - the sum over the row of y dy).
   program gradient(graph& g, slice y, slice dy, slice dx) const {
     return by_row(g, {y, dy}, dx, ": gradient of softmax",
-                  [](std::vector<float> const* row, std::vector<char> const& live, std::vector<float>& out) {
+                  [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
                     float sum = 0;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      sum += live[k] ? row[0][k] * row[1][k] : 0.0f;
-                    for (std::size_t k = 0; k < live.size(); ++k)
-                      out[k] = live[k] ? row[0][k] * (row[1][k] - sum) : 0.0f;
+                    for (std::size_t k = 0; k < width; ++k) sum += is_live(k) ? at(0, k) * at(1, k) : 0.0f;
+                    for (std::size_t k = 0; k < width; ++k)
+                      store(k, is_live(k) ? at(0, k) * (at(1, k) - sum) : 0.0f);
                   });
   }
 
@@ -22902,19 +24070,18 @@ template <element T> class block_softmax {
       auto const& code = g.add_codelet([=, block = std::size_t(block_), mask = mask_,
                                         operands_ = operands.size()](target const& on, ports const& f) {
         const std::size_t width = columns.size() * block;
-        std::vector<float> rows[2] = {std::vector<float>(width), std::vector<float>(width)}, out(width);
-        std::vector<char> live(width);
         const auto result = f.template out<T>(operands_);
         for (std::size_t r = 0; r < block; ++r) {
           const auto place = [&](std::size_t k) { return k / block * block * block + r * block + k % block; };
-          for (std::size_t k = 0; k < width; ++k) {
+          const auto is_live = [&](std::size_t k) {
             const bool diagonal = columns[k / block] == i;
-            live[k] = !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
-                                     (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
-            for (std::size_t o = 0; o < operands_; ++o) rows[o][k] = float(f.template in<T>(o)[place(k)]);
-          }
-          of(rows, live, out);
-          for (std::size_t k = 0; k < width; ++k) result[place(k)] = T(out[k]);
+            return !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
+                                  (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
+          };
+          of(
+              width, is_live,
+              [&](std::size_t o, std::size_t k) { return float(f.template in<T>(o)[place(k)]); },
+              [&](std::size_t k, float value) { result[place(k)] = T(value); });
         }
         const std::int64_t elements = std::int64_t(width * block);
         return codelets::elementwise(on, 16 * elements,
@@ -23067,10 +24234,15 @@ inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynam
     return codelets::dynamic_multiply(on, rows * split, blocks * split * split, n, int(kernel), p.of,
                                       p.options.partials, subgroups, transposed);
   };
+  // The buckets of a part share its blocks; some of few blocks have one more than the others, which may have
+  // none.
+  const auto of_all_buckets = [&] {
+    const int64_t each = load.blocks / p.z, with_more = load.blocks % p.z, rows = ceil_div(load.rows, p.z);
+    return with_more * multiply(rows, each + 1, 1) + (p.z - with_more) * multiply(rows, each, 1);
+  };
   c.add("multiply", activity::compute,
-        on.launch_cycles + (planning
-                                ? multiply(load.rows, load.blocks, 1) + (p.z - 1) * 93
-                                : p.z * multiply(ceil_div(load.rows, p.z), ceil_div(load.blocks, p.z), 1)));
+        on.launch_cycles +
+            (planning ? multiply(load.rows, load.blocks, 1) + (p.z - 1) * 93 : of_all_buckets()));
   // Buckets travel as far as any block needs, to the next tile in each step, where all tiles of the part see
   // them.
   const int64_t steps = load.steps;
@@ -23152,8 +24324,8 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
         p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
         p.x = x, p.y = y, p.z = z;
         const auto even = double(ceil_div(most_blocks, x * y * z));
-        p.bucket_blocks = std::max<std::int64_t>(std::int64_t(std::lround(even * (1 + options.oversize))),
-                                                 most_blocks > 0 ? 1 : 0);
+        p.bucket_blocks =
+            std::max<std::int64_t>(std::lround(even * (1 + options.oversize)), most_blocks > 0 ? 1 : 0);
         const auto part = detail::uniform(density, p.rows_each(), p.columns_each());
         const auto table = detail::uniform(density, ceil_div(p.rows_each(), z), p.columns_each());
         p.bucket_words =
@@ -23283,7 +24455,7 @@ inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
     double enough = p.options.oversize;
     for (int tries = 0; tries < 1000; ++tries) {
       enough += 0.05;
-      const auto room = std::int64_t(std::lround(even * (1 + enough)));
+      const std::int64_t room = std::lround(even * (1 + enough));
       if (detail::place_overflow(counts.blocks, room * p.z, p.x, p.y, p.options).without_place == 0) break;
     }
     throw option_error(message(
@@ -23519,6 +24691,7 @@ pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16
 // ---- tessera/ipu/dense_plan.hpp
 #ifndef TESSERA_SINGLE_IPU_DENSE_PLAN
 #define TESSERA_SINGLE_IPU_DENSE_PLAN
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -23537,7 +24710,7 @@ struct dense_plan {
   method by = method::weights_stationary;
   cost_estimate cost;
 
-  std::int64_t tiles() const { return m_parts * k_parts * n_parts; }
+  std::int64_t tiles() const { return m_parts * k_parts * n_parts; }  // of a group
   std::string explain() const {
     return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
                    by == method::weights_stationary       ? "weights stationary"
@@ -23547,7 +24720,23 @@ struct dense_plan {
   }
 };
 
-/// The cost of one way of cutting.
+/// Cycles of a tile that multiplies `rows` x `depth` of W by `columns` of X.
+inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
+                                    std::int64_t depth, std::int64_t columns, precision of,
+                                    precision partials) {
+  switch (by) {
+    case dense_plan::method::weights_stationary:
+      return codelets::dense_multiply(on, depth, rows, columns, of, partials);
+    case dense_plan::method::activations_stationary:
+      return codelets::dense_multiply(on, depth, columns, rows, of, partials);
+    case dense_plan::method::dot_products:
+      break;
+  }
+  return std::min(codelets::dense_dot_products(on, depth, rows, columns, of),
+                  codelets::dense_dot_products(on, depth, columns, rows, of));
+}
+
+/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
 inline cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
                              dense_plan const& plan, dense_options const& options) {
   using codelets::int64_t;
@@ -23569,18 +24758,14 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
     // Operands are created in the order that stationary weights want; to stream W, all of it is brought into
     // rows of inputs first (poplin, ConvPlan.cpp: plans with swapped operands have lower costs of
     // transforms).
-    const auto all = int64_t(double(shape.m) * double(shape.k) * bytes / on.tiles);
+    const auto all = int64_t(double(shape.m) * double(shape.k) * double(shape.groups) * bytes / on.tiles);
     c.add("rearrange W, exchange", activity::exchange, on.exchange_cycles(double(all)));
     c.add("rearrange W", activity::compute, on.launch_cycles + codelets::copy(on, all));
   }
   c.add("exchange X", activity::exchange,
         receive(activations, plan.m_parts, shared && !x_stationary) * serial);
   c.add("exchange W", activity::exchange, receive(weights, plan.n_parts, shared && x_stationary) * serial);
-  const int64_t multiply = plan.by == dense_plan::method::dot_products
-                               ? std::min(codelets::dense_dot_products(on, k, m, n, of),
-                                          codelets::dense_dot_products(on, k, n, m, of))
-                           : x_stationary ? codelets::dense_multiply(on, k, n, m, of, options.partials)
-                                          : codelets::dense_multiply(on, k, m, n, of, options.partials);
+  const int64_t multiply = multiply_cycles(on, plan.by, m, k, n, of, options.partials);
   c.add("multiply", activity::compute, (on.launch_cycles + multiply) * serial);
   const int64_t sums = m * n, kept = ceil_div(sums, plan.k_parts);
   if (plan.k_parts > 1)
@@ -23593,7 +24778,7 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
   c.temporary_bytes = std::max(at_product, at_reduction);
   const double held = double(shape.m) * double(shape.k) + double(shape.k) * double(shape.n) +
                       double(shape.m) * double(shape.n);
-  c.always_live_bytes = int64_t(held * bytes / on.tiles) + 1;
+  c.always_live_bytes = int64_t(held * double(shape.groups) * bytes / on.tiles) + 1;
   return c;
 }
 
@@ -23602,6 +24787,10 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
 inline dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
                              dense_options const& options = {}) {
   using method = dense_plan::method;
+  const std::int64_t tiles = on.tiles / std::max<std::int64_t>(shape.groups, 1);
+  if (shape.groups < 1 || tiles < 1)
+    throw option_error(message("[ipu::plan_dense] ", shape.groups, " groups for ", on.tiles,
+                               " tiles: a group needs a tile"));
   dense_plan best;
   std::int64_t best_cycles = -1, least_bytes = -1;
   const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
@@ -23610,9 +24799,9 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
       const int grain_m = by == method::weights_stationary ? 16 : 1;
       const int grain_n = by == method::activations_stationary ? 16 : 1;
       const int grain_k = by == method::dot_products ? 4 : of == precision::half ? 16 : 8;
-      for (std::int64_t pk : part_counts(shape.k, on.tiles, grain_k))
-        for (std::int64_t pn : part_counts(shape.n, on.tiles / pk, grain_n))
-          for (std::int64_t pm : part_counts(ceil_div(shape.m, serial), on.tiles / (pk * pn), grain_m)) {
+      for (std::int64_t pk : part_counts(shape.k, tiles, grain_k))
+        for (std::int64_t pn : part_counts(shape.n, tiles / pk, grain_n))
+          for (std::int64_t pm : part_counts(ceil_div(shape.m, serial), tiles / (pk * pn), grain_m)) {
             dense_plan plan{pm, pk, pn, serial, by, {}};
             plan.cost = cost_of(on, shape, of, plan, options);
             const std::int64_t bytes = plan.cost.temporary_bytes;
@@ -23625,6 +24814,285 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
   if (best_cycles < 0) detail::refuse_temporaries("[ipu::plan_dense] ", on, shape, "", least_bytes, bound);
   return best;
 }
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/dense_product.hpp
+#ifndef TESSERA_SINGLE_IPU_DENSE_PRODUCT
+#define TESSERA_SINGLE_IPU_DENSE_PRODUCT
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+namespace detail {
+
+/// sums (rows x columns) = w (rows x depth) x (depth x columns), summed in float.
+template <element T, class Sum>
+void multiply_dense(std::span<T const> w, std::span<T const> x, std::span<Sum> sums, std::size_t depth,
+                    std::size_t columns) {
+  constexpr std::size_t most_columns = 64;  // at a time
+  std::array<float, most_columns> row;
+  for (std::size_t i = 0; i * columns < sums.size(); ++i)
+    for (std::size_t begin = 0; begin < columns; begin += most_columns) {
+      const std::size_t width = std::min(most_columns, columns - begin);
+      std::fill_n(row.begin(), width, 0.0f);
+      for (std::size_t j = 0; j < depth; ++j) {
+        const auto factor = float(w[i * depth + j]);
+        T const* const row_of_x = &x[j * columns + begin];
+        for (std::size_t q = 0; q < width; ++q) row[q] += factor * float(row_of_x[q]);
+      }
+      for (std::size_t q = 0; q < width; ++q) sums[i * columns + begin + q] = Sum(row[q]);
+    }
+}
+
+}  // namespace detail
+
+/// The dense product on a graph: Y = W X. X and Y are row-major, those of the groups one behind the other,
+/// and live where map_operand and map_result put them, or anywhere.
+template <element T> class dense_product {
+ public:
+  dense_product(graph& g, dense_plan plan, product_shape const& shape, dense_options const& options,
+                std::string name)
+      : plan_(std::move(plan)), shape_(shape), options_(options), name_(std::move(name)) {
+    values_ = g.template add_variable<T>(name_ + ": values", shape_.m * shape_.k * shape_.groups);
+    if (is_streamed())
+      g.map_linearly(values_, 8);
+    else
+      map_weights(g, values_);
+  }
+
+  dense_plan const& plan() const { return plan_; }
+  /// W, in the order of in_order_of_plan.
+  slice values() const { return values_; }
+  /// Row-major values of W, group by group, part by part as the tiles take them.
+  std::vector<T> in_order_of_plan(std::span<T const> row_major) const {
+    if (std::int64_t(row_major.size()) != values_.size())
+      throw shape_error(
+          message("[ipu::dense_product] ", row_major.size(), " values: W has ", values_.size()));
+    std::vector<T> all;
+    all.reserve(row_major.size());
+    for_each_part_of_weights([&](part const& p) {
+      for (std::int64_t i = p.rows.first; i < p.rows.last; ++i) {
+        const auto from = row_major.subspan(std::size_t((p.group * shape_.m + i) * shape_.k + p.inner.first));
+        all.insert(all.end(), from.begin(), from.begin() + std::ptrdiff_t(p.inner.size()));
+      }
+    });
+    return all;
+  }
+
+  /// Maps X to the tiles that share it: each holds as many of its rows as the others.
+  void map_operand(graph& g, slice x) const {
+    require_matrix("X", x, shape_.k);
+    for (std::int64_t group = 0; group < shape_.groups; ++group)
+      for (std::int64_t pk = 0; pk < plan_.k_parts; ++pk)
+        for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
+          const range inner = part_of(shape_.k, plan_.k_parts, pk), columns = columns_of(pn);
+          const std::int64_t each = ceil_div(std::max<std::int64_t>(inner.size(), 1), plan_.m_parts);
+          for (std::int64_t j = inner.first; columns.size() > 0 && j < inner.last; ++j)
+            g.map(row_of(x, group, shape_.k, j, columns), tile(group, (j - inner.first) / each, pk, pn));
+        }
+  }
+  /// Maps Y to the tiles that add up its partial sums.
+  void map_result(graph& g, slice y) const {
+    require_matrix("Y", y, shape_.m);
+    for_each_result([&](std::int64_t group, std::int64_t pm, std::int64_t pn, range rows) {
+      for (std::int64_t pk = 0; pk < plan_.k_parts; ++pk)
+        for (slice const& s : share_of_result(y, group, rows, pn, pk)) g.map(s, tile(group, pm, pk, pn));
+    });
+  }
+
+  /// Y = W X. X is (k, n), Y (m, n), for each group.
+  program multiply(graph& g, slice x, slice y) const {
+    require_matrix("X", x, shape_.k), require_matrix("Y", y, shape_.m);
+    return options_.partials == precision::half && sizeof(T) == 2 ? multiply_with_sums<T>(g, x, y)
+                                                                  : multiply_with_sums<float>(g, x, y);
+  }
+
+ private:
+  struct range {
+    std::int64_t first, last;
+    std::int64_t size() const { return last - first; }
+  };
+  struct part {  // of W
+    std::int64_t group, serial, pm, pk;
+    range rows, inner;
+    slice of(slice all) const { return all.part(begin, begin + rows.size() * inner.size()); }
+    std::int64_t begin;  // among the values
+  };
+
+  bool is_streamed() const { return plan_.by == dense_plan::method::activations_stationary; }
+  /// Neighbours want the same part of the operand that is streamed.
+  int tile(std::int64_t group, std::int64_t pm, std::int64_t pk, std::int64_t pn) const {
+    const std::int64_t outer = group * plan_.k_parts + pk;
+    return int(is_streamed() ? (outer * plan_.m_parts + pm) * plan_.n_parts + pn
+                             : (outer * plan_.n_parts + pn) * plan_.m_parts + pm);
+  }
+  static range part_of(std::int64_t size, std::int64_t parts, std::int64_t number) {
+    const std::int64_t each = ceil_div(size, parts);
+    return {std::min(size, number * each), std::min(size, (number + 1) * each)};
+  }
+  range columns_of(std::int64_t pn) const { return part_of(shape_.n, plan_.n_parts, pn); }
+  range rows_of(std::int64_t serial, std::int64_t pm) const {
+    const range whole = part_of(shape_.m, plan_.serial, serial);
+    const std::int64_t each = ceil_div(ceil_div(shape_.m, plan_.serial), plan_.m_parts);
+    return {std::min(whole.last, whole.first + pm * each),
+            std::min(whole.last, whole.first + (pm + 1) * each)};
+  }
+  slice row_of(slice matrix, std::int64_t group, std::int64_t rows, std::int64_t row, range columns) const {
+    const std::int64_t first = (group * rows + row) * shape_.n;
+    return matrix.part(first + columns.first, first + columns.last);
+  }
+
+  template <class Visit> void for_each_part_of_weights(Visit&& visit) const {
+    std::int64_t begin = 0;
+    for (std::int64_t group = 0; group < shape_.groups; ++group)
+      for (std::int64_t serial = 0; serial < plan_.serial; ++serial)
+        for (std::int64_t pm = 0; pm < plan_.m_parts; ++pm)
+          for (std::int64_t pk = 0; pk < plan_.k_parts; ++pk) {
+            const part p{group, serial, pm, pk, rows_of(serial, pm), part_of(shape_.k, plan_.k_parts, pk),
+                         begin};
+            begin += p.rows.size() * p.inner.size();
+            visit(p);
+          }
+  }
+  /// Each part of W is shared by the tiles of all parts of n.
+  void map_weights(graph& g, slice all) const {
+    for_each_part_of_weights([&](part const& p) {
+      const slice whole = p.of(all);
+      for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
+        const range own = part_of(whole.size(), plan_.n_parts, pn);
+        g.map(whole.part(own.first, own.last), tile(p.group, p.pm, p.pk, pn));
+      }
+    });
+  }
+  template <class Visit> void for_each_result(Visit&& visit) const {
+    for (std::int64_t group = 0; group < shape_.groups; ++group)
+      for (std::int64_t serial = 0; serial < plan_.serial; ++serial)
+        for (std::int64_t pm = 0; pm < plan_.m_parts; ++pm)
+          for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn)
+            if (const range rows = rows_of(serial, pm); rows.size() > 0 && columns_of(pn).size() > 0)
+              visit(group, pm, pn, rows);
+  }
+  /// The elements of part (rows, pn) of Y that tile pk of those with partial sums adds up: row by row.
+  std::vector<slice> share_of_result(slice y, std::int64_t group, range rows, std::int64_t pn,
+                                     std::int64_t pk) const {
+    const range columns = columns_of(pn), own = part_of(rows.size() * columns.size(), plan_.k_parts, pk);
+    std::vector<slice> all;
+    for (std::int64_t at = own.first; at < own.last;) {
+      const std::int64_t i = at / columns.size(), from = at % columns.size(),
+                         to = std::min(columns.size(), from + own.last - at);
+      all.push_back(row_of(y, group, shape_.m, rows.first + i, columns).part(from, to));
+      at += to - from;
+    }
+    return all;
+  }
+
+  template <class Sum> program multiply_with_sums(graph& g, slice x, slice y) const {
+    std::vector<program> all;
+    slice weights = values_;
+    if (is_streamed()) {
+      weights = g.template add_variable<T>(name_ + ": rearranged", values_.size(), lifetime::temporary);
+      map_weights(g, weights);
+      all.push_back(copy({values_}, {weights}, name_ + ": rearrange, exchange"));
+      all.push_back(rearrange(g, weights));
+    }
+    std::vector<std::vector<part>> of_serial(std::size_t(plan_.serial));
+    for_each_part_of_weights([&](part const& p) { of_serial[std::size_t(p.serial)].push_back(p); });
+    for (auto const& parts : of_serial) {
+      const compute_set set = g.add_compute_set(name_ + ": multiply"),
+                        reduce = g.add_compute_set(name_ + ": reduce");
+      std::vector<std::vector<slice>> sums(
+          std::size_t(g.on().tiles));  // by the first of the tiles that add up
+      for (part const& p : parts)
+        for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
+          const range columns = columns_of(pn);
+          if (p.rows.size() == 0 || columns.size() == 0) continue;
+          const slice own = g.template add_variable<Sum>(name_ + ": partial sums",
+                                                         p.rows.size() * columns.size(), lifetime::temporary);
+          const int here = tile(p.group, p.pm, p.pk, pn);
+          g.map(own, here);
+          std::vector<slice> rows_of_x;
+          for (std::int64_t j = p.inner.first; j < p.inner.last; ++j)
+            rows_of_x.push_back(row_of(x, p.group, shape_.k, j, columns));
+          add_multiply<Sum>(g, set, here, p, weights, std::move(rows_of_x), own, columns.size());
+          sums[std::size_t(tile(p.group, p.pm, 0, pn))].push_back(own);
+        }
+      for (part const& p : parts)
+        for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn)
+          if (p.rows.size() > 0 && columns_of(pn).size() > 0)
+            add_reduce<Sum>(g, reduce, p, pn, sums[std::size_t(tile(p.group, p.pm, 0, pn))], y);
+      all.push_back(execute(set)), all.push_back(execute(reduce));
+    }
+    return sequence(std::move(all));
+  }
+
+  program rearrange(graph& g, slice weights) const {
+    const compute_set set = g.add_compute_set(name_ + ": rearrange");
+    auto const& code = g.add_codelet([](target const& on, ports const& f) {
+      return codelets::copy(on, std::int64_t(f.out<std::byte>(0).size()));
+    });
+    g.for_each_interval(weights, [&](std::size_t i, std::int64_t first, std::int64_t last) {
+      g.add_vertex(set, g.at(weights).mapping[i].tile, code, {out(weights.part(first, last))});
+    });
+    return execute(set);
+  }
+
+  template <class Sum>
+  void add_multiply(graph& g, compute_set set, int here, part const& p, slice weights,
+                    std::vector<slice> rows_of_x, slice own, std::int64_t columns) const {
+    const std::int64_t rows = p.rows.size(), depth = p.inner.size();
+    auto const& code = g.add_codelet([rows, depth, columns, by = plan_.by, partials = options_.partials](
+                                         target const& on, ports const& f) {
+      detail::multiply_dense(f.in<T>(0), f.in<T>(1), f.out<Sum>(2), std::size_t(depth), std::size_t(columns));
+      return multiply_cycles(on, by, rows, depth, columns, precision_of<T>, partials);
+    });
+    g.add_vertex(set, here, code, {in(p.of(weights)), in(std::move(rows_of_x)), out(own)}, runs_on::tile,
+                 double(rows) * double(depth) * double(columns));
+  }
+  /// A tile adds its share of the partial sums of all parts of k, in order, in float.
+  template <class Sum>
+  void add_reduce(graph& g, compute_set set, part const& p, std::int64_t pn, std::vector<slice> const& sums,
+                  slice y) const {
+    const range own = part_of(sums[0].size(), plan_.k_parts, p.pk);
+    if (own.size() == 0) return;
+    std::vector<slice> from;
+    for (slice const& s : sums) from.push_back(s.part(own.first, own.last));
+    auto const& code =
+        g.add_codelet([depth = sums.size(), partials = options_.partials](target const& on, ports const& f) {
+          const auto terms = f.in<Sum>(0);
+          const auto result = f.out<T>(1);
+          for (std::size_t i = 0; i < result.size(); ++i) {
+            float sum = 0;
+            for (std::size_t d = 0; d < depth; ++d) sum += float(terms[d * result.size() + i]);
+            result[i] = T(sum);
+          }
+          return codelets::reduce(on, std::int64_t(result.size()), std::int64_t(depth), partials,
+                                  precision_of<T>);
+        });
+    g.add_vertex(set, tile(p.group, p.pm, p.pk, pn), code,
+                 {in(std::move(from)), out(share_of_result(y, p.group, p.rows, pn, p.pk))});
+  }
+
+  void require_matrix(char const* what, slice s, std::int64_t rows) const {
+    if (s.size() != rows * shape_.n * shape_.groups)
+      throw shape_error(message("[ipu::dense_product] ", what, " has ", s.size(),
+                                " elements: ", shape_.groups, " x ", rows, " x ", shape_.n, " are planned"));
+  }
+
+  dense_plan plan_;
+  product_shape shape_;
+  dense_options options_;
+  std::string name_;
+  slice values_;
+};
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -23917,6 +25385,12 @@ struct live_bytes {
   std::int64_t all_tiles, fullest_tile;
 };
 
+/// Another way to the same result, and the cycles that it takes.
+struct comparison {
+  std::string name;
+  std::int64_t cycles;
+};
+
 /// Where the cycles and the memory of a run went.
 struct profile {
   target on;
@@ -23926,6 +25400,7 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
+  std::vector<comparison> compared;                             // by whoever knows other ways
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;
@@ -24246,40 +25721,150 @@ class memory_planner {
 #define TESSERA_SINGLE_IPU_RACES
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <tuple>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
-inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
-  struct use {
-    slice of;
-    std::size_t vertex;
-    bool writes;
-  };
-  std::vector<use> all;
-  for (std::size_t n = 0; n < set.vertices.size(); ++n)
-    for (field const& f : set.vertices[n].fields)
-      for (slice const& s : f.parts)
-        if (s.size() > 0) all.push_back({s, n, f.is_output});
+/// Elements that a vertex, or a part of a copy, reads or writes.
+struct use {
+  slice of;
+  std::size_t by;
+  bool writes;
+};
+
+/// Of uses of one variable, the two that reach the farthest and are of different users: for any third user,
+/// one of them is the use of another that reaches the farthest.
+class farthest_uses {
+ public:
+  void add(use const& u) {
+    if (first_ && first_->of.variable != u.of.variable) first_ = second_ = nullptr;
+    if (!first_ || first_->by == u.by) {
+      if (!first_ || first_->of.last < u.of.last) first_ = &u;
+    } else if (first_->of.last < u.of.last) {
+      second_ = first_, first_ = &u;
+    } else if (!second_ || second_->of.last < u.of.last) {
+      second_ = &u;
+    }
+  }
+  /// A use by another user that meets u, which begins no earlier than any of them; or null.
+  use const* meeting(use const& u) const {
+    use const* const other = first_ && first_->by == u.by ? second_ : first_;
+    return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
+  }
+
+ private:
+  use const *first_ = nullptr, *second_ = nullptr;
+};
+
+struct race {
+  use one, other;
+};
+/// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
+inline std::optional<race> find_race(std::vector<use>& all) {
   std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
     return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
   });
-  // Of the uses so far, the write and the read that reach the farthest.
-  use const *write = nullptr, *read = nullptr;
+  farthest_uses writes, reads;
   for (use const& u : all) {
-    for (use const* before : {write, u.writes ? read : nullptr})
-      if (before && before->of.variable == u.of.variable && before->of.last > u.of.first &&
-          before->vertex != u.vertex)
-        throw option_error(message("[ipu::engine] vertices ", before->vertex, " and ", u.vertex, " of \"",
-                                   set.name, "\" race: both touch elements ", u.of.first, " to ",
-                                   std::min(u.of.last, before->of.last), " of ", of.at(u.of).name,
-                                   ", and at least one writes them"));
-    use const*& farthest = u.writes ? write : read;
-    if (!farthest || farthest->of.variable != u.of.variable || farthest->of.last < u.of.last) farthest = &u;
+    if (u.of.size() == 0) continue;
+    if (use const* const before = writes.meeting(u)) return race{*before, u};
+    if (use const* const before = u.writes ? reads.meeting(u) : nullptr) return race{*before, u};
+    (u.writes ? writes : reads).add(u);
   }
+  return {};
 }
+
+[[noreturn]] TESSERA_COLD inline void refuse_race(graph const& in, race const& r, char const* users,
+                                                  std::string const& name) {
+  throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
+                             std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
+                             r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
+                             in.at(r.one.of).name, ", and at least one writes them"));
+}
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+  std::vector<use> all;
+  for (std::size_t n = 0; n < set.vertices.size(); ++n)
+    for (field const& f : set.vertices[n].fields)
+      for (slice const& s : f.parts) all.push_back({s, n, f.is_output});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
+}
+
+/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
+/// that are read first.
+inline void refuse_races(graph const& of, program::node const& copy) {
+  std::vector<use> all;
+  for (slice const& s : copy.from) all.push_back({s, all.size(), false});
+  for (slice const& s : copy.to) all.push_back({s, all.size(), true});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/recorder.hpp
+#ifndef TESSERA_SINGLE_IPU_RECORDER
+#define TESSERA_SINGLE_IPU_RECORDER
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// Writes the profile of a run into the memory of the profile of the run before.
+class recorder {
+ public:
+  recorder() = default;
+  recorder(target const& on, memory_layout const& plan) {
+    profile_.on = on;
+    profile_.memory = plan.by_kind, profile_.peaks = plan.peaks, profile_.remarks = plan.remarks;
+    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
+      for (storage kind : {storage::exchange_code, storage::vertex_state})
+        profile_.peaks[t] += plan.by_kind[t][std::size_t(kind)];
+  }
+
+  /// What `run` records is the profile, whether it ends or throws.
+  template <class Run> void record_run(Run&& run) {
+    recorded_ = 0, profile_.liveness.clear();
+    const auto forget_run_before = [this] {
+      profile_.steps.erase(profile_.steps.begin() + std::ptrdiff_t(recorded_), profile_.steps.end());
+    };
+    try {
+      run();
+    } catch (...) {
+      forget_run_before();
+      throw;
+    }
+    forget_run_before();
+  }
+  /// The next step; the reference is good until another one is recorded.
+  step_record& step(std::string_view name, activity kind, std::int64_t cycles = 0) {
+    if (recorded_ == profile_.steps.size()) profile_.steps.push_back({{}, kind});
+    step_record& now = profile_.steps[recorded_++];
+    now.name = name, now.kind = kind, now.cycles = cycles;
+    now.by_tile.clear(), now.multiplies = 0, now.bytes = 0, now.estimated = false;
+    return now;
+  }
+  /// What is live in the steps since liveness was last known.
+  void live(live_bytes now) {
+    while (profile_.liveness.size() < recorded_) profile_.liveness.push_back(now);
+  }
+  /// What was live is live up to the exchange that was just recorded, and its sync.
+  void live_up_to_exchange() {
+    auto& known = profile_.liveness;
+    while (known.size() + 2 < recorded_) known.push_back(known.empty() ? live_bytes{} : known.back());
+  }
+
+  ipu::profile const& profile() const { return profile_; }
+
+ private:
+  ipu::profile profile_;
+  std::size_t recorded_ = 0;  // of the profile's steps, in this run
+};
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
@@ -24295,6 +25880,7 @@ inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24319,7 +25905,7 @@ class engine {
     memory_.reserve(std::size_t(graph_.on().tiles));
     for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
     for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-    profile_.on = graph_.on();
+    recorder_ = {graph_.on(), plan_};
   }
 
   /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
@@ -24337,19 +25923,13 @@ class engine {
     return all;
   }
 
-  /// Runs the program, and forgets the profile of the run before.
+  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
+  /// nothing.
   void run() {
-    profile_.steps.clear(), profile_.liveness.clear();
-    profile_.memory = plan_.by_kind;
-    profile_.peaks = plan_.peaks;
-    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
-      profile_.peaks[t] += plan_.by_kind[t][std::size_t(storage::exchange_code)] +
-                           plan_.by_kind[t][std::size_t(storage::vertex_state)];
-    profile_.remarks = plan_.remarks;
-    run(program_);
+    recorder_.record_run([this] { run(program_); });
   }
   /// Of the last run.
-  ipu::profile const& profile() const { return profile_; }
+  ipu::profile const& profile() const { return recorder_.profile(); }
 
  private:
   static constexpr std::size_t most_fields = 16;
@@ -24379,9 +25959,9 @@ class engine {
     std::vector<std::int64_t> times;
     std::vector<moved> moves;
     std::vector<std::vector<std::size_t>> vertices_of_tile;
-    std::vector<std::array<resolved_field, most_fields>> fields;
+    std::vector<std::vector<resolved_field>> fields;  // of each vertex
     exchange_schedule before, after;
-    std::string name;
+    std::string name, exchange_before, exchange_behind;  // names of its records
     bool estimated = false;
     double multiplies = 0;
   };
@@ -24443,6 +26023,7 @@ class engine {
     if (node->is == program::kind::copy) return resolve_copy(node, s);
     auto const& set = graph_.sets()[std::size_t(node->set.number)];
     s.name = set.name, s.estimated = set.estimated;
+    s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
     detail::refuse_races(graph_, set);
     s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
     s.fields.resize(set.vertices.size());
@@ -24453,6 +26034,7 @@ class engine {
       if (v.fields.size() > most_fields)
         throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
                                    " fields: ", most_fields, " are possible"));
+      s.fields[n].resize(v.fields.size());
       planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
       for (std::size_t k = 0; k < v.fields.size(); ++k) {
         field const& f = v.fields[k];
@@ -24479,7 +26061,8 @@ class engine {
   }
 
   void resolve_copy(program::node const* node, step& s) {
-    s.name = node->name;
+    s.name = s.exchange_before = node->name;
+    detail::refuse_races(graph_, *node);
     std::vector<piece> from, to;
     for (slice const& part : node->from)
       for_each_piece(part, s.name, [&](piece const& p) { from.push_back(p); });
@@ -24556,8 +26139,8 @@ class engine {
         return run_vertices(p);
       case kind::copy: {
         step const& s = steps_.at(p.get());
-        move(s.before, s, "");
-        note_liveness(s);
+        move(s.before, s.exchange_before);
+        recorder_.live(plan_.live_at(s.times[0]));
         return;
       }
       case kind::repeat:
@@ -24575,15 +26158,15 @@ class engine {
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);
-    profile_.steps.push_back({"read a flag", activity::sync, graph_.on().sync_cycles});
+    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
     return value;
   }
 
   void run_vertices(program const& p) {
     step const& s = steps_.at(p.get());
     auto const& set = graph_.sets()[std::size_t(p->set.number)];
-    move(s.before, s, "exchange for ");
-    step_record now{s.name, activity::compute};
+    move(s.before, s.exchange_before);
+    step_record& now = recorder_.step(s.name, activity::compute);
     now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
     now.multiplies = s.multiplies, now.estimated = s.estimated;
     const auto body = [&](int tile) {
@@ -24592,16 +26175,16 @@ class engine {
     };
     pool_.run(graph_.on().tiles, body);
     for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
-    profile_.steps.push_back(std::move(now));
-    note_liveness(s);
-    move(s.after, s, "exchange behind ");
+    recorder_.live(plan_.live_at(s.times[0]));
+    move(s.after, s.exchange_behind);
   }
 
   std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
     target const& on = graph_.on();
     std::byte* const memory = memory_[std::size_t(tile)].data();
     std::int64_t cycles = on.launch_cycles;
-    std::vector<std::int64_t> workers(std::size_t(on.workers), 0);
+    std::array<std::int64_t, target::most_workers> all_workers{};
+    const std::span workers(all_workers.data(), std::size_t(on.workers));
     for (std::size_t n : s.vertices_of_tile[std::size_t(tile)]) {
       vertex const& v = set.vertices[n];
       std::array<std::span<std::byte>, most_fields> fields;
@@ -24616,7 +26199,7 @@ class engine {
     return cycles + *std::max_element(workers.begin(), workers.end()) * on.workers;
   }
 
-  void move(exchange_schedule const& e, step const& s, char const* prefix) {
+  void move(exchange_schedule const& e, std::string_view name) {
     if (e.empty()) return;
     const auto body = [&](int tile) {
       for (std::size_t i = e.first_of_tile[std::size_t(tile)]; i < e.first_of_tile[std::size_t(tile) + 1];
@@ -24627,14 +26210,10 @@ class engine {
       }
     };
     pool_.run(graph_.on().tiles, body);
-    if (e.waits()) profile_.steps.push_back({"sync", activity::sync, graph_.on().sync_cycles});
-    profile_.steps.push_back({prefix + s.name, activity::exchange, e.cycles, e.cycles_by_tile, 0, e.bytes});
-    while (profile_.liveness.size() + 2 < profile_.steps.size())
-      profile_.liveness.push_back(profile_.liveness.empty() ? live_bytes{} : profile_.liveness.back());
-  }
-  void note_liveness(step const& s) {
-    while (profile_.liveness.size() < profile_.steps.size())
-      profile_.liveness.push_back(plan_.live_at(s.times[0]));
+    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
+    step_record& now = recorder_.step(name, activity::exchange, e.cycles);
+    now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
+    recorder_.live_up_to_exchange();
   }
 
   void host_access(slice s, void* host, std::size_t count, std::size_t element_bytes, bool writes) {
@@ -24665,7 +26244,7 @@ class engine {
   std::map<program::node const*, step> steps_;
   detail::memory_layout plan_;
   std::vector<aligned_array<std::byte>> memory_;
-  ipu::profile profile_;
+  detail::recorder recorder_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
@@ -25070,7 +26649,8 @@ template <element T> class dynamic_product {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives.
+/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
+/// such pages, so what is charged for them does not depend on where the host puts them.
 class homes {
  public:
   static constexpr std::int64_t page_bytes = 256;
@@ -25079,6 +26659,7 @@ class homes {
     std::uint16_t home = none;
     bool holds_tokens = false;
     std::uint16_t readers = 0;         // of this phase, until it has a home
+    std::uint32_t turn = 0;            // the number of its first reader among all pages without a home
     std::uint32_t seen = 0, sent = 0;  // marks of a tile, and of a phase
   };
 
@@ -25315,14 +26896,14 @@ class placement {
     for (auto const& d : described)
       for (auto const& r : d.reads)
         memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
-          if (p.home == homes::none) ++p.readers;
+          if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
         });
     for (std::size_t t = 0; t < described.size(); ++t)
       for (auto const& r : described[t].reads)
         memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
           if (p.home != homes::none) return;
           // The reader whose turn it is: pages go around among those who want them.
-          if (p.readers <= 1 || key % p.readers == 0)
+          if (p.readers <= 1 || p.turn % p.readers == 0)
             memory.give(p, key, room(tile_of[t]), is_tokens(r));
           else
             --p.readers;
@@ -25385,7 +26966,7 @@ class placement {
   static bool is_tokens(exec::touched_bytes const& t) { return t.count > 1 && t.stride > 0; }
 
   target on_;
-  std::uint32_t phase_mark_ = 0, tile_mark_ = 0;
+  std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
 };
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
@@ -25762,6 +27343,12 @@ inline std::string percent(double part, double whole) {
   std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
   return text;
 }
+/// How often `part` goes into `whole`: "2.67".
+inline std::string times(double whole, double part) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", part > 0 ? whole / part : 0.0);
+  return text;
+}
 inline std::string padded(std::string text, std::size_t width, bool right = false) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
@@ -25797,6 +27384,9 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
                         : ", " + percent(p.flops_per_second(), peak) + " of the half-precision peak, " +
                               short_number(p.flops_per_cycle()) + " FLOP a cycle"));
   }
+  for (comparison const& c : p.compared)
+    line("  compared    " + times(double(c.cycles), all) + " times as fast as " + c.name + ", " +
+         short_number(double(c.cycles)) + " cycles");
   if (p.exchanged_bytes() > 0)
     line(std::string(p.on.measured ? "  touched     " : "  exchanged   ") +
          short_bytes(double(p.exchanged_bytes())));
@@ -25873,7 +27463,13 @@ inline io::json to_json(profile const& p) {
   all["exchanged_bytes"] = p.exchanged_bytes();
   all["tile_balance"] = p.tile_balance();
   all["active_tiles"] = p.active_tiles();
-  io::json::array remarks, steps, active, memory, liveness;
+  io::json::array remarks, compared, steps, active, memory, liveness;
+  for (comparison const& c : p.compared) {
+    io::json one;
+    one["name"] = c.name, one["cycles"] = c.cycles;
+    compared.push_back(std::move(one));
+  }
+  all["compared"] = std::move(compared);
   for (auto const& r : p.remarks) remarks.push_back(r);
   all["remarks"] = std::move(remarks);
   for (auto const& s : p.steps) {
@@ -25935,18 +27531,61 @@ inline std::string escaped(std::string_view text) {
   }
   return out;
 }
+/// The begin of a page, to its headline.
+inline std::string page_begin(std::string const& title) {
+  return message(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>",
+      title, R"(</title><style>
+:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
+@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
+body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
+h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
+.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
+th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
+.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
+.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.ticks,.scale{display:flex;justify-content:space-between;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem}
+.scale{justify-content:flex-start;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
+.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key span{white-space:nowrap}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
+.mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
+@media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
+.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
+<h1>)",
+      title, "</h1>\n");
+}
+inline std::string card(std::string const& value, std::string const& what) {
+  return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
+}
+inline std::string colour_of(activity a) { return message("<i class=\"bar mark ", name_of(a), "\"></i>"); }
+/// A bar of the shares of the activities, and its key.
+///   cycles_of   by activity
+template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
+  double all = 0;
+  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
+    if (cycles_of(a) <= 0) continue;
+    bars += message("<span class=\"bar ", name_of(a),
+                    "\" style=\"width:", std::to_string(100 * cycles_of(a) / all), "%\"></span>");
+    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                   percent(cycles_of(a), all), "</span> ");
+  }
+  return bars + key + "</p>\n";
+}
 /// A coordinate with one digit behind the point.
 inline std::string at(double x) {
-  const auto tenths = std::int64_t(std::lround(x * 10));
+  const std::int64_t tenths = std::lround(x * 10);
   std::string text = std::to_string(tenths / 10);
   if (tenths % 10 != 0) text += '.' + std::to_string(std::abs(tenths % 10));
   return text;
 }
 
-/// A square for each tile, in columns of pairs, darker for more.
-inline std::string heat_map(std::vector<double> const& of_tile, double most, std::string const& title,
+/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
+inline std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
                             std::string (*show)(double)) {
-  if (of_tile.empty() || most <= 0) return {};
+  const double most = of_tile.empty() ? 0 : *std::max_element(of_tile.begin(), of_tile.end());
+  if (most <= 0) return {};
   const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
   const std::size_t rows = (of_tile.size() + columns - 1) / columns;
   const double side = 720.0 / double(columns);
@@ -25956,10 +27595,10 @@ inline std::string heat_map(std::vector<double> const& of_tile, double most, std
     const double share = std::clamp(of_tile[t] / most, 0.0, 1.0);
     svg += message("<rect class=\"heat\" x=\"", at(double(t % columns) * side), "\" y=\"",
                    at(double(t / columns) * side), "\" width=\"", at(side * 0.92), "\" height=\"",
-                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.06 + 0.94 * share).substr(0, 4),
+                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.1 + 0.9 * share).substr(0, 4),
                    "\"><title>tile ", t, ": ", show(of_tile[t]), "</title></rect>");
   }
-  return svg + "</svg></figure>\n";
+  return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
 }
 
 /// Time from left to right, tiles from top to bottom: what each did in each step.
@@ -25970,7 +27609,7 @@ inline std::string step_trace(profile const& p) {
   const auto tiles = std::size_t(p.on.tiles);
   const std::size_t rows = std::min(most_rows, tiles);
   const double width = 720, height = double(rows) * (rows > 8 ? 5 : 22), row_height = height / double(rows);
-  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height + 22), "\" role=\"img\">");
+  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height), "\" role=\"img\">");
   // The longest steps are drawn; the others leave their time empty.
   std::vector<std::int64_t> lengths;
   for (auto const& s : p.steps) lengths.push_back(s.cycles);
@@ -26001,15 +27640,10 @@ inline std::string step_trace(profile const& p) {
     }
     svg += "</g>";
   }
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double x = width * tick / 4;
-    svg += message("<text class=\"axis\" x=\"", at(x), "\" y=\"", at(height + 16), "\" text-anchor=\"",
-                   tick == 0   ? "start"
-                   : tick == 4 ? "end"
-                               : "middle",
-                   "\">", short_time(p.on.seconds(all * tick / 4)), "</text>");
-  }
-  return svg + "</svg>";
+  svg += "</svg><div class=\"ticks\">";
+  for (int tick = 0; tick <= 4; ++tick)
+    svg += message("<span>", short_time(p.on.seconds(all * tick / 4)), "</span>");
+  return svg + "</div>";
 }
 
 inline std::string liveness_curve(profile const& p) {
@@ -26078,52 +27712,29 @@ inline std::string to_page(profile const& p, std::string const& pictures = {}) {
   using namespace detail;
   const double all = double(std::max<std::int64_t>(p.cycles(), 1));
   const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
-  std::string page = message(
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>",
-      title, R"(</title><style>
-:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
-@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
-body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
-.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
-th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
-.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
-.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.axis{fill:var(--soft);font-size:11px}
-.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
-.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
-)");
-  page += "<h1>" + title + "</h1>\n";
+  std::string page = page_begin(title);
   for (auto const& r : p.remarks) page += "<p class=\"remark\">" + escaped(r) + "</p>\n";
-  const auto card = [&](std::string const& value, std::string const& what) {
-    page += "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
-  };
   page += "<div class=\"cards\">";
-  card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
+  page += card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
+  for (comparison const& c : p.compared)
+    page += card(times(double(c.cycles), all) + " times",
+                 "as fast as " + c.name + ", " + short_number(double(c.cycles)) + " cycles");
   if (p.multiplies() > 0)
-    card(short_number(p.flops_per_second(), "FLOP/s"),
-         p.on.measured ? "multiply-adds twice"
-                       : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
-                             " of the half-precision peak");
-  card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
-  card(std::to_string(p.active_tiles()),
-       message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
+    page += card(short_number(p.flops_per_second(), "FLOP/s"),
+                 p.on.measured ? "multiply-adds twice"
+                               : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
+                                     " of the half-precision peak");
+  page += card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
+  page += card(std::to_string(p.active_tiles()),
+               message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
   if (p.exchanged_bytes() > 0)
-    card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
+    page += card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
   if (!p.memory.empty())
-    card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
-         message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
-  page += "</div>\n<h2>Where the time went</h2><div class=\"bars\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync})
-    page += message("<span class=\"bar ", name_of(a),
-                    "\" style=\"width:", std::to_string(100 * double(p.cycles(a)) / all), "%\"></span>");
-  page += "</div><p class=\"key note\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync})
-    if (p.cycles(a) > 0)
-      page += message("<i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
-                      percent(double(p.cycles(a)), all));
-  page += "</p>\n<figure><figcaption>Time from left to right, ";
+    page += card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
+                 message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
+  page += "</div>\n<h2>Where the time went</h2>";
+  page += shares_of_activities([&](activity a) { return double(p.cycles(a)); });
+  page += "<figure><figcaption>Time from left to right, ";
   page += p.on.measured ? "threads" : "tiles";
   page += " from top to bottom</figcaption>" + step_trace(p) +
           "</figure>\n<div "
@@ -26135,17 +27746,13 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
     if (listed++ == 40) break;
     const bool marked = s.estimated && s.kind == activity::compute;
     any_estimated |= marked;
-    page += message("<tr><td><i class=\"bar ", name_of(s.kind),
-                    "\" "
-                    "style=\"display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:"
-                    ".4rem\"></i>",
-                    escaped(s.name), marked ? " *" : "", "</td><td>", short_number(double(s.cycles)),
-                    "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times, "</td><td>",
-                    s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
-                    s.multiplies > 0
-                        ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
-                        : std::string(),
-                    "</td></tr>\n");
+    page += message(
+        "<tr><td>", colour_of(s.kind), escaped(s.name), marked ? " *" : "", "</td><td>",
+        short_number(double(s.cycles)), "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times,
+        "</td><td>", s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
+        s.multiplies > 0 ? short_number(2 * s.multiplies / double(std::max<std::int64_t>(s.cycles, 1)))
+                         : std::string(),
+        "</td></tr>\n");
   }
   page += "</tbody></table></div>\n";
   if (any_estimated)
@@ -26153,16 +27760,14 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
   std::vector<double> active, held;
   for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
   if (!active.empty() && !p.on.measured) {
-    page += "<h2>Tiles</h2>\n" + heat_map(active, *std::max_element(active.begin(), active.end()),
-                                          "Cycles in which each tile computed; the darkest is the busiest",
+    page += "<h2>Tiles</h2>\n" + heat_map(active, "Cycles in which each tile computed",
                                           [](double c) { return short_number(c) + " cycles"; });
   }
   if (!p.memory.empty()) {
     for (std::size_t t = 0; t < p.memory.size(); ++t) held.push_back(double(p.peak(t)));
-    page +=
-        "<h2>Memory</h2>\n" + heat_map(held, double(p.on.bytes_per_tile),
-                                       "Peak of each tile, of " + short_bytes(double(p.on.bytes_per_tile)),
-                                       [](double b) { return short_bytes(b); });
+    page += "<h2>Memory</h2>\n" +
+            heat_map(held, "Peak of each tile, which has " + short_bytes(double(p.on.bytes_per_tile)),
+                     [](double b) { return short_bytes(b); });
     page +=
         "<div class=\"wide\"><table><thead><tr><th>kind</th><th>all tiles</th><th>the "
         "fullest</th><th>live</th></tr></thead><tbody>";
@@ -26384,7 +27989,18 @@ template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resiz
 // ---- tessera/nn/destination.hpp
 #ifndef TESSERA_SINGLE_NN_DESTINATION
 #define TESSERA_SINGLE_NN_DESTINATION
+#include <cstdint>
+
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Throws error unless a layer's `saved` is of as many tokens as the gradient that comes to its backward: it
+/// is of none before a forward.
+TESSERA_COLD inline void require_forward(char const* layer, std::int64_t saved, std::int64_t tokens) {
+  if (saved != tokens)
+    throw error(message("[", layer, "] backward of ", tokens, " tokens with `saved` of ", saved,
+                        saved == 0 ? ": no forward has filled it" : ": it is of another forward",
+                        "; call forward with this `saved` first"));
+}
 
 /// The panel_matrix for a layer's result, or for the gradient by its input, and optionally a second one that
 /// is added to the value. A residual connection adds its input here, so that the sum needs no further pass.
@@ -26628,13 +28244,14 @@ struct model_size {
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
-//     each.hyperparameter(of.rate...);                  // a value that only training depends on
+//     each.training_setting("rate", of.rate...);        // one that only training depends on
+//     each.hyperparameter(of.config...);                // a value that follows from others
 //   }
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
 // same template, with accumulators as elements. The list is the source of for_each_parameter, by which
 // optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, for_each_setting,
-// widened and zeros_like.
+// for_each_training_setting, widened and zeros_like.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -26701,6 +28318,7 @@ struct no_parts {
   void dense(std::string_view, auto&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
+  void training_setting(std::string_view, auto&...) {}
   void hyperparameter(auto&...) {}
 };
 template <class T>
@@ -26723,11 +28341,11 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
     action.lists(first, others...);
     for (std::size_t i = 0; i < first.size(); ++i) walk(name.child(int(i)), action, first[i], others[i]...);
   } else if constexpr (requires { std::tuple_size<std::remove_const_t<First>>::value; }) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       const auto walk_one = [&]<std::size_t One>(std::integral_constant<std::size_t, One>) {
         walk(name.child(int(One)), action, std::get<One>(first), std::get<One>(others)...);
       };
-      (walk_one(std::integral_constant<std::size_t, I>()), ...);
+      (walk_one(std::integral_constant<std::size_t, Index>()), ...);
     }(std::make_index_sequence<std::tuple_size_v<std::remove_const_t<First>>>());
   } else if constexpr (requires { first.pattern(); }) {
     action.parameter(name, first, others...);
@@ -26751,6 +28369,12 @@ template <class Action> struct freeze {
   template <class... Of> void frozen(parameter_name const& name, Of&... of) { action.frozen(name, of...); }
   template <class... Of> void lists(Of&... of) { action.lists(of...); }
   template <class... Of> void setting(parameter_name const& name, Of&&... of) { action.setting(name, of...); }
+  template <class... Of>
+  void training_setting(parameter_name const& name, Of&... of)
+    requires requires { action.training_setting(name, of...); }
+  {
+    action.training_setting(name, of...);
+  }
   template <class... Of> void hyperparameter(Of&... of) { action.hyperparameter(of...); }
 };
 
@@ -26772,6 +28396,12 @@ template <class Action> struct part_lister {
   /// A single value, such as an Op, belongs to the type: it is not copied.
   template <class... Of> void setting(std::string_view part, Of&&... of) {
     action.setting(name.child(part), of...);
+  }
+  template <class... Of> void training_setting(std::string_view part, Of&... of) {
+    if constexpr (requires { action.training_setting(name, of...); })
+      action.training_setting(name.child(part), of...);
+    else
+      action.hyperparameter(of...);
   }
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
 };
@@ -26816,6 +28446,17 @@ template <class Visit> struct visit_settings {
   void frozen(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
+  void hyperparameter(auto&...) {}
+};
+
+template <class Visit> struct visit_training_settings {
+  Visit& visit;
+  void parameter(parameter_name const&, auto&...) {}
+  void optional(parameter_name const&, auto&...) {}
+  void frozen(parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void setting(parameter_name const&, auto&...) {}
+  void training_setting(parameter_name const& name, auto const& value) { visit(name, value); }
   void hyperparameter(auto&...) {}
 };
 
@@ -26866,9 +28507,15 @@ template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& v
   detail::walk(parameter_name(), action, layer);
 }
 
-/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, functors.
+/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, texts, patterns, functors.
 template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
   detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, layer);
+}
+
+/// The same for the settings that only training depends on: the rate of a dropout.
+template <class Layer, class Visit> void for_each_training_setting(Layer const& layer, Visit&& visit) {
+  detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }
 
@@ -27178,8 +28825,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           gradients.
 ///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. They
-/// are no part of a checkpoint. Rotary positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
+/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
+/// positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
   Linear qkv, out;
@@ -27210,7 +28858,7 @@ struct multi_head_attention {
     if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
     each.hyperparameter(first.positions, others.positions...);
-    each.hyperparameter(first.blocks, others.blocks...);
+    each.setting("visible_blocks", first.blocks, others.blocks...);
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
@@ -27265,6 +28913,7 @@ struct multi_head_attention {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
     const auto dmixed = p.borrow(out.weight.cols());
     out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
     backward_of_heads(x, s, *dmixed, dx, g, p);
@@ -27320,7 +28969,10 @@ template <element T, class Layer> struct residual {
   using saved = typename Layer::saved;
   using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
 
-  static void parts(auto& each, auto&... of) { each("", of.layer...); }
+  static void parts(auto& each, auto&... of) {
+    each("", of.layer...);
+    each.setting("residual", true);
+  }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
@@ -27341,6 +28993,10 @@ template <element T, class... Layer> struct sequence {
 
   std::tuple<Layer...> layers;
 
+  sequence() = default;
+  sequence(Layer... layer) : layers(std::move(layer)...) {}
+  sequence(std::tuple<Layer...> all) : layers(std::move(all)) {}
+
   struct saved {
     std::tuple<typename Layer::saved...> layers;
     std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
@@ -27358,31 +29014,33 @@ template <element T, class... Layer> struct sequence {
   }
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("sequence", s.between.back().tokens(), dy.tokens());
     backward_from<count - 1>(x, s, dy, dx, g, p);
   }
 
  private:
-  template <std::size_t I>
+  template <std::size_t Index>
   void forward_from(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    auto const& layer = std::get<I>(layers);
-    if constexpr (I + 1 == count) {
-      layer.forward(x, y, std::get<I>(s.layers), p);
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index + 1 == count) {
+      layer.forward(x, y, std::get<Index>(s.layers), p);
     } else {
-      fit(s.between[I], layer.outputs(x.features()), x.tokens());
-      layer.forward(x, s.between[I], std::get<I>(s.layers), p);
-      forward_from<I + 1>(s.between[I], y, s, p);
+      fit(s.between[Index], layer.outputs(x.features()), x.tokens());
+      layer.forward(x, s.between[Index], std::get<Index>(s.layers), p);
+      forward_from<Index + 1>(s.between[Index], y, s, p);
     }
   }
-  template <std::size_t I>
+  template <std::size_t Index>
   void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                      gradients& g, pass<T> const& p) const {
-    auto const& layer = std::get<I>(layers);
-    if constexpr (I == 0) {
-      layer.backward(x, std::get<I>(s.layers), dy, dx, std::get<I>(g.layers), p);
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index == 0) {
+      layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
     } else {
-      const auto between = p.borrow(s.between[I - 1].features(), dy.tokens());
-      layer.backward(s.between[I - 1], std::get<I>(s.layers), dy, *between, std::get<I>(g.layers), p);
-      backward_from<I - 1>(x, s, *between, dx, g, p);
+      const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
+      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
+                     p);
+      backward_from<Index - 1>(x, s, *between, dx, g, p);
     }
   }
 };
@@ -27691,8 +29349,8 @@ template <element T> struct dropout {
   }
 
   static void parts(auto& each, auto&... of) {
-    each.hyperparameter(of.rate...);
-    each.hyperparameter(of.layer...);
+    each.training_setting("rate", of.rate...);
+    each.training_setting("layer", of.layer...);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
@@ -28223,6 +29881,7 @@ struct mlp {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("mlp", x, dy);
+    require_forward("mlp", s.z.tokens(), dy.tokens());
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
@@ -28287,6 +29946,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("gated_mlp", x, dy);
+    require_forward("gated_mlp", s.z.tokens(), dy.tokens());
     const std::int64_t hidden = up.weight.rows();
     const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
                du_room = p.borrow(hidden, dy.tokens());
@@ -28365,6 +30025,7 @@ template <element T> struct layer_norm {
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("layer_norm", s.mean.size(), dy.tokens());
     const auto dz = named<"dy">(dy);
     const auto n = named<"n">((x - s.mean) * s.scale);
     const auto d = named<"d">(dz * weight);
@@ -28418,6 +30079,7 @@ template <element T> struct rms_norm {
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("rms_norm", s.scale.size(), dy.tokens());
     const auto dn = named<"dn">(dy * x * s.scale);
     const auto sum_dn = local(sum_features(dn * weight));
     const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
@@ -28531,6 +30193,7 @@ struct transformer_block {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("transformer_block", s.h.tokens(), dy.tokens());
     const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
     const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
     panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
@@ -29482,6 +31145,7 @@ template <element T, class Block> struct gru {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("gru", x, dy);
+    require_forward("gru", s.hidden.tokens(), dy.tokens());
     const detail::time_axis time(p.sequences);
     const std::int64_t h = hidden();
     const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
@@ -29577,6 +31241,7 @@ template <element T, class Block> struct lstm {
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("lstm", x, dy);
+    require_forward("lstm", s.hidden.tokens(), dy.tokens());
     const detail::time_axis time(p.sequences);
     const std::int64_t h = hidden();
     const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
@@ -30004,6 +31669,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
     dx.require_apart("slimmable_mlp", x, dy);
+    require_forward("slimmable_mlp", s.z.tokens(), dy.tokens());
     auto const &up = whole.up, &down = whole.down;
     const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
                dz_room = p.borrow(up.weight.rows(), dy.tokens());
@@ -30071,6 +31737,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
+    require_forward("slimmable_attention", s.mixed.tokens(), dy.tokens());
     const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
     feature_vector<accumulator_t<T>> sums(s.mixed.features());
@@ -30238,7 +31905,7 @@ template <element T, class Layer> struct top_kast {
     each("", of.stored...);
     each.frozen("visible", of.visible...);
     each.setting("forward_density", of.density...);
-    each.hyperparameter(of.interval...);
+    each.training_setting("interval", of.interval...);
   }
   std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
 
@@ -30548,15 +32215,18 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
 }
 
-/// Merges a pair wherever a word has it, from the left.
-inline void apply(merge const& pair, std::vector<std::int32_t>& word) {
+/// Where a word has a pair, from the left; the pair is merged there.
+inline std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::vector<std::size_t> places;
   std::size_t to = 0;
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    if (here) places.push_back(i);
     word[to++] = here ? pair.merged : word[i];
     i += here;
   }
   word.resize(to);
+  return places;
 }
 
 }  // namespace detail
@@ -30586,11 +32256,11 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
   };
-  const auto count_pairs = [&](std::size_t w, std::int64_t sign) {
-    auto const& word = words[w];
-    for (std::size_t i = 0; i + 1 < word.pieces.size(); ++i) {
-      const std::uint64_t key = detail::pair_key(word.pieces[i], word.pieces[i + 1]);
-      counts[key] += sign * word.count;
+  const auto count_pairs = [&](std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
+                               std::size_t end, std::int64_t sign) {
+    for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
+      const std::uint64_t key = detail::pair_key(word[i], word[i + 1]);
+      counts[key] += sign * words[w].count;
       if (sign > 0) words_with[key].push_back(w);
       changed.push_back(key);
     }
@@ -30601,7 +32271,8 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
       if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
     changed.clear();
   };
-  for (std::size_t w = 0; w < words.size(); ++w) count_pairs(w, 1);
+  for (std::size_t w = 0; w < words.size(); ++w)
+    count_pairs(w, words[w].pieces, 0, words[w].pieces.size(), 1);
   suggest_changed();
 
   std::vector<merge> merges;
@@ -30620,9 +32291,19 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
     words_with.erase(key);
     unique(with);
     for (const std::size_t w : with) {
-      count_pairs(w, -1);
-      detail::apply(best, words[w].pieces);
-      count_pairs(w, 1);
+      const std::vector<std::int32_t> before = words[w].pieces;
+      const std::vector<std::size_t> places = detail::apply(best, words[w].pieces);
+      std::size_t counted = 0;  // only pairs beside a merge change
+      for (const std::size_t i : places) {
+        count_pairs(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
+        counted = i + 2;
+      }
+      counted = 0;
+      for (std::size_t k = 0; k < places.size(); ++k) {
+        const std::size_t i = places[k] - k;
+        count_pairs(w, words[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
+        counted = i + 1;
+      }
     }
     suggest_changed();
   }
@@ -30635,31 +32316,17 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
 // ---- tessera/tokenizers/pieces.hpp
 #ifndef TESSERA_SINGLE_TOKENIZERS_PIECES
 #define TESSERA_SINGLE_TOKENIZERS_PIECES
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 // What the tokenizers share: the numbers of their pieces, and the words of a text to learn pieces from.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
 
 using piece_numbers = std::unordered_map<std::string, std::int32_t>;
-
-/// Token i is pieces[i]. Throws option_error if a piece occurs twice.
-///   tokenizer, source   who asks, and where the pieces come from
-inline piece_numbers numbers_of(std::vector<std::string> const& pieces, char const* tokenizer,
-                                std::string const& source) {
-  piece_numbers numbers;
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (const auto [place, is_new] = numbers.emplace(pieces[i], std::int32_t(i)); !is_new)
-      throw option_error(message("[", tokenizer, "] ", source, ": \"", pieces[i], "\" is token ",
-                                 place->second, " and token ", i, "; each piece must occur once"));
-  return numbers;
-}
 
 /// How often each word occurs; `for_each_word(visit)` shows them.
 template <class ForEachWord> auto counted_words(ForEachWord&& for_each_word) {
@@ -31067,6 +32734,7 @@ class accent_folding {
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31077,8 +32745,8 @@ class accent_folding {
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
 /// The tokens of GPT-2 (Radford et al. 2019): text is cut into words with the blank before them, numbers and
-/// punctuation; the bytes of each are merged in the order in which pairs were learned. Every text has tokens,
-/// and decoding them gives its bytes. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
+/// punctuation; the bytes of each are merged in the order in which pairs were learned. Decoding tokens gives
+/// the bytes of their text. Gives the tokens of GPT2Tokenizer of Hugging Face's transformers.
 class byte_pair {
  public:
   static constexpr std::string_view end_name = "<|endoftext|>";
@@ -31091,29 +32759,48 @@ class byte_pair {
     for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
     for (auto const& [left, right] : merges)
       if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
-    if (numbers_.emplace(std::string(end_name), size()).second) pieces_.emplace_back(end_name);
+    if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
     finish(merges, "merges");
   }
-  /// Token i is pieces[i]. Throws option_error if a piece occurs twice, or one of a byte, of a merge or the
-  /// end of a text is missing.
+  /// Token i is pieces[i]; an empty piece is a number that no token has. Where the pieces lack the end of a
+  /// text, it gets the first number behind as many as there are pieces that is free.
+  /// Throws option_error if a piece occurs twice, or one of a merge is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
             std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)), numbers_(detail::numbers_of(pieces_, "byte_pair", source)) {
+      : pieces_(std::move(pieces)) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
+          !is_new && !pieces_[i].empty())
+        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i].substr(0, 100), "\" is token ",
+                                   place->second, " and token ", i, "; each piece must occur once"));
+    numbers_.erase("");
+    if (!numbers_.contains(std::string(end_name))) {
+      std::size_t end = numbers_.size();
+      while (end < pieces_.size() && !pieces_[end].empty()) ++end;
+      pieces_.resize(std::max(pieces_.size(), end + 1));
+      pieces_[end] = end_name;
+      numbers_.emplace(pieces_[end], std::int32_t(end));
+    }
     finish(merges, source);
   }
 
-  /// From GPT-2's two files. Throws io_error if they cannot be read, and as the constructor.
+  /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
+  /// cannot be read or two pieces have one number, and as the constructor.
   static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
     const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
     const io::json_place object(document, vocabulary_path);
-    std::vector<std::string> pieces(object.members().size());
-    std::vector<bool> given(pieces.size());
+    if (object.members().empty()) object.fail("has no pieces");
+    const std::size_t most = 4 * object.members().size() + 1000;
+    std::vector<std::string> pieces;
     for (io::json_member const& member : object.members()) {
       const auto token = object.at(member).as_integer<std::uint32_t>();
-      if (token >= pieces.size() || given[token])
-        object.at(member).fail(
-            message("is ", token, ": the tokens must be 0 … ", pieces.size() - 1, ", each once"));
-      pieces[token] = member.key, given[token] = true;
+      if (token >= most)
+        object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
+                                       " pieces should be below ", most));
+      if (token >= pieces.size()) pieces.resize(token + 1);
+      if (!pieces[token].empty())
+        object.at(member).fail(message("is ", token, ", and so is \"", pieces[token].substr(0, 100), "\""));
+      pieces[token] = member.key;
     }
     return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
   }
@@ -31121,7 +32808,8 @@ class byte_pair {
   /// Writes vocab.json and merges.txt of GPT-2's form.
   void write(std::string const& vocabulary_path, std::string const& merges_path) const {
     io::json::object object;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) object.push_back({pieces_[i], i});
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
     std::string text = "#version: 0.2\n";
     for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
     io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
@@ -31153,21 +32841,25 @@ class byte_pair {
   std::int32_t end_of_text() const { return end_; }
   /// As merges.txt has them.
   std::vector<std::pair<std::string, std::string>> merges() const {
-    std::vector<std::pair<std::string, std::string>> named(ranks_.size());
-    for (auto const& [key, at] : ranks_)
-      named[at.rank] = {pieces_[std::size_t(key >> 32)], pieces_[std::size_t(key & 0xFFFFFFFF)]};
+    std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
+    for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
+    std::sort(by_rank.begin(), by_rank.end());
+    std::vector<std::pair<std::string, std::string>> named;
+    for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
     return named;
   }
 
-  /// The tokens of a text. The end of a text may stand in it by name.
+  /// The tokens of a text. The end of a text may stand in it by name. Throws option_error for a byte that the
+  /// vocabulary has no piece for.
   std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+    merging use;
     while (!text.empty()) {
       const std::size_t end = std::min(text.find(end_name), text.size());
       for_each_word(text.substr(0, end), [&](std::string_view word) {
         auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = merged(bytes_of(word));
+        if (is_new) at->second = merged(bytes_of(word), use);
         tokens.insert(tokens.end(), at->second.begin(), at->second.end());
       });
       if (end == text.size()) break;
@@ -31240,44 +32932,86 @@ class byte_pair {
   }
 
   void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
-    const auto number_of = [&](std::string const& piece, std::string const& why) {
+    const auto number_of = [&](std::string const& piece) {
       const auto at = numbers_.find(piece);
-      if (at == numbers_.end())
-        throw option_error(message("[byte_pair] ", source, " has no \"", piece, "\", ", why));
-      return at->second;
+      return at == numbers_.end() ? -1 : at->second;
     };
     for (int b = 0; b < 256; ++b) {
       std::string piece;
       append_utf8(piece, character_of(b));
       bytes_.emplace(character_of(b), b);
-      token_of_byte_[std::size_t(b)] = number_of(piece, message("which stands for byte ", b));
+      token_of_byte_[std::size_t(b)] = number_of(piece);
     }
-    end_ = number_of(std::string(end_name), "the end of a text");
-    for (auto const& [left, right] : merges) {
-      const std::string why = message("of the merge of \"", left, "\" and \"", right, "\"");
-      const std::uint64_t key = detail::pair_key(number_of(left, why), number_of(right, why));
-      ranks_.try_emplace(key, ranked{ranks_.size(), number_of(left + right, why)});
+    end_ = number_of(std::string(end_name));
+    for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
+      auto const& [left, right] = merges[rank];
+      for (std::string const& piece : {left, right, left + right})
+        if (number_of(piece) < 0)
+          throw option_error(message("[byte_pair] ", source, " has no \"", piece.substr(0, 100),
+                                     "\", of the merge of \"", left.substr(0, 100), "\" and \"",
+                                     right.substr(0, 100), "\""));
+      ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
     }
   }
 
   std::vector<std::int32_t> bytes_of(std::string_view word) const {
     std::vector<std::int32_t> tokens;
-    for (const char c : word) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    tokens.reserve(word.size());
+    for (const char c : word) {
+      tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+      if (tokens.back() < 0)
+        throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
+                                   static_cast<unsigned char>(c), ", which is in the text"));
+    }
     return tokens;
   }
-  /// Merges the pair that was learned first, until no pair was learned.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word) const {
-    while (word.size() > 1) {
-      merge best{};
-      std::size_t rank = ranks_.size();
-      for (std::size_t i = 0; i + 1 < word.size(); ++i) {
-        const auto at = ranks_.find(detail::pair_key(word[i], word[i + 1]));
-        if (at != ranks_.end() && at->second.rank < rank)
-          rank = at->second.rank, best = {word[i], word[i + 1], at->second.merged};
-      }
-      if (rank == ranks_.size()) break;
-      detail::apply(best, word);
+
+  /// Memory of a merge, used again for the next word.
+  struct merging {
+    struct place {
+      std::size_t before, behind;  // places of the neighbours
+      ranked const* pair;          // of the piece and the one behind it, or null
+    };
+    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
+    std::vector<place> places;
+    std::vector<candidate> heap;
+  };
+  /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
+  /// finds it: n log n steps for a word of n bytes.
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const {
+    constexpr std::int32_t gone = -1;  // part of the piece before it
+    auto& places = use.places;
+    auto& heap = use.heap;
+    places.resize(word.size());
+    heap.clear();
+    const auto look_up = [&](std::size_t left) {
+      auto& [before, behind, pair] = places[left];
+      const auto at =
+          behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
+      pair = at == ranks_.end() ? nullptr : &at->second;
+      if (pair) heap.push_back({pair->rank, left});
+      return pair != nullptr;
+    };
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      places[i] = {i - 1, i + 1, nullptr};
+      look_up(i);
     }
+    std::make_heap(heap.begin(), heap.end(), std::greater<>());
+    while (!heap.empty()) {
+      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+      const auto [rank, left] = heap.back();
+      heap.pop_back();
+      auto& [before, behind, pair] = places[left];
+      if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
+      word[left] = pair->merged, word[behind] = gone;
+      places[behind].pair = nullptr;
+      behind = places[behind].behind;
+      if (behind < word.size()) places[behind].before = left;
+      for (const std::size_t changed : {before, left})
+        if (changed < word.size() && look_up(changed))
+          std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    }
+    std::erase(word, gone);
     return word;
   }
 
@@ -31362,37 +33096,40 @@ class wordpiece {
                                                                  "[MASK]"};
   static constexpr std::size_t longest_word = 100;  // characters; a longer one is unknown
 
-  /// Token i is piece i. Throws option_error if a piece occurs twice or a special token is missing.
-  ///   source   what the pieces come from, for errors
-  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower,
-                     std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)),
-        letters_(letters),
-        numbers_(detail::numbers_of(pieces_, "wordpiece", source)) {
-    for (std::size_t i = 0; i < special_names.size(); ++i) {
-      const auto at = numbers_.find(std::string(special_names[i]));
-      if (at == numbers_.end())
-        throw option_error(message("[wordpiece] ", source, " has no \"", std::string(special_names[i]),
-                                   "\"; a vocabulary of BERT has [PAD], [UNK], [CLS], [SEP] and [MASK]"));
+  /// Token i is piece i; of equal pieces the last counts. Special tokens that the pieces lack get the numbers
+  /// behind them, in the order in which BertTokenizer adds them.
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower)
+      : pieces_(std::move(pieces)), letters_(letters) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      numbers_[pieces_[i]] = std::int32_t(i);
+      longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+    }
+    has_unknown_ = numbers_.contains(std::string(special_names[1]));
+    for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
+      const auto [at, is_new] = numbers_.emplace(special_names[i], size());
+      if (is_new) pieces_.emplace_back(special_names[i]);
       specials_[i] = at->second;
     }
   }
 
-  /// From a vocab.txt: one piece in each line. Throws io_error if it cannot be read, and as the constructor.
+  /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
+  /// read or is empty.
   static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
     const std::string text = io::read_file(path);
+    if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
     std::vector<std::string> pieces;
     for (std::string_view rest = text; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      for (std::size_t at = 0, length = 0; at < line.size(); at += length)
-        if ((length = io::utf8_length(line.substr(at))) == 0)
+      const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
+      std::size_t end = 0;  // of the last character that is not blank
+      for (std::string_view left = line; !left.empty();) {
+        if (io::utf8_length(left) == 0)
           throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
-      pieces.emplace_back(line);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
+        if (!is_white_space(take_character(left))) end = line.size() - left.size();
+      }
+      pieces.emplace_back(line.substr(0, end));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     }
-    return wordpiece(std::move(pieces), letters, path);
+    return wordpiece(std::move(pieces), letters);
   }
   /// Writes a vocab.txt.
   void write(std::string const& path) const {
@@ -31455,7 +33192,8 @@ class wordpiece {
   /// Whether a token goes on with the word of the token before it.
   bool continues_word(std::int32_t token) const { return pieces_.at(std::size_t(token)).starts_with("##"); }
 
-  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name.
+  /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name. Throws
+  /// option_error for a word that is unknown to a vocabulary without [UNK].
   std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
@@ -31540,21 +33278,29 @@ class wordpiece {
     }
   }
 
+  std::vector<std::int32_t> unknown_word(std::string_view word) const {
+    if (!has_unknown_)
+      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for \"",
+                                 std::string(word.substr(0, 100)), "\", which is not made of its pieces"));
+    return {unknown()};
+  }
+
   std::vector<std::int32_t> pieces_of(std::string_view word) const {
     std::vector<std::size_t> ends;  // of its characters
     for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
       rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-    if (ends.size() > longest_word) return {unknown()};
+    if (ends.size() > longest_word) return unknown_word(word);
     std::vector<std::int32_t> tokens;
     std::string piece;
     for (std::size_t first = 0, begin = 0; first < ends.size();) {
-      std::size_t last = ends.size();
+      const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
+      auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
       auto found = numbers_.end();
       for (; last > first && found == numbers_.end(); --last) {
         piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
         found = numbers_.find(piece);
       }
-      if (found == numbers_.end()) return {unknown()};
+      if (found == numbers_.end()) return unknown_word(word);
       tokens.push_back(found->second);
       begin = ends[last], first = last + 1;
     }
@@ -31564,6 +33310,8 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
+  std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
+  bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, others_{tables::others};
   accent_folding folding_;
@@ -31575,9 +33323,17 @@ class wordpiece {
 // ---- tessera/train/architecture.hpp
 #ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
 #define TESSERA_SINGLE_TRAIN_ARCHITECTURE
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -31591,20 +33347,112 @@ template <class T> std::string name_of_type() {
   return std::string(name.substr(name.rfind(':') + 1));
 }
 
+/// "all" of no patterns; else their size and a hash.
+inline std::string text_of_patterns(std::vector<pattern> const& of) {
+  if (of.empty()) return "all";
+  std::int64_t stored = 0, grid = 0;
+  std::uint64_t hash = io::content_hash("");
+  for (pattern const& one : of) {
+    stored += one.blocks();
+    grid += std::int64_t{one.block_rows()} * one.block_cols();
+    const auto add = [&](int number) {
+      const auto n = static_cast<std::uint32_t>(number);
+      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
+      hash = io::content_hash({bytes.data(), bytes.size()}, hash);
+    };
+    add(one.block_rows());
+    add(one.block_cols());
+    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
+  }
+  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
+                 " of hash ", hash);
+}
+
+/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as the
+/// names of their types.
+template <class Value> io::json json_of_setting([[maybe_unused]] Value const& value) {
+  if constexpr (std::is_enum_v<Value>)
+    return static_cast<std::int64_t>(value);
+  else if constexpr (std::is_arithmetic_v<Value>)
+    return value;
+  else if constexpr (std::is_same_v<Value, std::string>)
+    return value;
+  else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
+    return text_of_patterns(value);
+  else
+    return name_of_type<Value>();
+}
+
+/// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
+/// belongs to none.
+inline std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    std::int64_t number = -1;
+    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
+    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
+    begin = end + 1;
+  }
+  return {"", -1};
+}
+inline std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
+  std::int64_t length = 0;
+  for (io::json_member const& one : all)
+    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
+  return length;
+}
+
+/// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
+///   owner    "model" or "training"
+///   advice   the end of the error
+///   knows    whether the checkpoint can have a setting of this name
+template <class Knows>
+TESSERA_COLD void require_settings(io::json_place const& written, io::json const& asked, char const* owner,
+                                   char const* advice, Knows&& knows) {
+  io::json::object const &there = written.members(), &here = *asked.get_if<io::json::object>();
+  const auto lists_agree = [&](std::string_view key) {
+    const auto [list, number] = list_of(key);
+    const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
+    if (number < 0 || in_file == now) return;
+    const std::string name(list.empty() ? "its layers" : list.substr(0, list.size() - 1));
+    written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
+  };
+  for (io::json_member const& setting : here) {
+    const std::string now = io::to_text(setting.value);
+    if (!written.contains(setting.key)) {
+      if (!knows(setting.key)) continue;
+      lists_agree(setting.key);
+      written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
+    }
+    if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
+      written.at(setting.key)
+          .fail(message("is ", in_file, " in the checkpoint but ", now, " in this ", owner, advice));
+  }
+  for (io::json_member const& setting : there) {
+    if (asked.find(setting.key)) continue;
+    lists_agree(setting.key);
+    written.at(setting).fail(message("is ", io::to_text(setting.value), " in the checkpoint, but this ",
+                                     owner, " has none", advice));
+  }
+}
+
 }  // namespace detail
 
 /// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
-/// Numbers and enumerations are written as numbers, other settings as the names of their types.
+/// Also of an optimizer or a policy.
 template <class Model> io::json architecture(Model const& model) {
   io::json::object all;
   nn::for_each_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    using Value = std::remove_cvref_t<decltype(value)>;
-    if constexpr (std::is_enum_v<Value>)
-      all.push_back({name.text(), static_cast<std::int64_t>(value)});
-    else if constexpr (std::is_arithmetic_v<Value>)
-      all.push_back({name.text(), value});
-    else
-      all.push_back({name.text(), detail::name_of_type<Value>()});
+    all.push_back({name.text(), detail::json_of_setting(value)});
+  });
+  return all;
+}
+
+/// The settings of a model that only its training depends on, such as the rates of dropout.
+template <class Model> io::json::object training_settings_of(Model const& model) {
+  io::json::object all;
+  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
+    all.push_back({"model." + name.text(), detail::json_of_setting(value)});
   });
   return all;
 }
@@ -31632,6 +33480,12 @@ struct parameter_group {
   double decay = 1;     // factor of the optimizer's weight decay
   bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("names", of.names...);
+    each.setting("rate", of.rate...);
+    each.setting("decay", of.decay...);
+    each.setting("evolves", of.evolves...);
+  }
   bool is_frozen() const { return rate == 0; }
 };
 
@@ -31686,6 +33540,7 @@ class parameter_groups {
     }
   }
 
+  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
   /// Of parameter `number`, in the order of for_each_parameter.
   parameter_group const& of_parameter(std::size_t number) const {
     return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
@@ -31693,7 +33548,7 @@ class parameter_groups {
   /// Of matrix `number`, in the order of for_each_sparse_weight.
   bool evolves(std::uint64_t number) const {
     if (of_matrix_.empty()) return true;
-    parameter_group const& group = groups_[of_matrix_[std::size_t(number)]];
+    parameter_group const& group = groups_[of_matrix_[number]];
     return group.evolves && !group.is_frozen();
   }
 
@@ -31723,7 +33578,8 @@ class parameter_groups {
 // values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
 // nothing, and the stored blocks of a sparse matrix get the bits that they would get in a dense one. A zero
 // with a zero gradient must stay zero: it may be padding. An optimizer may have a function check(), which
-// throws option_error for settings that make no sense; training calls it.
+// throws option_error for settings that make no sense; training calls it. It lists its settings in `parts` as
+// a layer does, so that a resumed training compares them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -31761,8 +33617,8 @@ template <class Optimizer, class Model> struct optimizer_state {
 
 /// The state before the first update: masters are the parameters, moments are zero.
 template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initial_state(Model const& model) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) -> optimizer_state<Optimizer, Model> {
-    return {{(nn::is_narrow<Model> && I == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
+  return [&]<std::size_t... Index>(std::index_sequence<Index...>) -> optimizer_state<Optimizer, Model> {
+    return {{(nn::is_narrow<Model> && Index == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
   }(std::make_index_sequence<tensor_names<Optimizer, Model>.size()>());
 }
 
@@ -31810,8 +33666,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 /// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
-/// architecture.
-inline constexpr int checkpoint_version = 3;
+/// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training.
+inline constexpr int checkpoint_version = 4;
 
 namespace detail {
 
@@ -32058,7 +33914,21 @@ class checkpoint {
     if (version_ < 3)
       all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
                             "and others that no tensor shows: those of another model would not be noticed"));
+    if (version_ < 4)
+      all.push_back(message(path_, " is of version ", version_,
+                            ", which says nothing of the blocks that heads ",
+                            "see, of residual connections, and of the settings of optimizer, policy and ",
+                            "dropout: others would not be noticed"));
     return all;
+  }
+
+  /// Throws io_error if a setting of the model is another one in the checkpoint.
+  template <class Model> void require_architecture(Model const& model) const {
+    if (version_ < 3) return;
+    const auto knows = [&](std::string const& setting) {
+      return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
+    };
+    detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
   }
 
   // `load` finds every tensor and compares its checksum before it changes anything.
@@ -32095,7 +33965,7 @@ class checkpoint {
   /// Checks every tensor and returns the patterns of the matrices, in the order of for_each_parameter.
   template <class Optimizer, class Model, class... Like>
   std::vector<pattern> checked(Model const& model, Like const&... like) const {
-    expect_architecture(architecture(model));
+    require_architecture(model);
     std::vector<pattern> patterns;
     std::set<std::string> expected;
     nn::for_each_parameter(
@@ -32131,21 +34001,6 @@ class checkpoint {
       expected.insert(in_file);
     };
     detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
-  }
-
-  void expect_architecture(io::json const& wanted) const {
-    if (version_ < 3) return;
-    const io::json_place written = place().at("architecture"), asked(wanted, "the model");
-    for (io::json_member const& setting : asked.members()) {
-      const std::string here = io::to_text(setting.value);
-      if (!written.contains(setting.key))
-        written.fail(message("has no ", setting.key, ", which is ", here, " in this model"));
-      if (const std::string there = io::to_text(written.at(setting.key).value()); there != here)
-        written.at(setting.key)
-            .fail(message("is ", there, " in the checkpoint but ", here, " in this model"));
-    }
-    for (io::json_member const& setting : written.members())
-      if (!asked.contains(setting.key)) written.at(setting.key).fail("is no setting of this model");
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
@@ -32285,24 +34140,6 @@ inline std::vector<std::int64_t> checkpoint_steps(std::string const& run) {
   return steps;
 }
 
-/// Removes the checkpoints that a process began and did not finish, because it was killed. No other process
-/// may write to the run: io::folder_lock. Throws io_error.
-inline void remove_unfinished_checkpoints(std::string const& run) {
-  std::error_code failure;
-  std::vector<std::filesystem::path> unfinished;
-  for (std::filesystem::directory_iterator entry(run, failure), end; !failure && entry != end;
-       entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_log = entry->path().extension().string().starts_with(".partial-");
-    if (is_log || (name.starts_with("step-") && name.ends_with(".partial")))
-      unfinished.push_back(entry->path());
-  }
-  if (failure == std::errc::no_such_file_or_directory) return;
-  for (std::filesystem::path const& one : unfinished)
-    if (!failure) std::filesystem::remove_all(one, failure);
-  if (failure) throw io_error(message("[remove ", run, "/step-….partial] ", failure.message()));
-}
-
 /// Removes all checkpoints of a run but the `last` newest and the one of step `best`. Call it when the newest
 /// checkpoint is complete. Throws option_error if `last` is negative.
 inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::int64_t best) {
@@ -32332,12 +34169,13 @@ inline void keep_checkpoints(std::string const& run, std::ptrdiff_t last, std::i
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// During its lifetime the first SIGINT or SIGTERM only sets a flag, so that a program can end with a
-/// checkpoint; the second signal, of either kind, has its earlier effect. An ignored signal stays ignored.
-/// Only one guard may live at a time, because signals belong to the process.
+/// checkpoint; the second signal, of either kind, has its earlier effect, and so has, at the end of the
+/// lifetime, a signal that `signal()` has not told: none is lost. An ignored signal stays ignored. Only one
+/// guard may live at a time, because signals belong to the process; let it live while the flag is looked at.
 class interrupt_guard {
  public:
   interrupt_guard() {
-    received_ = 0;
+    received_ = told_ = 0;
     struct sigaction action{};
     action.sa_handler = [](int signal) {
       received_ = signal;
@@ -32356,10 +34194,11 @@ class interrupt_guard {
   ~interrupt_guard() {
     reinstate(SIGINT);
     reinstate(SIGTERM);
+    if (const int received = received_; received != told_) ::raise(received);
   }
 
   /// The signal that was received, or 0.
-  int signal() const { return received_; }
+  int signal() const { return told_ = received_.load(); }
 
  private:
   // May be called in a signal handler: sigaction is async-signal-safe (POSIX.1-2017, 2.4.3).
@@ -32368,7 +34207,7 @@ class interrupt_guard {
   }
 
   static_assert(std::atomic<int>::is_always_lock_free, "else a signal handler may not write it");
-  inline static std::atomic<int> received_{0};
+  inline static std::atomic<int> received_{0}, told_{0};
   inline static struct sigaction before_interrupt_{}, before_termination_{};
 };
 
@@ -32892,6 +34731,11 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
+/// The number of blocks that a pattern leaves out.
+inline std::int64_t absent_blocks(pattern const& stored) {
+  return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+}
+
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 template <class Weight, class Gradient> struct matrix_at_update {
   Weight const& weight;                           // after the optimizer's update
@@ -32902,9 +34746,7 @@ template <class Weight, class Gradient> struct matrix_at_update {
 
   pattern const& stored() const { return weight.pattern(); }
   /// The number of absent blocks. These are numbered from 0, row by row.
-  std::int64_t absent() const {
-    return std::int64_t{stored().block_rows()} * stored().block_cols() - stored().blocks();
-  }
+  std::int64_t absent() const { return absent_blocks(stored()); }
 };
 
 namespace detail {
@@ -32921,6 +34763,7 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   growth(stored, done) number of blocks that grow, where it is not `count`
 ///   prunes_dense()       whether matrices that store all their blocks are updated, too
 ///   check()              throws option_error for settings that make no sense; training calls it
+///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
 /// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
 concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
@@ -33028,6 +34871,14 @@ inline double decay_after(std::int64_t done, double end, fraction_decay how = fr
   const double share = static_cast<double>(done) / end;
   if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
   return (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
+/// are absent, since a matrix may be nearly dense.
+///   share   in [0, 1]
+inline std::int64_t replaced_share(pattern const& stored, double share) {
+  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
+                  absent_blocks(stored));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
@@ -33296,6 +35147,27 @@ template <class Model> explored_blocks explore(Model const& model, bool dense_to
   return explored;
 }
 
+namespace detail {
+[[noreturn]] TESSERA_COLD inline void refuse_update_of_nothing(std::int64_t done) {
+  throw option_error(message(
+      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
+      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
+      "they are"));
+}
+}  // namespace detail
+
+/// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
+/// 100 000 steps.
+template <sparsity_policy Policy, class Model>
+void require_evolving(Policy const& policy, Model const& model, parameter_groups const& groups = {}) {
+  bool any = false;
+  for_each_evolving_weight(
+      prunes_dense(policy), model,
+      [&](nn::parameter_name const&, std::uint64_t number, auto const&) { any |= groups.evolves(number); });
+  for (std::int64_t done = 1; !any && done <= 100'000; ++done)
+    if (policy.due(done)) detail::refuse_update_of_nothing(done);
+}
+
 /// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
 template <sparsity_policy Policy, class Model>
@@ -33308,7 +35180,7 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
         if (!groups.evolves(number)) return;
         pattern const& stored = weight.pattern();
         const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
-                           absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+                           absent = absent_blocks(stored);
         any = true;
         if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
           throw option_error(message("[evolve] after step ", done, " the policy ",
@@ -33318,11 +35190,7 @@ void require_possible(Policy const& policy, std::int64_t done, Model const& mode
                                      std::min(stored.blocks(), absent), " can be replaced",
                                      count > 0 ? "; a smaller fraction replaces fewer" : ""));
       });
-  if (!any)
-    throw option_error(message(
-        "[evolve] after step ", done,
-        " the policy replaces blocks, but no matrix of the model is sparse and may ",
-        "change; make one with a pattern that leaves out blocks, or keep the patterns as ", "they are"));
+  if (!any) detail::refuse_update_of_nothing(done);
 }
 
 namespace detail {
@@ -33331,12 +35199,12 @@ namespace detail {
 template <class At>
 void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
                      std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
-  const std::int64_t slots = at.stored().blocks(), absent = at.absent();
+  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
-  if (std::ssize(pruned) != slots || marked != count)
+  if (std::ssize(pruned) != stored || marked != count)
     throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name.text(), ", by ",
-                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ", slots,
-                               " slots"));
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
+                               stored, " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
   if (std::ssize(grown) != growing || !ascends ||
       (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
@@ -33416,6 +35284,14 @@ struct evolving_pattern {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The factor of `fraction` after `done` steps.
@@ -33423,8 +35299,7 @@ struct evolving_pattern {
   /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
-    const std::int64_t all = std::int64_t{stored.block_rows()} * stored.block_cols();
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), all - stored.blocks());
+    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);
@@ -33516,6 +35391,7 @@ void update_inside(context& ctx, Training& t, Update const& update, First& first
 // ---- tessera/train/training.hpp
 #ifndef TESSERA_SINGLE_TRAIN_TRAINING
 #define TESSERA_SINGLE_TRAIN_TRAINING
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -33551,6 +35427,8 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   machine trained_on = this_machine();  // the machine of the last step
   int micro_batch = 0;                  // the one that train_step accumulates now
 
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
+  /// to replace blocks of a model without sparse matrices.
   training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
@@ -33559,6 +35437,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         state(initial_state<Optimizer>(trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    require_evolving(policy, model);
     nn::refresh(model, 0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
@@ -33568,8 +35447,12 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   }
 
   /// Trains the parameters whose names match in another way: see parameter_group. Throws option_error for a
-  /// group without parameters.
-  void group_parameters(std::vector<parameter_group> by_name) { groups = {model, std::move(by_name)}; }
+  /// group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
+  void group_parameters(std::vector<parameter_group> by_name) {
+    parameter_groups by(model, std::move(by_name));
+    require_evolving(policy, model, by);
+    groups = std::move(by);
+  }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
   ///   seed   of random choices: dropout, which differs between micro-batches
@@ -33602,6 +35485,34 @@ struct step_report {
   bool skipped = false;  // the gradients were not finite, and the loss scale has been halved
 };
 
+namespace detail {
+TESSERA_COLD inline void require_rate(std::int64_t step, double rate) {
+  if (!(std::isfinite(rate) && rate >= 0))
+    throw option_error(message("[train] step ", step, ": the learning rate is ", rate,
+                               ": it must be a number and not negative; a schedule needs at least one step"));
+}
+
+/// Throws error if all matrices of a model are zero, and their gradients too, so that it would learn nothing
+/// but biases: it was never initialised.
+template <class Training> void require_initialised(Training const& t) {
+  bool any = false, matrices = false;
+  const auto nonzero = [](auto const& matrix) {
+    return std::any_of(matrix.begin(), matrix.end(), [](auto v) { return double(v) != 0; });
+  };
+  const auto visit = [&](nn::parameter_name const&, auto const& parameter, auto const& gradient) {
+    if constexpr (nn::is_matrix<decltype(parameter)>) {
+      matrices = true;
+      any = any || nonzero(parameter) || nonzero(gradient);
+    }
+  };
+  nn::for_each_parameter(std::as_const(t.model), visit, t.gradients);
+  if (matrices && !any)
+    throw error(
+        "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it "
+        "cannot learn: initialise it (nn::initialise), or load weights");
+}
+}  // namespace detail
+
 /// One training step without an update of the pattern: see train_step.
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
@@ -33609,9 +35520,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
                 "a hook of the training step derives from train::step_hook");
   t.check();
-  if (!(std::isfinite(how.rate) && how.rate >= 0))
-    throw option_error(message("[train] step ", t.progress.step, ": the learning rate is ", how.rate,
-                               ": it must be a number and not negative; a schedule needs at least one step"));
+  detail::require_rate(t.progress.step, how.rate);
   if (!(how.clip >= 0))
     throw option_error(message("[train] clip is ", how.clip, ": it must be a norm, or 0 for any"));
   if (how.micro_batches < 1)
@@ -33639,6 +35548,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
+  if (t.progress.step == 0) detail::require_initialised(t);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
@@ -33663,8 +35573,9 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 /// optimizer and, when it is due, updates the pattern; then layers refresh (nn::refresh). accumulate(i) adds
 /// the gradient of the sum of its losses, times t.scaling.scale, to t.gradients, and returns {sum, tokens,
 /// pass}. Throws, before the model is changed, option_error if the update of the pattern is impossible or the
-/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite. If the scale
-/// adapts, gradients that are not finite only skip the optimizer, and growth by gradients.
+/// pass of accumulate is not of this step, and error if the loss or a gradient is not finite, or in step 0
+/// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
+/// the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
 template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
@@ -33689,6 +35600,34 @@ step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step
   return report;
 }
 
+namespace detail {
+
+template <class Optimizer, class Policy> struct settings_of_training {
+  Optimizer const& optimizer;
+  Policy const& policy;
+  parameter_groups const& groups;
+
+  static void parts(auto& each, auto& of) {
+    const auto list = [&](char const* name, auto const& one) {
+      each.setting(name, one);
+      if constexpr (nn::detail::has_parts<std::remove_reference_t<decltype(one)>>) each(name, one);
+    };
+    list("optimizer", of.optimizer);
+    list("policy", of.policy);
+    each("group", of.groups);
+  }
+};
+
+/// What the results of a training depend on besides tensors and the model's architecture.
+template <class Model, class Optimizer, class Policy>
+io::json settings_of(training<Model, Optimizer, Policy> const& t) {
+  io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
+  for (io::json_member& one : training_settings_of(t.model)) all[one.key] = std::move(one.value);
+  return all;
+}
+
+}  // namespace detail
+
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Model, class Optimizer, class Policy>
 void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
@@ -33703,6 +35642,7 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
 }
@@ -33711,11 +35651,23 @@ void save(training<Model, Optimizer, Policy> const& t, std::string const& folder
 inline io::json_place program_state(checkpoint const& from) { return from.state().at("program"); }
 void program_state(checkpoint const&&) = delete;
 
+/// Whether a resumed training may have other settings than the one that was saved.
+enum class other_settings { refused, allowed };
+
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
-/// `t` unchanged, if the checkpoint is not of this model and optimizer.
+/// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
+/// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
+/// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
+/// hooks belong to the program, which keeps and compares them itself.
 template <class Model, class Optimizer, class Policy>
-void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from) {
+void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
+            other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
+  from.require_architecture(t.model);
+  if (settings == other_settings::refused && state.contains("settings"))  // not before version 4
+    detail::require_settings(state.at("settings"), detail::settings_of(t), "training",
+                             "; set it back, or resume with train::other_settings::allowed",
+                             [](std::string const&) { return true; });
   progress p;
   p.step = state.at("step").as_integer();
   p.tokens = state.at("tokens").as_integer();
@@ -33902,7 +35854,8 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 
 /// Trains from the present step of t until a setting or the program ends the run. The run ends with a
 /// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing. Throws
-/// option_error before the first step if the next update of the patterns is impossible.
+/// option_error before the first step if there are no steps, the next update of the patterns is impossible,
+/// or a learning rate, of a thousand steps all over the run, is negative or no number.
 ///   hooks   additions to the training step: train::step_hook
 template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
 stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
@@ -33914,6 +35867,14 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
   const auto ended = [&] {
     return p.step >= settings.steps || (settings.tokens > 0 && p.tokens >= settings.tokens) || reached_loss();
   };
+  if (settings.steps < 1)
+    throw option_error(message("[train] steps is ", settings.steps,
+                               ": it must be the number of steps of the whole run, at least 1"));
+  constexpr std::int64_t looks = 1000;
+  for (std::int64_t i = 0, rest = settings.steps - 1 - p.step; i <= looks && !ended(); ++i) {
+    const std::int64_t step = p.step + rest / looks * i + rest % looks * i / looks;
+    detail::require_rate(step, rates.rate(step));
+  }
   for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
     if (t.policy.due(done)) {
       require_possible(t.policy, done, t.model, t.groups);
@@ -33958,6 +35919,7 @@ stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, lo
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -33976,11 +35938,11 @@ struct labelled_set {
 };
 
 struct classification_settings {
-  std::int64_t batch = 64;                   // examples of a step
-  std::uint64_t seed = 0;                    // of the choice of examples, and of dropout
-  std::string checkpoints = {};              // their folder; none if empty
-  std::ptrdiff_t keep = 2;                   // newest checkpoints that are kept, besides the best one
-  interrupt_guard const* signals = nullptr;  // a signal ends the run with a checkpoint
+  std::int64_t batch = 64;                      // examples of a step
+  std::uint64_t seed = 0;                       // of the choice of examples, and of dropout
+  std::string checkpoints = {};                 // their folder; none if empty
+  std::ptrdiff_t keep = 2;                      // newest checkpoints that are kept, besides the best one
+  interrupt_guard const* interrupts = nullptr;  // a signal ends the run with a checkpoint
 };
 
 namespace detail {
@@ -34013,7 +35975,8 @@ template <class Training> class classification : public program {
   std::function<void(double loss, double accuracy)> on_evaluation;  // after each evaluation
 
   /// The sets must outlive it. Throws shape_error for a set whose rows do not fit the network, or whose
-  /// labels are no classes of it; option_error for a batch of no examples.
+  /// labels are no classes of it; option_error for a batch of no examples, or of more than the training set
+  /// has.
   classification(context& ctx, Training& t, labelled_set training_set, labelled_set validation_set,
                  classification_settings settings = {})
       : ctx_(ctx),
@@ -34027,6 +35990,10 @@ template <class Training> class classification : public program {
     classes_ = t.model.outputs(training_.features());
     require_set("training", training_);
     require_set("validation", validation_);
+    if (settings_.batch > training_.count())
+      throw option_error(message("[classification] a batch of ", settings_.batch,
+                                 " examples is more than the training set has: at most ", training_.count(),
+                                 " are possible"));
     if (training_.features() != validation_.features())
       throw shape_error(message("[classification] the training set has ", training_.features(),
                                 " features but the validation set ", validation_.features()));
@@ -34060,33 +36027,49 @@ template <class Training> class classification : public program {
     accuracy_ = double(right) / double(validation_.count());
     return all;
   }
-  /// The share of the validation set whose class had the largest output in the last evaluation.
-  double accuracy() const { return accuracy_; }
+  /// The share of the validation set whose class had the largest output in the last evaluation; evaluates
+  /// the network if there was none since it began or was resumed.
+  double accuracy() {
+    if (!accuracy_) evaluate();
+    return *accuracy_;
+  }
 
   void stepped(step_report const& report) {
     if (on_step) on_step(report);
   }
   void evaluated(double loss) {
-    if (on_evaluation) on_evaluation(loss, accuracy_);
+    if (on_evaluation) on_evaluation(loss, accuracy());
   }
   void save() {
     if (settings_.checkpoints.empty()) return;
-    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), io::json());
+    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
     keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
   }
-  bool interrupted() { return settings_.signals && settings_.signals->signal() != 0; }
+  bool interrupted() { return settings_.interrupts && settings_.interrupts->signal() != 0; }
 
-  /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network.
-  bool resume() {
+  /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network, or
+  /// unless `allowed` if another batch, seed or setting of the training is in it: see train::resume.
+  bool resume(other_settings settings = other_settings::refused) {
     if (settings_.checkpoints.empty()) return false;
-    remove_unfinished_checkpoints(settings_.checkpoints);
+    io::remove_unfinished(settings_.checkpoints);
     const auto steps = checkpoint_steps(settings_.checkpoints);
     if (steps.empty()) return false;
-    train::resume(t_, checkpoint(checkpoint_folder(settings_.checkpoints, steps.back())));
+    const checkpoint from(checkpoint_folder(settings_.checkpoints, steps.back()));
+    from.require_architecture(t_.model);
+    if (settings == other_settings::refused &&
+        !program_state(from).value().is_null())  // not before version 4
+      detail::require_settings(program_state(from), settings_to_compare(), "classification",
+                               "; set it back, or resume with train::other_settings::allowed",
+                               [](std::string const&) { return true; });
+    train::resume(t_, from, settings);
+    accuracy_.reset();
     return true;
   }
 
  private:
+  io::json settings_to_compare() const {
+    return io::json::object{{"batch", settings_.batch}, {"seed", settings_.seed}};
+  }
   void require_set(const char* name, labelled_set const& set) const {
     if (set.count() == 0) throw shape_error(message("[classification] the ", name, " set has no examples"));
     if (set.count() * set.features() != std::ssize(set.inputs))
@@ -34130,7 +36113,7 @@ template <class Training> class classification : public program {
   labelled_set training_, validation_;
   classification_settings settings_;
   std::int64_t classes_ = 0;
-  double accuracy_ = 0;
+  std::optional<double> accuracy_;  // of the last evaluation
 
   sequences batch_;
   nn::workspace<T> room_;
@@ -34143,6 +36126,346 @@ template <class Training> class classification : public program {
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/hugging_face.hpp
+#ifndef TESSERA_SINGLE_TRAIN_HUGGING_FACE
+#define TESSERA_SINGLE_TRAIN_HUGGING_FACE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
+// What is read, and what a missing member of the configuration means, is as in from_pretrained of
+// transformers 5.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+/// The files in a folder that hold a model's weights, as from_pretrained chooses them: the file that the
+/// configuration names, model.safetensors, or the files that model.safetensors.index.json lists.
+///   named    transformers_weights of the configuration, or ""
+///   reader   the class of transformers that reads other formats, for the error that says how to convert them
+class weight_files {
+ public:
+  weight_files(std::string folder, std::string const& named, std::string reader)
+      : folder_(std::move(folder)), reader_(std::move(reader)) {
+    const bool is_index = named.ends_with(".safetensors.index.json");
+    if (!named.empty() && (named.find('/') != named.npos || !(named.ends_with(".safetensors") || is_index)))
+      fail(message("transformers_weights of config.json is \"", named.substr(0, 100),
+                   "\", but should be a safetensors file of this folder, or an index of such files"));
+    if (has("adapter_config.json"))
+      fail(
+          "adapter_config.json: an adapter changes the weights of this model; merge it in Python "
+          "(merge_and_unload() of peft) and save the model that results");
+    if (is_index)
+      list(named);
+    else if (!named.empty())
+      paths_ = {in_folder(named)};
+    else if (has("model.safetensors"))
+      paths_ = {in_folder("model.safetensors")};
+    else if (has("model.safetensors.index.json"))
+      list("model.safetensors.index.json");
+    else
+      refuse();
+  }
+  std::vector<std::string> const& paths() const { return paths_; }
+
+ private:
+  std::string in_folder(std::string const& name) const { return folder_ + "/" + name; }
+  bool has(std::string const& name) const {
+    std::error_code unreadable;
+    return std::filesystem::is_regular_file(in_folder(name), unreadable);
+  }
+  [[noreturn]] void fail(std::string const& what) const {
+    throw io_error(message("[pretrained ", folder_, "] ", what));
+  }
+
+  void list(std::string const& name) {
+    const std::string index = in_folder(name);
+    const io::json document = io::parse_json(io::read_file(index), index);
+    std::set<std::string> names;
+    const io::json_place map = io::json_place(document, index).at("weight_map");
+    for (io::json_member const& tensor : map.members()) {
+      std::string const& file = map.at(tensor).as_string();
+      if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
+      if (names.insert(file).second && !has(file))
+        map.at(tensor).fail(message("is \"", file.substr(0, 100), "\", but that file is not in the folder"));
+    }
+    if (names.empty()) map.fail("lists no files");
+    for (std::string const& file : names) paths_.push_back(in_folder(file));
+  }
+
+  /// There are no weights: says what is there instead, and how it becomes model.safetensors.
+  [[noreturn]] void refuse() const {
+    std::vector<std::string> names;
+    std::error_code unreadable;
+    for (auto at = std::filesystem::directory_iterator(folder_, unreadable);
+         !unreadable && at != std::filesystem::directory_iterator(); at.increment(unreadable))
+      names.push_back(at->path().filename().string());
+    std::sort(names.begin(), names.end());
+    const std::string none = "no model.safetensors and no model.safetensors.index.json, but ";
+    for (std::string const& name : names)
+      if (const auto argument = argument_for(name))
+        fail(message(none, name, ": convert it in Python, with transformers", argument->first,
+                     ":\n  from transformers import ", reader_, "\n  ", reader_, ".from_pretrained(\"",
+                     folder_, "\"", argument->second, ").save_pretrained(\"", folder_, "\")"));
+    if (std::find(names.begin(), names.end(), "adapter_model.safetensors") != names.end())
+      fail(none +
+           "adapter_model.safetensors: changes to the weights of another model; merge them in Python "
+           "(merge_and_unload() of peft) and save the model that results");
+    std::string all;
+    for (std::size_t i = 0; i < names.size() && i < 10; ++i)
+      all += (i == 0 ? "" : ", ") + names[i].substr(0, 100);
+    fail(none + (names.empty() ? "nothing else either" : all));
+  }
+
+  /// Which transformers reads a file of weights in another format, and the argument of from_pretrained for
+  /// it.
+  static std::optional<std::pair<std::string, std::string>> argument_for(std::string const& name) {
+    using pair = std::pair<std::string, std::string>;
+    if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json") return pair();
+    if (name.ends_with(".gguf")) return pair("", message(", gguf_file=\"", name, "\""));
+    if (name == "tf_model.h5") return pair(" 4", ", from_tf=True");
+    if (name == "flax_model.msgpack") return pair(" 4", ", from_flax=True");
+    for (std::string_view begin : {"model.", "pytorch_model."})
+      for (std::string_view end : {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json"})
+        if (name.starts_with(begin) && name.ends_with(end) && name.size() > begin.size() + end.size())
+          return pair("", message(", variant=\"",
+                                  name.substr(begin.size(), name.size() - begin.size() - end.size()), "\""));
+    return std::nullopt;
+  }
+
+  std::string folder_, reader_;
+  std::vector<std::string> paths_;
+};
+
+/// The configuration and the tensors of a model.
+class hugging_face {
+ public:
+  /// One tensor of a model has several names: see spellings.
+  ///   reader   the class of transformers that such a folder belongs to
+  ///   base     what the names of all but the heads begin with
+  ///   tied     {name, the name of a tensor of a head that is the same}
+  hugging_face(std::string const& folder, std::string reader, std::string base,
+               std::map<std::string, std::string> tied)
+      : folder_(folder),
+        config_path_(folder + "/config.json"),
+        config_(io::parse_json(io::read_file(config_path_), config_path_)),
+        base_(std::move(base)),
+        tied_(std::move(tied)),
+        files_(weight_files(folder, text_of("transformers_weights"), std::move(reader)).paths()) {
+    if (const auto at = setting("quantization_config"); at && !at->value().is_null())
+      at->fail("is given, but weights of a quantised model are not read");
+  }
+
+  /// Throws io_error about a member of the configuration, whether it is there or not.
+  [[noreturn]] void fail(std::string const& key, std::string const& what) const {
+    io::json_place(config_, config_path_, key).fail(what);
+  }
+  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
+  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const {
+    const io::json_place all(config_, config_path_);
+    static_cast<void>(all.members());
+    const bool there = all.contains(key), other_there = !other.empty() && all.contains(other);
+    if (there && other_there && !(all.at(key).value() == all.at(other).value()))
+      fail(key, message("differs from ", other, ", which means the same"));
+    if (!there && !other_there) return std::nullopt;
+    return all.at(there ? key : other);
+  }
+  /// An integer, at least `least`; `missing` if the configuration has none.
+  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
+                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const {
+    const auto at = setting(key, other);
+    const std::int64_t value = at ? at->as_integer() : missing;
+    if (value < least || value > most)
+      at->fail(message("is ", value, ", but should be from ", least, " to ", most));
+    return value;
+  }
+  /// What is added to a variance.
+  double epsilon(std::string const& key, double missing) const {
+    const auto at = setting(key);
+    const double value = at ? at->as_number() : missing;
+    if (!(value >= 0 && value <= 1)) at->fail(message("is ", value, ", but should be from 0 to 1"));
+    return value;
+  }
+  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
+  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const {
+    const auto at = setting(key);
+    if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
+    std::string all;
+    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
+    at->fail(message("is ", io::to_text(at->value()).substr(0, 100), ", but ", why, " ", all));
+  }
+  /// An op, by one of its names; a configuration without one means the first of `common`.
+  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
+                         char const* why) const {
+    if (setting(key)) return expect(key, names, why);
+    if (std::find(names.begin(), names.end(), io::json(common)) == names.end())
+      fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
+  }
+  /// Inner features of an MLP ÷ hidden.
+  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const {
+    const auto at = setting(key);
+    const std::int64_t inner = at ? at->as_integer() : missing;
+    if (inner < 1 || inner % hidden != 0)
+      fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
+    return inner / hidden;
+  }
+
+  bool has(std::string const& name) const {
+    for (std::string const& one : spellings(name))
+      if (files_.contains(one)) return true;
+    return false;
+  }
+  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
+  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
+  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
+  /// model has no place for if `unused` is null, else appends their names to it.
+  template <class Declare, class Make>
+  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
+    declare();
+    std::vector<std::string> names;
+    for (io::safetensors_file const& file : files_.files())
+      for (auto const& [name, tensor] : file.tensors())
+        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
+    if (unused)
+      unused->insert(unused->end(), names.begin(), names.end());
+    else if (!names.empty())
+      refuse(names);
+    make_model();
+    reads_ = true;
+    declare();
+  }
+
+  /// A tensor of this shape in the file; `to()` is where it goes.
+  template <class Get, class... Orientation>
+  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
+              Orientation... stands) {
+    auto const& [file, found] = place_of(name);
+    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
+    io::read(*file, found->name, to(), stands...);
+  }
+  /// A layer norm of so many features.
+  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
+    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
+    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
+    if (reads_) to().epsilon = epsilon;
+  }
+  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
+  template <class Get>
+  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
+              io::orientation stands = io::orientation::as_it_is) {
+    const bool as_it_is = stands == io::orientation::as_it_is;
+    const std::int64_t part_rows = rows / std::ssize(names);
+    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
+                                                       as_it_is ? cols : part_rows};
+    if (!reads_ || names.size() == 1) {
+      for (std::string const& name : names) {
+        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
+        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
+      }
+      return;
+    }
+    using matrix = std::remove_cvref_t<decltype(to().weight)>;
+    using vector = std::remove_cvref_t<decltype(to().bias)>;
+    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
+    auto next = to().bias.begin();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      matrix part(part_rows, cols);
+      vector bias(part_rows);
+      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
+      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
+      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
+      next = std::copy(bias.begin(), bias.end(), next);
+    }
+    copy(row_major(all.data(), rows, cols), to().weight);
+  }
+
+ private:
+  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  std::string text_of(std::string const& key) const {
+    const auto at = setting(key);
+    return at && !at->value().is_null() ? at->as_string() : "";
+  }
+
+  /// The names that a tensor may have in the files: with and without that of the base model before it, that
+  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
+  std::vector<std::string> spellings(std::string const& name) const {
+    std::vector<std::string> all;
+    const auto add = [&](std::string const& one) {
+      all.push_back(one);
+      all.push_back(one.starts_with(base_) ? one.substr(base_.size()) : base_ + one);
+    };
+    add(name);
+    if (const auto at = tied_.find(name); at != tied_.end()) add(at->second);
+    for (auto const& [now, once] :
+         {std::pair<std::string, std::string>("LayerNorm.weight", "LayerNorm.gamma"),
+          {"LayerNorm.bias", "LayerNorm.beta"}})
+      if (name.ends_with(now)) add(name.substr(0, name.size() - now.size()) + once);
+    return all;
+  }
+  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
+  place const& place_of(std::string const& name) {
+    const auto [at, is_new] = places_.try_emplace(name);
+    if (!is_new) return at->second;
+    auto& [file, found] = at->second;
+    for (std::string const& one : spellings(name)) {
+      if (!files_.contains(one)) continue;
+      declared_.insert(one);
+      io::safetensors_file const& holder = files_.file_of(one);
+      io::safetensor const& here = holder.at(one);
+      if (!found)
+        file = &holder, found = &here;
+      else if (here.dtype != found->dtype || here.shape != found->shape ||
+               !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
+        holder.fail(message("tensor \"", one, "\" differs from \"", found->name,
+                            "\", but in this model they are one"));
+    }
+    if (!found) static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+    if (found->dtype.find('F') == std::string::npos)
+      file->fail(message("tensor \"", found->name, "\" is ", found->dtype,
+                         ": weights are floating-point numbers; those of a quantised model are not read"));
+    return at->second;
+  }
+  [[noreturn]] void refuse(std::vector<std::string> const& names) const {
+    std::string some;
+    for (std::size_t i = 0; i < names.size() && i < 5; ++i)
+      some += (i == 0 ? "\"" : ", \"") + names[i].substr(0, 100) + "\"";
+    throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
+                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ", some,
+                           names.size() > 5 ? ", …" : "",
+                           "; with pretrained_settings::unused they are listed there, and left out"));
+  }
+  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
+  static bool is_buffer(std::string_view name) {
+    for (std::string_view end : {".attn.bias", ".attn.masked_bias", ".position_ids"})
+      if (name.ends_with(end) || name == end.substr(1)) return true;
+    return false;
+  }
+
+  std::string folder_, config_path_;
+  io::json config_;
+  std::string base_;
+  std::map<std::string, std::string> tied_;
+  io::safetensors_files files_;
+  std::map<std::string, place> places_;
+  std::set<std::string, std::less<>> declared_;
+  bool reads_ = false;
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
 #endif
 
 // ---- tessera/train/masking.hpp
@@ -34249,6 +36572,12 @@ struct adamw {
 
   static constexpr std::array moments{"first_moment", "second_moment"};
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("epsilon", of.epsilon...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
   void check() const {
     require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
     require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
@@ -34293,6 +36622,11 @@ struct sgd {
 
   static constexpr std::array moments{"momentum"};
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("momentum", of.momentum...);
+    each.setting("weight_decay", of.weight_decay...);
+    each.setting("lookahead", of.lookahead...);
+  }
   void check() const {
     require_setting("sgd.momentum", momentum, momentum >= 0 && momentum < 1, "in [0, 1)");
     require_setting("sgd.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
@@ -34489,16 +36823,10 @@ void prune(Model& model, double density, pruning_scope scope = pruning_scope::ea
 // ---- tessera/train/pretrained.hpp
 #ifndef TESSERA_SINGLE_TRAIN_PRETRAINED
 #define TESSERA_SINGLE_TRAIN_PRETRAINED
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <initializer_list>
-#include <set>
-#include <span>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 // Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and
@@ -34511,109 +36839,19 @@ struct pretrained_settings {
   double density = 1;  // of the weights of each layer: the blocks of greatest magnitude stay
   pruning_scope scope = pruning_scope::each_matrix;
   double dropout = 0;
+  std::vector<std::string>* unused = nullptr;  // gets the names of tensors that the model has no place for
 };
 
 namespace detail {
 
-/// The tensors of a model and its configuration.
-class hugging_face {
- public:
-  explicit hugging_face(std::string const& folder)
-      : path_(folder + "/config.json"),
-        config_(io::parse_json(io::read_file(path_), path_)),
-        files_(paths(folder)) {}
-
-  io::json_place config() const { return io::json_place(config_, path_); }
-  std::int64_t integer(std::string const& key) const { return config().at(key).as_integer(); }
-
-  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
-  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const {
-    if (!config().contains(key)) return;
-    io::json const& value = config().at(key).value();
-    if (value.is_null() || std::find(known.begin(), known.end(), value) != known.end()) return;
-    std::string all;
-    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-    config().at(key).fail(message("is ", io::to_text(value), ", but ", why, " ", all));
-  }
-
-  /// The common beginning of all names: it is missing where the model was saved without its head.
-  void set_prefix(std::string const& prefix, std::string const& probe) {
-    if (files_.contains(prefix + probe)) prefix_ = prefix;
-  }
-
-  /// Throws io_error unless a tensor is there with this shape: before memory is taken for what the
-  /// configuration says.
-  void require(std::string const& name, std::initializer_list<std::int64_t> shape) const {
-    io::safetensors_file const& file = files_.file_of(full(name));
-    io::detail::require_tensor(file, file.at(full(name)), shape);
-  }
-
-  template <class Tensor, class... Orientation>
-  void read(std::string const& name, Tensor& to, Orientation... stands) const {
-    io::read(files_, full(name), to, stands...);
-  }
-  /// A layer norm; old files call its parts gamma and beta.
-  template <class Norm> void read_norm(std::string const& name, double epsilon, Norm& to) const {
-    const bool old = files_.contains(full(name + ".gamma"));
-    read(name + (old ? ".gamma" : ".weight"), to.weight);
-    read(name + (old ? ".beta" : ".bias"), to.bias);
-    to.epsilon = epsilon;
-  }
-  /// W and b of a linear layer: one tensor, or several, one below the other.
-  template <class Linear>
-  void read_linear(std::vector<std::string> const& names, Linear& to,
-                   io::orientation stands = io::orientation::as_it_is) const {
-    if (names.size() == 1) {
-      read(names[0] + ".weight", to.weight, stands);
-      return read(names[0] + ".bias", to.bias);
-    }
-    using matrix = decltype(to.weight);
-    using vector = decltype(to.bias);
-    const std::int64_t rows = to.weight.rows() / std::ssize(names), cols = to.weight.cols();
-    using T = typename matrix::value_type;
-    std::vector<T> all(static_cast<std::size_t>(to.weight.rows() * cols));
-    auto next = to.bias.begin();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      matrix part(rows, cols);
-      vector bias(rows);
-      read(names[i] + ".weight", part, stands);
-      read(names[i] + ".bias", bias);
-      copy(part, row_major(all.data() + std::int64_t(i) * rows * cols, rows, cols));
-      next = std::copy(bias.begin(), bias.end(), next);
-    }
-    copy(row_major(all.data(), to.weight.rows(), cols), to.weight);
-  }
-
- private:
-  static std::vector<std::string> paths(std::string const& folder) {
-    const std::string index = folder + "/model.safetensors.index.json";
-    if (!std::filesystem::exists(index)) return {folder + "/model.safetensors"};
-    const io::json document = io::parse_json(io::read_file(index), index);
-    std::set<std::string> names;
-    const io::json_place map = io::json_place(document, index).at("weight_map");
-    for (io::json_member const& tensor : map.members()) {
-      std::string const& name = map.at(tensor).as_string();
-      if (name.find('/') != name.npos) map.at(tensor).fail("is no file of this folder");
-      names.insert(name);
-    }
-    std::vector<std::string> all;
-    for (std::string const& name : names) all.push_back(folder + "/" + name);
-    return all;
-  }
-  std::string full(std::string const& name) const { return name.starts_with("cls.") ? name : prefix_ + name; }
-
-  std::string path_;
-  io::json config_;
-  io::safetensors_files files_;
-  std::string prefix_;
-};
+inline constexpr std::int64_t most_ids = std::int64_t(1) << 24;  // see transformer_config::check
 
 /// The names that Hugging Face gives to an op.
 template <class Op> std::vector<io::json> names_of_activation() {
   if constexpr (std::is_same_v<Op, ops::gelu_tanh>)
-    return {"gelu_new", "gelu_pytorch_tanh"};
+    return {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"};
   else if constexpr (std::is_same_v<Op, ops::gelu> || std::is_same_v<Op, ops::gelu_polynomial>)
-    return {"gelu"};
+    return {"gelu", "gelu_python"};
   else if constexpr (std::is_same_v<Op, ops::relu>)
     return {"relu"};
   else if constexpr (std::is_same_v<Op, ops::silu>)
@@ -34622,115 +36860,152 @@ template <class Op> std::vector<io::json> names_of_activation() {
     return {};
 }
 
-inline std::int64_t times_hidden(hugging_face const& from, std::string const& key, std::int64_t hidden) {
-  if (!from.config().contains(key) || from.config().at(key).value().is_null()) return 4;
-  const std::int64_t inner = from.integer(key);
-  if (hidden < 1 || inner < 1 || inner % hidden != 0)
-    from.config().at(key).fail(
-        message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
-  return inner / hidden;
+/// The head that Hugging Face's class of a model has, and where it stands in a folder.
+template <class T, class Block, class Layer>
+hugging_face folder_of(std::string const& folder, nn::gpt<T, Block, Layer> const&) {
+  return {folder, "GPT2LMHeadModel", "transformer.", {{"transformer.wte.weight", "lm_head.weight"}}};
+}
+template <class T, class Block, class Layer, class Op>
+hugging_face folder_of(std::string const& folder, nn::encoder<T, Block, Layer, Op> const&) {
+  return {folder,
+          "BertForMaskedLM",
+          "bert.",
+          {{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+           {"cls.predictions.bias", "cls.predictions.decoder.bias"}}};
+}
+
+inline void require_divisible(hugging_face const& from, std::string const& key,
+                              nn::transformer_config const& c) {
+  if (c.hidden % c.heads != 0)
+    from.fail(key, message("is ", c.heads, ", but should divide the ", c.hidden, " hidden features"));
 }
 
 template <class T, class Block, class Layer>
-void read_model(hugging_face& from, double dropout, nn::gpt<T, Block, Layer>& model) {
+void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt<T, Block, Layer>& model) {
   from.expect("model_type", {"gpt2"}, "nn::gpt is the model");
-  from.expect("activation_function", names_of_activation<typename decltype(Layer::mlp)::activation>(),
-              "the activation of this model is");
+  from.expect_activation("activation_function",
+                         names_of_activation<typename decltype(Layer::mlp)::activation>(), "gelu_new",
+                         "the activation of this model is");
   for (char const* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
     from.expect(key, {false}, "nn::gpt has");
-  from.expect("scale_attn_weights", {true}, "nn::gpt has");
-  from.expect("tie_word_embeddings", {true}, "nn::gpt has");
+  for (char const* key : {"scale_attn_weights", "tie_word_embeddings"})
+    from.expect(key, {true}, "nn::gpt has");
   nn::transformer_config c;
-  c.layers = from.integer("n_layer");
-  c.hidden = from.integer("n_embd");
-  c.heads = from.integer("n_head");
-  c.context = from.integer("n_positions");
-  c.vocabulary = from.integer("vocab_size");
-  c.feed_forward = times_hidden(from, "n_inner", c.hidden);
-  c.dropout = dropout;
-  const double epsilon = from.config().at("layer_norm_epsilon").as_number();
+  c.layers = from.integer("n_layer", "num_hidden_layers", 12);
+  c.hidden = from.integer("n_embd", "hidden_size", 768);
+  c.heads = from.integer("n_head", "num_attention_heads", 12);
+  c.context = from.integer("n_positions", "max_position_embeddings", 1024);
+  c.vocabulary = from.integer("vocab_size", "", 50257, 1, most_ids);
+  require_divisible(from, "n_head", c);
+  const auto inner = from.setting("n_inner");
+  if (inner && !inner->value().is_null()) c.feed_forward = from.times_hidden("n_inner", 0, c.hidden);
+  c.dropout = settings.dropout;
+  const double epsilon = from.epsilon("layer_norm_epsilon", 1e-5);
   c.check();
-  from.set_prefix("transformer.", "wte.weight");
-  from.require("wte.weight", {c.vocabulary, c.hidden});
-  from.require("wpe.weight", {c.context, c.hidden});
-  from.require("h." + std::to_string(c.layers - 1) + ".mlp.c_fc.weight", {c.hidden, c.inner()});
-  model = nn::gpt<T, Block, Layer>(c, 0);
-  from.read("wte.weight", model.token_embedding.table);
-  from.read("wpe.weight", model.position_embedding.table);
-  constexpr auto stands = io::orientation::transposed;
-  for (std::int64_t i = 0; i < c.layers; ++i) {
-    const std::string at = "h." + std::to_string(i) + ".";
-    auto& layer = model.blocks.layers[std::size_t(i)];
-    from.read_norm(at + "ln_1", epsilon, layer.norm1);
-    from.read_linear({at + "attn.c_attn"}, layer.attention.qkv, stands);
-    from.read_linear({at + "attn.c_proj"}, layer.attention.out, stands);
-    from.read_norm(at + "ln_2", epsilon, layer.norm2);
-    from.read_linear({at + "mlp.c_fc"}, layer.mlp.up, stands);
-    from.read_linear({at + "mlp.c_proj"}, layer.mlp.down, stands);
-  }
-  from.read_norm("ln_f", epsilon, model.final_norm);
+  const auto declare = [&] {
+    constexpr auto stands = io::orientation::transposed;
+    const std::string all = "transformer.";
+    from.tensor(all + "wte.weight", {c.vocabulary, c.hidden},
+                [&]() -> auto& { return model.token_embedding.table; });
+    from.tensor(all + "wpe.weight", {c.context, c.hidden},
+                [&]() -> auto& { return model.position_embedding.table; });
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      const std::string at = all + "h." + std::to_string(i) + ".";
+      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
+      from.norm(at + "ln_1", c.hidden, epsilon, [&]() -> auto& { return layer().norm1; });
+      from.linear(
+          {at + "attn.c_attn"}, 3 * c.hidden, c.hidden, [&]() -> auto& { return layer().attention.qkv; },
+          stands);
+      from.linear(
+          {at + "attn.c_proj"}, c.hidden, c.hidden, [&]() -> auto& { return layer().attention.out; }, stands);
+      from.norm(at + "ln_2", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
+      from.linear({at + "mlp.c_fc"}, c.inner(), c.hidden, [&]() -> auto& { return layer().mlp.up; }, stands);
+      from.linear(
+          {at + "mlp.c_proj"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; }, stands);
+    }
+    from.norm(all + "ln_f", c.hidden, epsilon, [&]() -> auto& { return model.final_norm; });
+  };
+  from.read(declare, settings.unused, [&] { model = nn::gpt<T, Block, Layer>(c, 0); });
 }
 
 template <class T, class Block, class Layer, class Op>
-void read_model(hugging_face& from, double dropout, nn::encoder<T, Block, Layer, Op>& model) {
+void read_model(hugging_face& from, pretrained_settings const& settings,
+                nn::encoder<T, Block, Layer, Op>& model) {
   from.expect("model_type", {"bert"}, "nn::encoder is the model");
-  from.expect("hidden_act", names_of_activation<typename decltype(Layer::mlp)::activation>(),
-              "the activation of this model is");
-  from.expect("hidden_act", names_of_activation<Op>(), "the activation of this model's head is");
+  from.expect_activation("hidden_act", names_of_activation<typename decltype(Layer::mlp)::activation>(),
+                         "gelu", "the activation of this model is");
+  from.expect_activation("hidden_act", names_of_activation<Op>(), "gelu",
+                         "the activation of this model's head is");
   from.expect("position_embedding_type", {"absolute"}, "nn::encoder has");
-  from.expect("is_decoder", {false}, "nn::encoder has");
+  for (char const* key : {"is_decoder", "add_cross_attention"}) from.expect(key, {false}, "nn::encoder has");
   from.expect("tie_word_embeddings", {true}, "nn::encoder has");
   nn::transformer_config c;
-  c.layers = from.integer("num_hidden_layers");
-  c.hidden = from.integer("hidden_size");
-  c.heads = from.integer("num_attention_heads");
-  c.context = from.integer("max_position_embeddings");
-  c.vocabulary = from.integer("vocab_size");
-  c.segment_types = from.integer("type_vocab_size");
-  c.feed_forward = times_hidden(from, "intermediate_size", c.hidden);
-  c.dropout = dropout;
-  const double epsilon = from.config().at("layer_norm_eps").as_number();
+  c.layers = from.integer("num_hidden_layers", "", 12);
+  c.hidden = from.integer("hidden_size", "", 768);
+  c.heads = from.integer("num_attention_heads", "", 12);
+  c.context = from.integer("max_position_embeddings", "", 512);
+  c.vocabulary = from.integer("vocab_size", "", 30522, 1, most_ids);
+  c.segment_types = from.integer("type_vocab_size", "", 2, 0, most_ids);
+  require_divisible(from, "num_attention_heads", c);
+  c.feed_forward = from.times_hidden("intermediate_size", 3072, c.hidden);
+  c.dropout = settings.dropout;
+  const std::string pooler = "bert.pooler.dense", next = "cls.seq_relationship";
+  c.next_sentence = from.has(pooler + ".weight") && from.has(next + ".weight");
+  const double epsilon = from.epsilon("layer_norm_eps", 1e-12);
   c.check();
-  from.set_prefix("bert.", "embeddings.word_embeddings.weight");
-  from.require("embeddings.word_embeddings.weight", {c.vocabulary, c.hidden});
-  from.require("embeddings.position_embeddings.weight", {c.context, c.hidden});
-  from.require("encoder.layer." + std::to_string(c.layers - 1) + ".intermediate.dense.weight",
-               {c.inner(), c.hidden});
-  model = nn::encoder<T, Block, Layer, Op>(c, 0);
-  from.read("embeddings.word_embeddings.weight", model.token_embedding.table);
-  from.read("embeddings.position_embeddings.weight", model.position_embedding.table);
-  if (c.segment_types > 0)
-    from.read("embeddings.token_type_embeddings.weight", model.segment_embedding.table);
-  from.read_norm("embeddings.LayerNorm", epsilon, model.embedding_norm);
-  for (std::int64_t i = 0; i < c.layers; ++i) {
-    const std::string at = "encoder.layer." + std::to_string(i) + ".";
-    auto& layer = model.blocks.layers[std::size_t(i)];
-    const std::string self = at + "attention.self.";
-    from.read_linear({self + "query", self + "key", self + "value"}, layer.attention.qkv);
-    from.read_linear({at + "attention.output.dense"}, layer.attention.out);
-    from.read_norm(at + "attention.output.LayerNorm", epsilon, layer.norm1);
-    from.read_linear({at + "intermediate.dense"}, layer.mlp.up);
-    from.read_linear({at + "output.dense"}, layer.mlp.down);
-    from.read_norm(at + "output.LayerNorm", epsilon, layer.norm2);
-  }
-  const std::string head = "cls.predictions.";
-  from.read_linear({head + "transform.dense"}, model.head.transform);
-  from.read_norm(head + "transform.LayerNorm", epsilon, model.head.norm);
-  from.read(head + "bias", model.head.bias);
+  const auto declare = [&] {
+    const std::string embeddings = "bert.embeddings.", head = "cls.predictions.";
+    from.tensor(embeddings + "word_embeddings.weight", {c.vocabulary, c.hidden},
+                [&]() -> auto& { return model.token_embedding.table; });
+    from.tensor(embeddings + "position_embeddings.weight", {c.context, c.hidden},
+                [&]() -> auto& { return model.position_embedding.table; });
+    if (c.segment_types > 0)
+      from.tensor(embeddings + "token_type_embeddings.weight", {c.segment_types, c.hidden},
+                  [&]() -> auto& { return model.segment_embedding.table; });
+    from.norm(embeddings + "LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.embedding_norm; });
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      const std::string at = "bert.encoder.layer." + std::to_string(i) + ".", self = at + "attention.self.";
+      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
+      from.linear({self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden,
+                  [&]() -> auto& { return layer().attention.qkv; });
+      from.linear({at + "attention.output.dense"}, c.hidden, c.hidden,
+                  [&]() -> auto& { return layer().attention.out; });
+      from.norm(at + "attention.output.LayerNorm", c.hidden, epsilon,
+                [&]() -> auto& { return layer().norm1; });
+      from.linear({at + "intermediate.dense"}, c.inner(), c.hidden,
+                  [&]() -> auto& { return layer().mlp.up; });
+      from.linear({at + "output.dense"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; });
+      from.norm(at + "output.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
+    }
+    from.linear({head + "transform.dense"}, c.hidden, c.hidden,
+                [&]() -> auto& { return model.head.transform; });
+    from.norm(head + "transform.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.head.norm; });
+    from.tensor(head + "bias", {c.vocabulary}, [&]() -> auto& { return model.head.bias; });
+    if (c.next_sentence) {
+      from.linear({pooler}, c.hidden, c.hidden, [&]() -> auto& { return model.next_sentence.pooler; });
+      from.linear({next}, 2, c.hidden, [&]() -> auto& { return model.next_sentence.classifier; });
+    }
+  };
+  from.read(declare, settings.unused, [&] { model = nn::encoder<T, Block, Layer, Op>(c, 0); });
 }
 
 }  // namespace detail
 
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
-/// with its masked-language-model head. Its weights are pruned to blocks if `density` is below 1.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or
-///   the configuration asks for a model that Model is not; option_error for settings, and for a
-///   configuration, without meaning.
+/// with its masked-language-model head, and with next-sentence prediction if the files have it. Its weights
+/// are pruned to blocks if `density` is below 1. Memory follows the size of the files.
+///   Reads what from_pretrained of GPT2LMHeadModel and BertForMaskedLM reads (transformers 5): names with or
+///   without "transformer." or "bert." before them, a table that is there only as the weight of the head,
+///   gamma and beta of old files, and the defaults of members that the configuration lacks.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or is
+///   there twice and not the same; if a tensor has no place in the model (see pretrained_settings::unused;
+///   position_ids and the masks attn.bias and attn.masked_bias are no weights); or if the configuration asks
+///   for a model that Model is not. Throws option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
-  detail::hugging_face from(folder);
   Model model;
-  detail::read_model(from, settings.dropout, model);
+  auto from = detail::folder_of(folder, model);
+  detail::read_model(from, settings, model);
   if (settings.density < 1) prune(model, settings.density, settings.scope);
   model.config.density = settings.density;
   return model;
@@ -34881,7 +37156,7 @@ class connectivity_drawing {
   }
   static std::string escaped(std::string const& text) {
     std::string all;
-    for (const char c : text)
+    for (const char c : io::printable(text))  // XML has no control characters
       all += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
     return all;
   }
@@ -35036,12 +37311,16 @@ struct deep_rewiring {
   double fraction = 0.3;      // of the stored blocks, [0, 1]
   std::uint64_t seed = 0;     // of signs and of regrowth
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+  }
   void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down.
-  std::int64_t count(pattern const& stored, std::int64_t) const {
-    return static_cast<std::int64_t>(fraction * static_cast<double>(stored.blocks()));
-  }
+  /// The number of blocks to replace, rounded down; no more than are absent.
+  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
   /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
   int sign(std::uint64_t number, std::int64_t place) const {
     const random_stream random(seed, random_purpose::signs, number);
@@ -35515,6 +37794,13 @@ struct gradual_pruning {
   double density = 0.1;             // of the blocks, at the end, (0, 1]
   block_norm norm = block_norm::l1;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("begin", of.begin...);
+    each.setting("end", of.end...);
+    each.setting("density", of.density...);
+    each.setting("norm", of.norm...);
+  }
   void check() const {
     require_updates("gradual_pruning", interval, end, 0);
     if (begin < 0 || (interval > 0 && end <= begin))
@@ -35897,16 +38183,24 @@ struct rigl {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("until", of.until...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const {
     require_updates("rigl", interval, steps, fraction);
     if (!(until > 0 && until <= 1))
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The number of blocks to replace: rounded down, as in the authors' code.
+  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
+  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * decay_after(done, end(), falls) *
-                                     static_cast<double>(stored.blocks()));
+    return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);
@@ -36100,12 +38394,18 @@ struct sparse_evolutionary_training {
   std::uint64_t seed = 0;
   fraction_decay falls = fraction_decay::constant;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("falls", of.falls...);
+  }
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down.
+  /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
-                                     static_cast<double>(stored.blocks()));
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
@@ -36178,6 +38478,15 @@ struct sparse_momentum {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("momentum", of.momentum...);
+    each.setting("averaged", of.averaged...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
   void check() const {
     require_updates("sparse_momentum", interval, steps, fraction);
     if (!(momentum >= 0 && momentum < 1))
@@ -36190,10 +38499,7 @@ struct sparse_momentum {
   /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
   /// code, since a matrix may have grown nearly dense.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const std::int64_t absent = std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
-    return std::min(
-        absent, static_cast<std::int64_t>(fraction * decay_after(done, static_cast<double>(steps), falls) *
-                                          static_cast<double>(stored.blocks())));
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
     const auto norms = block_norms(at.weight, norm);

@@ -33,8 +33,8 @@ inline std::span<std::int32_t const> columns_between(block_line const& line, int
 
 /// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
 /// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
-/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a matrix
-/// is dense.
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
+/// matrix is dense.
 class block_index {
  public:
   block_index() = default;
