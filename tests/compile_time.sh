@@ -3,7 +3,7 @@
 # Counts the instructions that the compiler executes at -O2, by valgrind: processor time depends on the machine and on
 # what else it does, this number hardly. xsimd is counted for AVX2 on every x86: GCC's headers of intrinsics switch
 # targets for each instruction set that is not compiled for, so that the more of them a CPU has, the sooner xsimd alone
-# compiles. The example is counted for AVX-512 with every engine, which has the most code, whatever the CPU. Exits with 77
+# compiles. The example is counted for AVX-512 with every engine, which has the most code, whatever this CPU is. Exits with 77
 # where there is nothing to count by.
 set -eu
 source_dir=$1
@@ -25,7 +25,7 @@ count() { # file, flags of the instruction set
 narrow=(-march=native) wide=(-march=native)
 if [ "$(uname -m)" = x86_64 ]; then
   narrow=(-march=x86-64-v3)
-  wide=(-march=x86-64-v4 -mavx512bf16 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8)
+  wide=(-march=sapphirerapids)
 fi
 echo '#include <xsimd/xsimd.hpp>' >"$work/xsimd.cpp"
 alone=$(count "$work/xsimd.cpp" "${narrow[@]}")
