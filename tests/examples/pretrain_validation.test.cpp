@@ -41,7 +41,7 @@ class listener final : public model {
   }
   train::stop_reason train(training_settings const&, training_program&) override { return {}; }
   void save(std::string const&, tessera::io::json) const override {}
-  void resume(train::checkpoint const&) override {}
+  void resume(train::checkpoint const&, chosen_policy const&) override {}
   train::progress const& progress() const override { return progress_; }
   double explored() const override { return 0; }
   train::model_patterns patterns(bool) const override { return {}; }
@@ -72,7 +72,8 @@ TEST_CASE("validation: the whole text is every token but the first, predicted on
 TEST_CASE("validation: next sentences are told of all windows") {
   const auto text = counting(1001);
   listener heard;  // is wrong once in a batch
-  CHECK(validation(window_text(text, 10)).next_right(heard, 20) == 0.95);
+  CHECK(validation(window_text(text, 10)).next_right(heard, 20, never) == 0.95);
+  CHECK(!validation(window_text(text, 10)).next_right(heard, 20, [] { return true; }));
 }
 
 TEST_CASE("validation: a sample is spread over the text and the same every time") {
