@@ -48,6 +48,7 @@ template <element T, class Block> struct gated_linear {
   /// dz = dy ∘ σ(u), du = dy ∘ z ∘ σ′(u), dx = Wᵀ dz + Vᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, nn::destination<T> dx,
                 gradients& g, nn::pass<T> const& p) const {
+    nn::require_forward("gated_linear", s.z.tokens(), dy.tokens());
     const auto dz = p.borrow(outputs(0), x.tokens()), du = p.borrow(outputs(0), x.tokens());
     run(p.ctx, *dz = dy * sigmoid(s.u), *du = dy * s.z * derivative<ops::sigmoid>(s.u),
         value_of.bias_gradient(*dz, g.value_of), gate_of.bias_gradient(*du, g.gate_of),
