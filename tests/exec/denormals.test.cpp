@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cfenv>
+#include <initializer_list>
+
 #include <doctest/doctest.h>
 
 #include <tessera/exec/denormals.hpp>
@@ -21,5 +24,46 @@ TEST_CASE("flush_denormals: denormal operands and results are zero while it live
   CHECK(denormal * one > 0.0f);
   CHECK(small * (small * 1e20f) > 0.0f);
 }
+
+TEST_CASE("flush_denormals: results are rounded to nearest while it lives, as the caller wants them after") {
+  volatile float three = 3.0f;
+  const float nearest = one / three;
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    REQUIRE(std::fesetround(mode) == 0);
+    const float before = one / three, before_negative = -one / three;
+    float inside = 0, negative = 0;
+    {
+      const tessera::exec::flush_denormals flushed;
+      inside = one / three, negative = -one / three;
+    }
+    const float after = one / three;
+    const int mode_after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    CHECK(inside == nearest);
+    CHECK(negative == -nearest);
+    CHECK((before != nearest || before_negative != -nearest));
+    CHECK(after == before);
+    CHECK(mode_after == mode);
+  }
+}
+
+#ifdef __GLIBC__
+TEST_CASE("flush_denormals: no result raises a signal while it lives, though the caller asked for signals") {
+  volatile float zero = 0;
+  const int before = feenableexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW);
+  float quotient = 0;
+  {
+    const tessera::exec::flush_denormals flushed;
+    quotient = one / zero;
+  }
+  const int after = fegetexcept();
+  fedisableexcept(FE_ALL_EXCEPT);
+  if (before != -1) {
+    feenableexcept(before);
+    CHECK(after == (before | FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW));
+  }
+  CHECK(quotient > 1e38f);
+}
+#endif
 
 }  // namespace denormals_test
