@@ -1,5 +1,5 @@
 # Checks `#include <tessera/…>` against the table "may include" of docs/design.md, and that only simd/ names xsimd
-# or the intrinsics. Run by ctest as: cmake -D SOURCE_DIR=… -P include_rules.cmake
+# or the intrinsics, and that no header asks the locale what a number or a letter is. Run by ctest as: cmake -D SOURCE_DIR=… -P include_rules.cmake
 cmake_minimum_required(VERSION 3.23)
 
 file(STRINGS ${SOURCE_DIR}/docs/design.md table REGEX "^\\| `[a-z]+`.* \\| (`|the standard library|everything).*\\|$")
@@ -35,5 +35,11 @@ foreach(header IN LISTS headers)
   file(STRINGS ${SOURCE_DIR}/include/tessera/${header} named REGEX "^[^/]*(xsimd::|_mm[0-9]*_)")
   if(named AND NOT folder STREQUAL "simd")
     message(SEND_ERROR "${header}: only simd/ names xsimd and the intrinsics:\n${named}")
+  endif()
+  file(STRINGS ${SOURCE_DIR}/include/tessera/${header} foreign
+    REGEX "^[^/]*((std::|[^a-z_.:])(stod|stof|strtod|strtof|atof|tolower|toupper|isspace|isalpha|isalnum)\\(|printf\\(.*%[-+0-9.*]*[aefgAEFG])")
+  if(foreign)
+    message(SEND_ERROR "${header}: means something else in another locale:\n${foreign}\n"
+      "  std::from_chars, core/decimal.hpp and io::lower_case are the same everywhere")
   endif()
 endforeach()

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <doctest/doctest.h>
+#include <support/foreign_locale.hpp>
 
 #include <tessera/io/matrix_market.hpp>
 #include <tessera/io/smtx.hpp>
@@ -211,6 +212,22 @@ TEST_CASE("matrix market: numbers come back with their bits, errors with their l
   wrong(good + "2 2 1\n1 1 1\n2 2 1\n", "more than the file says");
   wrong(good + "2000000000 2000000000 1\n1 1 1\n", "with only 1 elements");
   wrong("%%MatrixMarket matrix coordinate real symmetric\n2 3 1\n1 1 1\n", "as many rows as columns");
+}
+
+TEST_CASE(
+    "Matrix Market: a heading in capitals is read where I becomes another letter, and numbers have a point") {
+  const scratch_folder folder;
+  put(folder / "a.mtx", "%%MatrixMarket MATRIX COORDINATE INTEGER SYMMETRIC\n2 2 2\n1 1 3\n2 1 4\n");
+  for (auto const name : {"tr_TR", "de_DE"}) {
+    const support::foreign_locale foreign(name);
+    if (!foreign) return;
+    const auto a = io::read_matrix_market<float, block_shape<1>>(folder / "a.mtx");
+    CHECK(a(0, 1) == 4);
+    block_sparse_matrix<float, block_shape<1>> half(1, 1, pattern::dense(1, 1));
+    half.fill(0.5f);
+    io::write_matrix_market(folder / "b.mtx", half);
+    CHECK(io::read_matrix_market<float, block_shape<1>>(folder / "b.mtx")(0, 0) == 0.5f);
+  }
 }
 
 }  // namespace smtx_test

@@ -6,10 +6,12 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/foreign_locale.hpp>
 
 #include <tessera/ipu/dense_plan.hpp>
 #include <tessera/ipu/dynamic_plan.hpp>
 #include <tessera/ipu/plan_cache.hpp>
+#include <tessera/ipu/report.hpp>
 #include <tessera/ipu/static_plan.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
@@ -155,6 +157,14 @@ TEST_CASE("ipu options: names and defaults are popsparse's, unknown ones are ref
   CHECK((d.gradient_of_activations && d.gradient_of_weights && d.force_bucket_spills));
   CHECK(d.x == 4);
   CHECK(ipu::dynamic_options::from({}).oversize == 0.3);
+  for (auto const* wrong : {"2.5", "1e300", "nan", "-1", "2x", ""})
+    CHECK_THROWS_AS(ipu::static_options::from({{"nSplit", wrong}}), option_error);
+  if (const support::foreign_locale german("de_DE"); german) {
+    CHECK(ipu::static_options::from({{"availableMemoryProportion", "0.5"}}).available_memory_proportion ==
+          0.5);
+    CHECK(ipu::detail::short_number(1234567) == "1.23 M");
+    CHECK(ipu::detail::percent(1, 3) == "33.3 %");
+  }
   CHECK(error_of<option_error>([] {
           ipu::static_options::from({{"numBand", "7"}});
         }).find("[ipu::static_options] there is no option numBand: ") == 0);

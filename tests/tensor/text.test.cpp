@@ -3,6 +3,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <support/foreign_locale.hpp>
 
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -72,6 +73,15 @@ TEST_CASE("text: the picture of a pattern has a rectangle for each run of blocks
   CHECK(picture.find("d=\"M0 0h2v1h-2zM1 1h2v1h-2z\"") != std::string::npos);
   CHECK(picture.ends_with("</svg>\n"));
   CHECK(to_svg(pattern()).ends_with("</svg>\n"));
+}
+
+TEST_CASE("text: numbers have a point in every locale") {
+  const support::foreign_locale german("de_DE");
+  if (!german) return;
+  CHECK(message(0.25, " ", -1e-30) == "0.25 -1e-30");
+  CHECK(printed_text(feature_vector<double>{0.25, 1234567}) ==
+        "vector of F64, 2 features\n      0.25 1.235e+06\n");
+  CHECK(to_svg(band_pattern(3, 7, 0, 0), 100).find("height=\"42.8571\"") != std::string::npos);
 }
 
 }  // namespace text_test

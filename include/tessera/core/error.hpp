@@ -10,6 +10,7 @@
 #include <string>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/decimal.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -58,7 +59,7 @@ class message_part {
       all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
                                                    magnitude_)));
     else
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.10g", number_)));
+      all += general_text(number_, 10);
   }
 
  private:

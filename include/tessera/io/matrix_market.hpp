@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +42,7 @@ inline matrix_market_heading read_heading(text_numbers& file) {
   for (std::string& word : words) {
     at = std::min(line.find_first_not_of(" \t", at), line.size());
     const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
-    for (const char c : line.substr(at, std::min<std::size_t>(end - at, 20)))
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (const char c : line.substr(at, std::min<std::size_t>(end - at, 20))) word += lower_case(c);
     at = end;
   }
   auto const& [mark, object, format, field, symmetry] = words;

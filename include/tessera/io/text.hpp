@@ -29,6 +29,10 @@ inline std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
+/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
+/// have another i (Turkish).
+constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 /// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
 /// text.
 constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -32,6 +33,13 @@ inline double number_option(char const* operation, std::string const& name, std:
     refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
   return number;
 }
+/// A number of parts.
+inline std::int64_t count_option(char const* operation, std::string const& name, std::string const& value) {
+  const double number = number_option(operation, name, value, 0);
+  if (!(number <= 1e9) || number != std::floor(number))
+    refuse_option(operation, name, value, "a whole number of at most 1000000000 is meant");
+  return std::int64_t(number);
+}
 inline bool bool_option(char const* operation, std::string const& name, std::string const& value) {
   if (value == "true" || value == "1") return true;
   if (value != "false" && value != "0") refuse_option(operation, name, value, "true or false is meant");
@@ -61,9 +69,9 @@ struct static_options {
       if (name == "availableMemoryProportion")
         o.available_memory_proportion = detail::number_option(operation, name, value, 0);
       else if (name == "numBands")
-        o.bands = std::int64_t(detail::number_option(operation, name, value, 0));
+        o.bands = detail::count_option(operation, name, value);
       else if (name == "nSplit")
-        o.n_split = std::int64_t(detail::number_option(operation, name, value, 0));
+        o.n_split = detail::count_option(operation, name, value);
       else if (name == "enablePreprocessing")
         o.enable_preprocessing = detail::bool_option(operation, name, value);
       else if (name == "verboseLogging")

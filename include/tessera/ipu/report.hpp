@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/decimal.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/ipu/profile.hpp>
 
@@ -23,34 +23,24 @@ inline std::string short_number(double n, char const* unit = "") {
   std::size_t p = 0;
   double scaled = n;
   while (scaled >= 999.5 && p + 1 < prefixes.size()) scaled /= 1000, ++p;
-  char text[64];
   const int digits = scaled >= 99.95 || (p == 0 && scaled == double(std::int64_t(scaled))) ? 0
                      : scaled >= 9.995                                                     ? 1
                                                                                            : 2;
   const bool spaced = p > 0 || *unit;
-  std::snprintf(text, sizeof text, "%.*f%s%s%s", digits, scaled, spaced ? " " : "", prefixes[p], unit);
-  return text;
+  return fixed_text(scaled, digits) + (spaced ? " " : "") + prefixes[p] + unit;
 }
 /// Bytes in KiB, MiB or GiB.
 inline std::string short_bytes(double n) {
   constexpr std::array units{"B", "KiB", "MiB", "GiB"};
   std::size_t u = 0;
   while (n >= 1023.5 && u + 1 < units.size()) n /= 1024, ++u;
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f %s", u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n, units[u]);
-  return text;
+  return fixed_text(n, u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2) + " " + units[u];
 }
 inline std::string percent(double part, double whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
-  return text;
+  return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
 }
 /// How often `part` goes into `whole`: "2.67".
-inline std::string times(double whole, double part) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", part > 0 ? whole / part : 0.0);
-  return text;
-}
+inline std::string times(double whole, double part) { return fixed_text(part > 0 ? whole / part : 0.0, 2); }
 inline std::string padded(std::string text, std::size_t width, bool right = false) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');

@@ -74,8 +74,8 @@ template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of)
   for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
   for (activity a : {activity::compute, activity::exchange, activity::sync}) {
     if (cycles_of(a) <= 0) continue;
-    bars += message("<span class=\"bar ", name_of(a),
-                    "\" style=\"width:", std::to_string(100 * cycles_of(a) / all), "%\"></span>");
+    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
+                    "%\"></span>");
     key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
                    percent(cycles_of(a), all), "</span> ");
   }
@@ -103,7 +103,7 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
     const double share = std::clamp(of_tile[t] / most, 0.0, 1.0);
     svg += message("<rect class=\"heat\" x=\"", at(double(t % columns) * side), "\" y=\"",
                    at(double(t / columns) * side), "\" width=\"", at(side * 0.92), "\" height=\"",
-                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.1 + 0.9 * share).substr(0, 4),
+                   at(side * 0.92), "\" style=\"opacity:", fixed_text(0.1 + 0.9 * share, 2),
                    "\"><title>tile ", t, ": ", show(of_tile[t]), "</title></rect>");
   }
   return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iosfwd>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/decimal.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
@@ -25,9 +25,8 @@ namespace detail {
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
 inline std::string number_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%10.4g", number);
-  return text;
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
 }
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
@@ -108,11 +107,7 @@ inline std::string to_text(sequences const& all) {
 ///   side   width and height of the picture, at most, in pixels
 inline std::string to_svg(pattern const& p, int side = 512) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
-  const auto number = [](double n) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", n);
-    return std::string(text);
-  };
+  const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(scale * p.block_cols()) + "\" height=\"" +
       number(scale * p.block_rows()) + "\" viewBox=\"0 0 " + std::to_string(p.block_cols()) + " " +
