@@ -99,4 +99,10 @@ TEST_CASE("schedules: no warm-up is the schedule itself") {
   for (int step = 0; step < 60; ++step) CHECK(warmed.rate(step) == plain.rate(step));
 }
 
+TEST_CASE(
+    "schedules: a warm-up that takes all steps rises to the highest rate, though none is left to fall") {
+  check(warmed_up<cosine>{3, {1, 0.1, 0}}, {{0, 0.25}, {2, 0.75}, {3, 1}, {4, 0.1}});
+  check(warmed_up<linear>{3, {1, 0.1, 0}}, {{0, 0.25}, {2, 0.75}, {3, 1}, {4, 0.1}});
+}
+
 }  // namespace schedules_test

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -22,22 +21,30 @@ struct constant {
   double rate(std::int64_t) const { return highest; }
 };
 
-/// Falls linearly from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
+namespace detail {
+/// Of `steps` steps, the share that lies before a step: 0 before the first, 1 behind the last, though there
+/// may be none.
+inline double share_before(std::int64_t step, std::int64_t steps) {
+  if (step <= 0) return 0;
+  return step < steps ? static_cast<double>(step) / static_cast<double>(steps) : 1;
+}
+}  // namespace detail
+
+/// Falls linearly from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 0.
 struct linear {
   double highest, lowest;
   std::int64_t steps;
   double rate(std::int64_t step) const {
-    const double share = static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
-    return highest + (lowest - highest) * share;
+    return highest + (lowest - highest) * detail::share_before(step, steps);
   }
 };
 
-/// Falls along half a cosine from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
+/// Falls along half a cosine from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 0.
 struct cosine {
   double highest, lowest;
   std::int64_t steps;
   double rate(std::int64_t step) const {
-    const double share = static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
+    const double share = detail::share_before(step, steps);
     return lowest + 0.5 * (highest - lowest) * (1 + std::cos(std::numbers::pi * share));
   }
 };
