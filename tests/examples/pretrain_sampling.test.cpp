@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -32,6 +33,17 @@ TEST_CASE("sampling: no token beyond the likeliest is chosen") {
 
 TEST_CASE("sampling: large logits do not overflow") {
   CHECK(counts({1e30f, -1e30f, 0}, {0.01, 0}, 10) == std::vector<int>{10, 0, 0});
+}
+
+TEST_CASE("sampling: logits that are no finite numbers are refused, not put in order") {
+  const float infinite = std::numeric_limits<float>::infinity();
+  for (const float wrong : {std::nanf(""), infinite, -infinite}) {
+    std::vector<float> logits(100, 1.0f);
+    logits[42] = wrong;
+    for (const sampling_rule rule : {sampling_rule{0, 0}, sampling_rule{1, 3}})
+      CHECK_THROWS_WITH_AS(choose_token(logits, rule, 0.5), doctest::Contains("the logit of token 42 is"),
+                           tessera::error);
+  }
 }
 
 }  // namespace pretrain_sampling_test

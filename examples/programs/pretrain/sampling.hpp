@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 
 #include "format.hpp"
@@ -22,9 +23,19 @@ struct sampling_rule {
   int top_k = 0;             ///< choose among so many likeliest tokens; 0: among all
 };
 
+/// Throws error, which names the first, if a logit is not a finite number: no token is then likelier than
+/// another, and an order of NaNs is none.
+inline void require_numbers(std::span<float const> logits) {
+  for (std::size_t t = 0; t < logits.size(); ++t)
+    if (!std::isfinite(logits[t]))
+      throw tessera::error(tessera::message("[sample] the logit of token ", t, " is ", double(logits[t]),
+                                            ": the model is not one that was trained to its end"));
+}
+
 /// A token with the probability that its logit gives it.
 ///   uniform   in [0, 1): decides which
 inline token choose_token(std::span<float const> logits, sampling_rule rule, double uniform) {
+  require_numbers(logits);
   std::vector<token> ranked(logits.size());
   std::iota(ranked.begin(), ranked.end(), token{0});
   const auto logit = [&](token t) { return static_cast<double>(logits[static_cast<std::size_t>(t)]); };
@@ -64,6 +75,7 @@ struct expectation {
 inline std::vector<expectation> expected_at(model& by, std::span<token const> inputs, std::size_t place,
                                             std::size_t count) {
   const std::vector<float> logits = by.logits(inputs, place);
+  require_numbers(logits);
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<expectation> all;
   double sum = 0;
