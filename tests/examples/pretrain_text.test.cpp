@@ -54,6 +54,19 @@ TEST_CASE("text: the last tenth of each file validates") {
         folder / "a" + ", " + folder / "a" + ", " + folder / "a" + " and 2 more");
 }
 
+TEST_CASE("text: the byte order mark before a file is no part of it") {
+  const scratch_folder folder;
+  put(folder / "a", "\xEF\xBB\xBF" + std::string(10, 'a'));
+  put(folder / "b", "\xEF\xBB\xBF" + std::string(10, 'b'));
+  const corpus text = read_files({folder / "a", folder / "b"}, text_level::character);
+  CHECK(text.training == "aaaaaaaaabbbbbbbbb");
+  CHECK(text.validation == "ab");
+  put(folder / "mark", "\xEF\xBB\xBF");
+  CHECK(error_of<io_error>([&] {
+          (void)read_files({folder / "mark"}, text_level::byte);
+        }).ends_with("is empty"));
+}
+
 TEST_CASE("text: a character is never cut in two") {
   const scratch_folder folder;
   put(folder / "a", "aaaaaaa→→→");  // the last tenth of 16 bytes begins inside an arrow

@@ -32,8 +32,7 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
   const std::string all = tessera::io::read_file(path);
   std::vector<labelled_line> lines;
   int number = 0;
-  std::string_view rest = all;
-  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);  // the mark that editors on Windows write
+  std::string_view rest = without_byte_order_mark(all);
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);

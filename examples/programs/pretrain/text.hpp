@@ -58,6 +58,12 @@ inline std::string text_fault(std::string_view bytes, text_level level) {
   return "";
 }
 
+/// Text without the mark that editors on Windows write before it.
+inline std::string_view without_byte_order_mark(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  return text;
+}
+
 /// The last place not after `at` where a character begins.
 inline std::size_t character_start(std::string_view text, std::size_t at) {
   for (int i = 0; i < 3 && at > 0 && at < text.size() && (text[at] & 0xC0) == 0x80; ++i) --at;
@@ -104,14 +110,14 @@ inline corpus read_files(std::vector<std::string> const& paths, text_level level
   corpus all;
   for (std::string const& path : paths) {
     require_no_folder("text", path);
-    const std::string text = tessera::io::read_file(path);
+    const std::string bytes = tessera::io::read_file(path);
+    const std::string_view text = without_byte_order_mark(bytes);
     if (text.empty()) throw tessera::io_error(tessera::message("[text] ", path, " is empty"));
-    if (const std::string fault = text_fault(text, level); !fault.empty())
+    if (const std::string fault = text_fault(bytes, level); !fault.empty())
       throw tessera::io_error(tessera::message("[text] ", path, " ", fault));
     const std::size_t cut = character_start(text, text.size() - (text.size() + 9) / 10);
-    const std::string_view whole = text;
-    add_documents(whole.substr(0, cut), divided, all.training, all.training_ends);
-    add_documents(whole.substr(cut), divided, all.validation, all.validation_ends);
+    add_documents(text.substr(0, cut), divided, all.training, all.training_ends);
+    add_documents(text.substr(cut), divided, all.validation, all.validation_ends);
   }
   constexpr std::size_t named = 3;
   for (std::size_t i = 0; i < std::min(paths.size(), named); ++i)
