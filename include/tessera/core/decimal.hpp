@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <charconv>
+#include <cstdio>
 #include <string>
 
 #include <tessera/core/config.hpp>
 
+// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
+// to compile, and every header includes this one.
+
 namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
-TESSERA_COLD inline std::string decimal_text(double number, std::chars_format format, int digits) {
-  char text[400];  // a double has up to 309 digits before the point
-  return {text, std::to_chars(text, text + sizeof text, number, format, digits).ptr};
+/// What printf wrote, with a point where the locale has another character, of one byte or several.
+TESSERA_COLD inline std::string with_point(char const* printed) {
+  std::string text;
+  for (; *printed; ++printed) {
+    const char c = *printed;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
+      text += c;
+    else if (text.empty() || text.back() != '.')
+      text += '.';
+  }
+  return text;
 }
 }  // namespace detail
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it; with a point in every
-/// locale.
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
 TESSERA_COLD inline std::string general_text(double number, int digits) {
-  return detail::decimal_text(number, std::chars_format::general, digits);
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return detail::with_point(text);
 }
-/// `number` with so many digits after the point, as "%f" of printf writes it; with a point in every locale.
+/// `number` with so many digits after the point, as "%f" of printf writes it.
 TESSERA_COLD inline std::string fixed_text(double number, int digits) {
-  return detail::decimal_text(number, std::chars_format::fixed, digits);
+  char text[400];  // a double has up to 309 digits before the point
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
+  return detail::with_point(text);
 }
 
 }}  // namespace tessera::TESSERA_ISA
