@@ -143,6 +143,31 @@ TEST_CASE("ipu: commands and options that there are not are refused") {
   }
 }
 
+TEST_CASE("ipu: files that cannot be written, and sizes that do not fit, are refused before the work") {
+  const scratch_folder here;
+  const std::string product = " --m 128 --k 128 --n 16", many = " --sizes 64 --columns 4 --blocks 16",
+                    none = here / "none/file", same = here / "file";
+  for (std::string const& arguments :
+       {"plan" + product + " --csv " + none, "emulate" + product + " --json " + none,
+        "train --hidden 64 --tokens 16 --html " + none, "host" + product + " --html " + none,
+        "sweep" + many + " --csv " + none, "map" + many + " --html " + none}) {
+    const outcome told = run_ipu(arguments);
+    CAPTURE(arguments);
+    CHECK(told.code == 1);
+    CHECK(told.output == "ipu: [write " + none + "] No such file or directory\n");
+  }
+  outcome told = run_ipu("plan" + product + " --json " + same + " --csv " + same);
+  CHECK(told.code == 2);
+  CHECK(told.output ==
+        "ipu: [--csv] " + same + " is the file of --json, too; each needs a file of its own\n");
+  told = run_ipu("plan --csv ''" + product);
+  CHECK(told.code == 2);
+  CHECK(told.output == "ipu: [--csv] is empty; give the name of a file, or leave it out\n");
+  CHECK(here.files() == 0);
+  told = run_ipu("sweep --sizes 60 --columns 4 --blocks 1 16 2>&1 >" + same);
+  CHECK(told.output == "ipu: [--sizes] 60 is no multiple of a block of 16\n");
+}
+
 TEST_CASE("ipu: every option is used by a command, which lists it, and the others refuse it") {
   const std::string names[] = {"plan", "emulate", "sweep", "map", "train", "host"};
   for (auto const& group : ipu_program::table())

@@ -23,6 +23,7 @@ using tessera::io_error;
 using tessera::io::file_writer;
 using tessera::io::mapped_file;
 using tessera::io::read_file;
+using tessera::io::require_writable;
 using tessera::io::write_atomically;
 
 /// No file of this process may grow beyond so many bytes; the disk seems full.
@@ -155,6 +156,11 @@ TEST_CASE("file: what cannot be written is an error and is left alone") {
   CHECK(error_of<io_error>([&] { write_atomically("/dev/null", "x"); }) ==
         "[write /dev/null] there is a device of that name; give the name of a file");
   CHECK_THROWS_AS(write_atomically(folder / ".", "x"), io_error);
+  CHECK(error_of<io_error>([&] { require_writable(folder / "none/a"); }) ==
+        "[write " + folder / "none/a" + "] No such file or directory");
+  CHECK(error_of<io_error>([&] { require_writable("/dev/null"); }) ==
+        "[write /dev/null] there is a device of that name; give the name of a file");
+  require_writable(folder / "a");
   CHECK(folder.files() == 0);
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/io/file.hpp>
+
 #include "../pretrain/guarded_main.hpp"
 #include "../pretrain/options_help.hpp"
 #include "commands.hpp"
@@ -50,6 +52,8 @@ int main_of(std::vector<std::string> arguments) {
     pretrain::assign(table(), s, given);
     if (s.help) return print_help(c);
     require_effect(s, given, name);
+    for (std::string const& file : {s.html, s.json, s.csv})
+      if (!file.empty()) tessera::io::require_writable(file);  // before the work rather than after
     return c.run(s);
   }
   std::string known;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../pretrain/options.hpp"
@@ -96,6 +98,16 @@ inline pretrain::option_table<settings> const& table() {
 inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given,
                            std::string const& command) {
   pretrain::require_used(table(), given, command);
+  const std::pair<char const*, std::string const&> files[] = {
+      {"html", s.html}, {"json", s.json}, {"csv", s.csv}};
+  for (auto const& [name, path] : files) {
+    if (path.empty() && is_said(given, name))
+      pretrain::refuse("--" + std::string(name), "is empty; give the name of a file, or leave it out");
+    for (auto const& [other, its] : files)
+      if (!path.empty() && path == its && std::string_view(name) < other)
+        pretrain::refuse("--" + std::string(name),
+                         path + " is the file of --" + other + ", too; each needs a file of its own");
+  }
   const auto without_meaning = [&](char const* name, std::string const& where) {
     if (is_said(given, name))
       pretrain::refuse("--" + std::string(name), "has no meaning with " + where + "; leave it out");

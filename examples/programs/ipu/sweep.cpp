@@ -52,7 +52,12 @@ template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
              columns = read_list<std::int64_t>("columns", s.columns, "[1, 65536]"),
              blocks = read_list<std::int64_t>("blocks", s.blocks, "[1, 16]");
   const auto densities = read_list<double>("densities", s.densities, "(0, 1]");
-  for (std::int64_t block : blocks) ipu::detail::require_block("[--blocks] ", int(block));
+  for (std::int64_t block : blocks) {
+    ipu::detail::require_block("[--blocks] ", int(block));
+    for (std::int64_t size : sizes)
+      if (size % block != 0)
+        throw option_error(message("[--sizes] ", size, " is no multiple of a block of ", block));
+  }
   const bool dynamic = s.mode == "dynamic";
   const auto flags = asked_options(s);
   const auto static_flags = dynamic ? ipu::static_options{} : ipu::static_options::from(flags);
@@ -61,8 +66,6 @@ template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
     for (double density : densities)
       for (std::int64_t size : sizes) {
         const auto block = int(side);
-        if (size % block != 0)
-          throw option_error(message("[--sizes] ", size, " is no multiple of a block of ", block));
         const pattern stored = random_pattern(int(size / block), int(size / block), density, s.seed);
         for (std::int64_t n : columns) {
           cell c{block, density, size, n, 0, 0, ""};

@@ -265,6 +265,10 @@ template <std::invocable<file_writer&> Write> void write_atomically(std::string 
   file.replace(out.offset());
 }
 
+/// Throws the io_error that would keep write_atomically from beginning to write a file; the file stays as it
+/// is. Programs that compute long call it before.
+inline void require_writable(std::string const& path) { detail::replacement(path).open(); }
+
 /// Makes or replaces a file with this text.
 inline void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
