@@ -325,6 +325,16 @@ TEST_CASE("options: a folder that cannot hold a run is refused before it begins"
         "[--name] '../a' is not the name of one folder; --out says where it lies");
   CHECK(refused({"--out=" + (here / "file"), "--name=a"}, 1) ==
         "[" + (here / "file/a") + "] nothing can be written there: " + (here / "file") + " is no folder");
+  CHECK(refused({"--out="}, 1) == "");  // the folder that the program works in
+  const std::string folder = here / "runs", longest(256, 'x');
+  CHECK(refused({out, "--name=" + longest}, 1) ==
+        "[" + folder + "/" + longest + "] nothing can be written there: File name too long");
+  const std::string link = here / "link";
+  std::filesystem::create_symlink("nowhere", link);
+  CHECK(refused({"--out=" + link, "--name=a"}, 1) ==
+        "[" + link + "/a] nothing can be written there: " + link + " is no folder");
+  CHECK(refused({"--out=" + (here / ""), "--name=link"}, 1).find("link exists already") != std::string::npos);
+  std::filesystem::remove(link);
   const std::string full = refused({out, "--name=a"}, 1e18);
   CHECK(full.starts_with("[" + (here / "runs/a") + "] the checkpoints of this run need 1EB, but "));
   CHECK(full.ends_with("B are free; make room, or --keep fewer"));

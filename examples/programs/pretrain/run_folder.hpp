@@ -43,11 +43,13 @@ inline bool is_left_empty(std::filesystem::path const& folder) {
   return !failure;
 }
 
-/// --out/NAME, or --out without a --name. Throws option_error for a name that is no name.
+/// --out/NAME, or --out without a --name; an empty --out is the folder that the program works in. Throws
+/// option_error for a name that is no name.
 inline std::filesystem::path named_folder(settings const& s) {
   if (s.name.find('/') != s.name.npos || s.name == "." || s.name == "..")
     refuse("--name", "'" + s.name + "' is not the name of one folder; --out says where it lies");
-  return s.name.empty() ? std::filesystem::path(s.out) : std::filesystem::path(s.out) / s.name;
+  const std::filesystem::path out = s.out.empty() ? "." : s.out;
+  return s.name.empty() ? out : out / s.name;
 }
 [[noreturn]] inline void refuse_taken(std::filesystem::path const& folder) {
   refuse("--name", folder.string() + " exists already; choose another name, or --resume " + folder.string());
@@ -59,12 +61,13 @@ inline std::filesystem::path named_folder(settings const& s) {
 inline std::filesystem::path make_empty_folder(settings const& s) {
   namespace fs = std::filesystem;
   using tessera::io::make_folder;
-  if (fs::path folder = named_folder(s); !s.name.empty()) {
-    if (!make_folder(folder.string()) && !is_left_empty(folder)) refuse_taken(folder);
-    return folder;
+  fs::path out = named_folder(s);
+  if (!s.name.empty()) {
+    if (!make_folder(out.string()) && !is_left_empty(out)) refuse_taken(out);
+    return out;
   }
   for (int number = 1;; ++number) {
-    const fs::path folder = fs::path(s.out) / (describe(s) + "-" + std::to_string(number));
+    const fs::path folder = out / (describe(s) + "-" + std::to_string(number));
     if (make_folder(folder.string())) return folder;
   }
 }
@@ -81,14 +84,19 @@ struct run_folder {
 inline void require_run_folder(settings const& s, std::string const& resumed, double bytes) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::absolute(resumed.empty() ? named_folder(s) : fs::path(resumed));
-  std::error_code none;
-  if (resumed.empty() && !s.name.empty() && fs::exists(folder, none) && !is_left_empty(folder))
-    refuse_taken(folder);
-  fs::path there = folder;
-  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
-  if (!fs::is_directory(there, none) || access(there.c_str(), W_OK | X_OK) != 0)
-    throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + there.string() +
-                            (fs::is_directory(there, none) ? " is not writable" : " is no folder"));
+  std::error_code none, failure;
+  const auto refuse_place = [&](std::string const& why) {
+    throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + why);
+  };
+  fs::path there = folder;  // or the nearest of the folders above it that there is
+  fs::file_type found;
+  while ((found = fs::symlink_status(there, failure).type()) == fs::file_type::not_found &&
+         there.has_relative_path())
+    there = there.parent_path();
+  if (found == fs::file_type::none) refuse_place(failure.message());
+  if (resumed.empty() && !s.name.empty() && there == folder && !is_left_empty(folder)) refuse_taken(folder);
+  if (!fs::is_directory(there, none)) refuse_place(there.string() + " is no folder");
+  if (access(there.c_str(), W_OK | X_OK) != 0) refuse_place(there.string() + " is not writable");
   const fs::space_info room = fs::space(there, none);
   if (!none && double(room.available) < bytes)
     throw tessera::io_error("[" + folder.string() + "] the checkpoints of this run need " + quantity(bytes) +
