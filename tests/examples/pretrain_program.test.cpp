@@ -275,6 +275,21 @@ TEST_CASE("pretrain: a dry run prints sizes and writes nothing") {
   refused(here.resume("a", "--text " + here.in("other")), 2, "another");
   CHECK(shell(here.resume("a", "--dry-run")).code == 0);
   CHECK(here.files("a") == files);
+
+  // The sparse model is the second one to be trained.
+  const std::string tensors = here.in("runs/a/sparse/step-00000001/tensors.safetensors"),
+                    good = contents(tensors), others = " --steps 1 --name b --quiet --out " + here.in("runs");
+  std::string changed = good;
+  for (char& bit : changed) bit ^= &bit >= &changed[changed.size() / 2];
+  put(tensors, changed);
+  for (std::string const& command : {here.resume("a"), PRETRAIN " --from " + here.in("runs/a") + others})
+    for (char const* dry : {"", " --dry-run"}) {
+      const outcome result = shell(command + dry);
+      CHECK(result.code == 1);
+      CHECK(contains(result, "some were changed"));
+    }
+  CHECK(here.files("a") == files);
+  CHECK(!fs::exists(here.in("runs/b")));
 }
 
 TEST_CASE("pretrain: a step of more tokens than the text has is told") {

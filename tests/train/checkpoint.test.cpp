@@ -209,6 +209,7 @@ TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and change
   const std::size_t key_at = bytes.find(key);
   const auto is_told = [&](std::size_t i) { return i >= 8 && (i < key_at || i >= key_at + key.size()); };
   std::size_t tried = 0, found = 0;
+  train::checkpoint(folder).require_whole();
   for (std::size_t i = 0; i < bytes.size(); ++i)
     for (std::size_t bit = 0; bit < 8; ++bit) {
       if (i >= 8 + header && bit != (i + i / 8) % 8) continue;  // in the data one bit of each byte
@@ -217,7 +218,10 @@ TEST_CASE("checkpoint: a changed bit anywhere in the tensors is found and change
       put(tensors, changed);
       ++tried;
       const std::string what = error_of<io_error>([&] { target.load(folder); });
-      found += contains(what, i >= 8 + header ? "some were changed" : is_told(i) ? "the header" : tensors);
+      found += contains(what, i >= 8 + header ? "some were changed"
+                              : is_told(i)    ? "the header"
+                                              : tensors) &&
+               error_of<io_error>([&] { train::checkpoint(folder).require_whole(); }) == what;
     }
   CHECK(found == tried);
   CHECK(target == before);

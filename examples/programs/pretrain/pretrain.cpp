@@ -165,8 +165,16 @@ progress_so_far find_progress(run_origin const& origin, variant const& v, std::f
 /// Throws what would keep any variant from going on, before one of them is trained.
 void require_progress(run_origin const& origin, std::filesystem::path const& run) {
   for (variant const& v : variants_of(origin.asked))
-    if (!find_progress(origin, v, run).from && std::filesystem::exists(run / "from.json"))
-      static_cast<void>(train::checkpoint(origin_of(run, v)));
+    if (const auto newest = find_progress(origin, v, run).from)
+      newest->require_whole();
+    else if (std::filesystem::exists(run / "from.json"))
+      train::checkpoint(origin_of(run, v)).require_whole();
+}
+
+/// Throws what would keep any variant of a new run from beginning with the run in --from.
+void require_origins(settings const& s) {
+  for (variant const& v : variants_of(s))
+    train::checkpoint(find_checkpoint(s.from + "/" + origin_name(s, v))).require_whole();
 }
 
 /// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it, which is
@@ -251,7 +259,10 @@ int command(string_list const& arguments, std::string const& typed) {
   require_memory(s, text.symbols.size());
   require_run_folder(s, resumed, resumed.empty() ? checkpoint_bytes(s, text.symbols.size()) : 0);
   if (s.dry_run) {
-    if (!resumed.empty()) require_progress(origin, folder_named(resumed));
+    if (!resumed.empty())
+      require_progress(origin, folder_named(resumed));
+    else if (!s.from.empty())
+      require_origins(s);
     return 0;
   }
   // Before the training: a text may have more n-grams than there is memory for.

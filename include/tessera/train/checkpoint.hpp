@@ -173,6 +173,11 @@ class checkpoint {
     detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
   }
 
+  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
+  void require_whole() const {
+    for (auto const& [name, tensor] : tensors_.tensors()) check(name);
+  }
+
   // `load` finds every tensor and compares its checksum before it changes anything.
 
   /// Reads the parameters and their patterns.
