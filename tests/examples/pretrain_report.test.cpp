@@ -230,6 +230,18 @@ TEST_CASE("progress: an interrupted terminal line is ended") {
   CHECK(written_by([](std::FILE* out) { CHECK(style_of(out) == progress_style::log); }) == "");
 }
 
+TEST_CASE("run record: a run keeps no more checkpoints than it makes") {
+  settings s;
+  s.keep = 1000, s.steps = 100;
+  CHECK(most_checkpoints(s) == 5 + 12 + 1);
+  s.eval_every = 30, s.checkpoint_every = 7;
+  CHECK(most_checkpoints(s) == 4 + 15 + 1);
+  s.keep = 2;
+  CHECK(most_checkpoints(s) == 3);
+  s.keep = 1000, s.steps = 0;  // nobody knows yet how many fit into the time
+  CHECK(most_checkpoints(s) == 1001);
+}
+
 TEST_CASE("run folder: none is used twice") {
   const scratch_folder folder;
   settings s;
@@ -241,6 +253,9 @@ TEST_CASE("run folder: none is used twice") {
   CHECK(std::filesystem::is_directory(second));
   s.name = "mine";
   CHECK(make_run_folder(s).path == s.out + "/mine");
+  settings of_no_out = s;
+  of_no_out.out.clear(), of_no_out.name.clear();
+  CHECK(named_folder(of_no_out) == ".");
   CHECK(error_of<tessera::option_error>([&] { (void)make_run_folder(s); }) ==
         "[--name] " + s.out + "/mine exists already; choose another name, or --resume " + s.out + "/mine");
 }

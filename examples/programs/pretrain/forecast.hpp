@@ -44,7 +44,7 @@ inline double checkpoint_bytes(settings const& s, int symbols) {
   for (variant const& v : variants_of(s)) {
     const nn::model_size size = size_of(first_description_of(s, v, symbols));
     const double one = double(size.weight_bytes()) + double(size.moment_bytes());
-    bytes += (s.keep + 1) * one;  // the newest, and the best
+    bytes += most_checkpoints(s) * one;
     largest = std::max(largest, one);
   }
   return bytes + largest;

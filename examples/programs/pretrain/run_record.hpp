@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -108,8 +110,9 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
 /// How the training of a variant went so far: what a checkpoint holds besides the model.
 struct run_record {
   std::string variant;
-  std::int64_t steps = 0;  ///< of the whole training
-  int evaluations = 12;    ///< in it, unless asked otherwise
+  std::int64_t steps = 0;                ///< of the whole training
+  int evaluations = 12;                  ///< in it, unless asked otherwise
+  static constexpr int checkpoints = 5;  ///< in it, unless asked otherwise, besides those after evaluations
   std::vector<curve_point> points;
   train::token_loss recent;          ///< of the steps since the last evaluation
   std::optional<double> whole_loss;  ///< over the whole validation text; at the end
@@ -121,6 +124,19 @@ struct run_record {
   std::int64_t framed = 0;    ///< updates before the last picture of the patterns
   train::progress reached;    ///< not written: the checkpoint itself has it
 };
+
+/// How many checkpoints of a model a run keeps at most: of those in between, after the best evaluations and
+/// at the end the newest, and the best.
+inline double most_checkpoints(settings const& s) {
+  const auto made = [&](int every, int otherwise) {
+    return every == 0    ? otherwise
+           : s.steps > 0 ? std::ceil(double(s.steps) / every)
+                         : std::numeric_limits<double>::infinity();
+  };
+  return std::min<double>(s.keep, made(s.checkpoint_every, run_record::checkpoints) +
+                                      made(s.eval_every, run_record().evaluations)) +
+         1;
+}
 
 inline tessera::io::json to_json(run_record const& r) {
   using tessera::io::json;

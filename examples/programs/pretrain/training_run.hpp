@@ -101,7 +101,7 @@ class training_run final : public training_program {
     how.loop.loss = s.until_loss;
     how.loop.clip = s.clip;
     how.loop.evaluate_every = evaluation_interval();
-    how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(checkpoints);
+    how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(run_record::checkpoints);
     how.rates = rates();
     if (evolves()) {
       how.patterns = patterns(steps);
@@ -167,8 +167,6 @@ class training_run final : public training_program {
   bool interrupted() override { return signals_->signal() != 0; }
 
  private:
-  static constexpr int checkpoints = 5;  // in a run, unless asked otherwise
-
   settings const& asked() const { return origin_.asked; }
   train::adamw optimizer() const {
     return {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay};
