@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -203,6 +204,25 @@ TEST_CASE("ipu plans: overflow goes to buckets that come by first, or to those w
   o.optimise_for_speed = false;
   CHECK(ipu::load_of(ipu::plan_dynamic(ipu::bow(), {64, 64, 8}, 16, 4, precision::single, o), corner).steps ==
         3);
+}
+
+TEST_CASE("ipu plans: bands and parts that are too many for the tiles are refused") {
+  const pattern p = random_pattern(16, 16, 0.1, 1);
+  for (auto const& [bands, n_split] : {std::pair<std::int64_t, std::int64_t>{0, 737},
+                                       {737, 0},
+                                       {30, 30},
+                                       {std::int64_t{1} << 48, std::int64_t{1} << 48}})
+    CHECK(error_of<option_error>([&] {
+            ipu::plan_static(ipu::bow(), {64, 64, 8}, p, 4, precision::half,
+                             {.bands = bands, .n_split = n_split});
+          }) ==
+          "[ipu::plan_static] no number of bands and of parts of n, of those asked for, fits 1472 tiles and "
+          "tables of 16 bits");
+  ipu::dynamic_options o;
+  o.x = o.y = std::int64_t{1} << 21, o.z = std::int64_t{1} << 22;  // their product does not fit 64 bits
+  CHECK(error_of<option_error>([&] {
+          ipu::plan_dynamic(ipu::bow(), {64, 64, 8}, 16, 4, precision::half, o);
+        }).starts_with("[ipu::plan_dynamic] no grid of the asked-for partition fits 1472 tiles"));
 }
 
 TEST_CASE("ipu plans: bands and parts that are asked for are taken") {

@@ -215,7 +215,7 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
     if (options.z == 0 && shape.n % z != 0) continue;  // parts of n are of equal size
     for (std::int64_t x : counts(options.x, row_blocks, tiles / z))
       for (std::int64_t y : counts(options.y, col_blocks, std::max<std::int64_t>(tiles / z / x, 1))) {
-        if (x * y * z > tiles) continue;
+        if (x > tiles / z / y) continue;
         dynamic_plan p;
         p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
         p.x = x, p.y = y, p.z = z;

@@ -317,7 +317,7 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
   for (std::int64_t sk = options.bands > 0 ? most_k : 1; sk <= most_k; ++sk) {
     const auto bands = detail::equal_bands(count, all, sk);
     for (std::int64_t sn = options.n_split > 0 ? most_n : 1;
-         sn <= most_n && sn * sk * 2 <= std::max(on.tiles, 2); ++sn) {
+         sn <= most_n && sn <= std::max(on.tiles, 2) / 2 / sk; ++sn) {
       const std::int64_t n = std::min(shape.n, round_up<std::int64_t>(ceil_div(shape.n, sn), grain));
       const std::int64_t tiles = std::max<std::int64_t>(on.tiles / sn / 2 * 2, 1);
       const auto given = detail::tiles_of_bands(bands.blocks, tiles);
@@ -348,6 +348,9 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
       best = cost.cycles(), best_bands = sk, best_n = sn;
     }
   }
+  if (least_bytes < 0)
+    throw option_error(message(operation, "no number of bands and of parts of n, of those asked for, fits ",
+                               on.tiles, " tiles and tables of 16 bits"));
   if (best < 0)
     detail::refuse_temporaries(operation, on, shape, message(" with ", all, " blocks of ", block),
                                least_bytes, bound);
