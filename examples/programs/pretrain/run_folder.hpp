@@ -89,11 +89,12 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
     throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + why);
   };
   fs::path there = folder;  // or the nearest of the folders above it that there is
-  fs::file_type found;
-  while ((found = fs::symlink_status(there, failure).type()) == fs::file_type::not_found &&
-         there.has_relative_path())
+  while (fs::symlink_status(there, failure).type() == fs::file_type::not_found && there.has_relative_path())
     there = there.parent_path();
-  if (found == fs::file_type::none) refuse_place(failure.message());
+  // Of what there is not, each name must be possible in a folder.
+  for (fs::path const& name : folder.lexically_relative(there))
+    if (fs::symlink_status(there / name, failure).type() == fs::file_type::none)
+      refuse_place(failure.message());
   if (resumed.empty() && !s.name.empty() && there == folder && !is_left_empty(folder)) refuse_taken(folder);
   if (!fs::is_directory(there, none)) refuse_place(there.string() + " is no folder");
   if (access(there.c_str(), W_OK | X_OK) != 0) refuse_place(there.string() + " is not writable");
