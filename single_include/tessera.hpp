@@ -655,6 +655,48 @@ template <class T> class array_ref {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/decimal.hpp
+#ifndef TESSERA_SINGLE_CORE_DECIMAL
+#define TESSERA_SINGLE_CORE_DECIMAL
+#include <cstdio>
+#include <string>
+
+// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
+// to compile, and every header includes this one.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+/// What printf wrote, with a point where the locale has another character, of one byte or several.
+TESSERA_COLD inline std::string with_point(char const* printed) {
+  std::string text;
+  for (; *printed; ++printed) {
+    const char c = *printed;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
+      text += c;
+    else if (text.empty() || text.back() != '.')
+      text += '.';
+  }
+  return text;
+}
+}  // namespace detail
+
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
+TESSERA_COLD inline std::string general_text(double number, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return detail::with_point(text);
+}
+/// `number` with so many digits after the point, as "%f" of printf writes it.
+TESSERA_COLD inline std::string fixed_text(double number, int digits) {
+  char text[400];  // a double has up to 309 digits before the point
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
+  return detail::with_point(text);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/error.hpp
 #ifndef TESSERA_SINGLE_CORE_ERROR
 #define TESSERA_SINGLE_CORE_ERROR
@@ -713,7 +755,7 @@ class message_part {
       all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
                                                    magnitude_)));
     else
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.10g", number_)));
+      all += general_text(number_, 10);
   }
 
  private:
@@ -752,10 +794,13 @@ template <class... Part> std::string message(Part const&... part) {
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
-/// them can be a hundred times slower, and optimizer moments decay into them. Restores the earlier mode.
+/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
+/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
+/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
+/// earlier mode.
 class flush_denormals {
  public:
-  flush_denormals() : before_(read()) { write(before_ | flush_bits); }
+  flush_denormals() : before_(read()) { write(flushing); }
   ~flush_denormals() { write(before_); }
   flush_denormals(flush_denormals const&) = delete;
   flush_denormals& operator=(flush_denormals const&) = delete;
@@ -763,12 +808,13 @@ class flush_denormals {
  private:
 #if defined(__SSE__)
   using control = unsigned;
-  static constexpr control flush_bits = 0x8040;  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6)
+  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
+  static constexpr control flushing = 0x9fc0;
   static control read() { return __builtin_ia32_stmxcsr(); }
   static void write(control value) { __builtin_ia32_ldmxcsr(value); }
 #elif defined(__aarch64__)
   using control = std::uint64_t;
-  static constexpr control flush_bits = control{1} << 24;  // FPCR.FZ
+  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
   static control read() {
     control value;
     asm volatile("mrs %0, fpcr" : "=r"(value));
@@ -777,7 +823,7 @@ class flush_denormals {
   static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
 #else
   using control = unsigned;
-  static constexpr control flush_bits = 0;
+  static constexpr control flushing = 0;
   static control read() { return 0; }
   static void write(control) {}
 #endif
@@ -14296,7 +14342,6 @@ template <class Block, class Element = void, class T> auto pruned(matrix_view<T>
 #define TESSERA_SINGLE_TENSOR_TEXT
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iosfwd>
 #include <string>
 #include <type_traits>
@@ -14311,9 +14356,8 @@ namespace detail {
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
 inline std::string number_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%10.4g", number);
-  return text;
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
 }
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
@@ -14394,11 +14438,7 @@ inline std::string to_text(sequences const& all) {
 ///   side   width and height of the picture, at most, in pixels
 inline std::string to_svg(pattern const& p, int side = 512) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
-  const auto number = [](double n) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", n);
-    return std::string(text);
-  };
+  const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(scale * p.block_cols()) + "\" height=\"" +
       number(scale * p.block_rows()) + "\" viewBox=\"0 0 " + std::to_string(p.block_cols()) + " " +

@@ -655,6 +655,48 @@ template <class T> class array_ref {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/decimal.hpp
+#ifndef TESSERA_SINGLE_CORE_DECIMAL
+#define TESSERA_SINGLE_CORE_DECIMAL
+#include <cstdio>
+#include <string>
+
+// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
+// to compile, and every header includes this one.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace detail {
+/// What printf wrote, with a point where the locale has another character, of one byte or several.
+TESSERA_COLD inline std::string with_point(char const* printed) {
+  std::string text;
+  for (; *printed; ++printed) {
+    const char c = *printed;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
+      text += c;
+    else if (text.empty() || text.back() != '.')
+      text += '.';
+  }
+  return text;
+}
+}  // namespace detail
+
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
+TESSERA_COLD inline std::string general_text(double number, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return detail::with_point(text);
+}
+/// `number` with so many digits after the point, as "%f" of printf writes it.
+TESSERA_COLD inline std::string fixed_text(double number, int digits) {
+  char text[400];  // a double has up to 309 digits before the point
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
+  return detail::with_point(text);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/error.hpp
 #ifndef TESSERA_SINGLE_CORE_ERROR
 #define TESSERA_SINGLE_CORE_ERROR
@@ -713,7 +755,7 @@ class message_part {
       all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
                                                    magnitude_)));
     else
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.10g", number_)));
+      all += general_text(number_, 10);
   }
 
  private:
@@ -752,10 +794,13 @@ template <class... Part> std::string message(Part const&... part) {
 namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 
 /// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
-/// them can be a hundred times slower, and optimizer moments decay into them. Restores the earlier mode.
+/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
+/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
+/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
+/// earlier mode.
 class flush_denormals {
  public:
-  flush_denormals() : before_(read()) { write(before_ | flush_bits); }
+  flush_denormals() : before_(read()) { write(flushing); }
   ~flush_denormals() { write(before_); }
   flush_denormals(flush_denormals const&) = delete;
   flush_denormals& operator=(flush_denormals const&) = delete;
@@ -763,12 +808,13 @@ class flush_denormals {
  private:
 #if defined(__SSE__)
   using control = unsigned;
-  static constexpr control flush_bits = 0x8040;  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6)
+  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
+  static constexpr control flushing = 0x9fc0;
   static control read() { return __builtin_ia32_stmxcsr(); }
   static void write(control value) { __builtin_ia32_ldmxcsr(value); }
 #elif defined(__aarch64__)
   using control = std::uint64_t;
-  static constexpr control flush_bits = control{1} << 24;  // FPCR.FZ
+  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
   static control read() {
     control value;
     asm volatile("mrs %0, fpcr" : "=r"(value));
@@ -777,7 +823,7 @@ class flush_denormals {
   static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
 #else
   using control = unsigned;
-  static constexpr control flush_bits = 0;
+  static constexpr control flushing = 0;
   static control read() { return 0; }
   static void write(control) {}
 #endif
@@ -14296,7 +14342,6 @@ template <class Block, class Element = void, class T> auto pruned(matrix_view<T>
 #define TESSERA_SINGLE_TENSOR_TEXT
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iosfwd>
 #include <string>
 #include <type_traits>
@@ -14311,9 +14356,8 @@ namespace detail {
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
 inline std::string number_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%10.4g", number);
-  return text;
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
 }
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
@@ -14394,11 +14438,7 @@ inline std::string to_text(sequences const& all) {
 ///   side   width and height of the picture, at most, in pixels
 inline std::string to_svg(pattern const& p, int side = 512) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
-  const auto number = [](double n) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", n);
-    return std::string(text);
-  };
+  const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(scale * p.block_cols()) + "\" height=\"" +
       number(scale * p.block_rows()) + "\" viewBox=\"0 0 " + std::to_string(p.block_cols()) + " " +
@@ -19356,6 +19396,10 @@ template <std::invocable<file_writer&> Write> void write_atomically(std::string 
   file.replace(out.offset());
 }
 
+/// Throws the io_error that would keep write_atomically from beginning to write a file; the file stays as it
+/// is. Programs that compute long call it before.
+inline void require_writable(std::string const& path) { detail::replacement(path).open(); }
+
 /// Makes or replaces a file with this text.
 inline void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
@@ -20002,6 +20046,10 @@ inline std::size_t utf8_length(std::string_view text) {
                                                                                                           : 0;
   return 0;
 }
+
+/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
+/// have another i (Turkish).
+constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 /// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
 /// text.
@@ -21326,7 +21374,6 @@ class text_numbers {
 #define TESSERA_SINGLE_IO_MATRIX_MARKET
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -21355,8 +21402,7 @@ inline matrix_market_heading read_heading(text_numbers& file) {
   for (std::string& word : words) {
     at = std::min(line.find_first_not_of(" \t", at), line.size());
     const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
-    for (const char c : line.substr(at, std::min<std::size_t>(end - at, 20)))
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (const char c : line.substr(at, std::min<std::size_t>(end - at, 20))) word += lower_case(c);
     at = end;
   }
   auto const& [mark, object, format, field, symmetry] = words;
@@ -23131,6 +23177,7 @@ inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t mos
 // ---- tessera/ipu/options.hpp
 #ifndef TESSERA_SINGLE_IPU_OPTIONS
 #define TESSERA_SINGLE_IPU_OPTIONS
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23154,6 +23201,13 @@ inline double number_option(char const* operation, std::string const& name, std:
   if (!io::is_number(value, number) || !(number >= least && number <= 1e15))
     refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
   return number;
+}
+/// A number of parts.
+inline std::int64_t count_option(char const* operation, std::string const& name, std::string const& value) {
+  const double number = number_option(operation, name, value, 0);
+  if (!(number <= 1e9) || number != std::floor(number))
+    refuse_option(operation, name, value, "a whole number of at most 1000000000 is meant");
+  return std::int64_t(number);
 }
 inline bool bool_option(char const* operation, std::string const& name, std::string const& value) {
   if (value == "true" || value == "1") return true;
@@ -23184,9 +23238,9 @@ struct static_options {
       if (name == "availableMemoryProportion")
         o.available_memory_proportion = detail::number_option(operation, name, value, 0);
       else if (name == "numBands")
-        o.bands = std::int64_t(detail::number_option(operation, name, value, 0));
+        o.bands = detail::count_option(operation, name, value);
       else if (name == "nSplit")
-        o.n_split = std::int64_t(detail::number_option(operation, name, value, 0));
+        o.n_split = detail::count_option(operation, name, value);
       else if (name == "enablePreprocessing")
         o.enable_preprocessing = detail::bool_option(operation, name, value);
       else if (name == "verboseLogging")
@@ -23593,7 +23647,7 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
   for (std::int64_t sk = options.bands > 0 ? most_k : 1; sk <= most_k; ++sk) {
     const auto bands = detail::equal_bands(count, all, sk);
     for (std::int64_t sn = options.n_split > 0 ? most_n : 1;
-         sn <= most_n && sn * sk * 2 <= std::max(on.tiles, 2); ++sn) {
+         sn <= most_n && sn <= std::max(on.tiles, 2) / 2 / sk; ++sn) {
       const std::int64_t n = std::min(shape.n, round_up<std::int64_t>(ceil_div(shape.n, sn), grain));
       const std::int64_t tiles = std::max<std::int64_t>(on.tiles / sn / 2 * 2, 1);
       const auto given = detail::tiles_of_bands(bands.blocks, tiles);
@@ -23624,6 +23678,9 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
       best = cost.cycles(), best_bands = sk, best_n = sn;
     }
   }
+  if (least_bytes < 0)
+    throw option_error(message(operation, "no number of bands and of parts of n, of those asked for, fits ",
+                               on.tiles, " tiles and tables of 16 bits"));
   if (best < 0)
     detail::refuse_temporaries(operation, on, shape, message(" with ", all, " blocks of ", block),
                                least_bytes, bound);
@@ -24319,7 +24376,7 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
     if (options.z == 0 && shape.n % z != 0) continue;  // parts of n are of equal size
     for (std::int64_t x : counts(options.x, row_blocks, tiles / z))
       for (std::int64_t y : counts(options.y, col_blocks, std::max<std::int64_t>(tiles / z / x, 1))) {
-        if (x * y * z > tiles) continue;
+        if (x > tiles / z / y) continue;
         dynamic_plan p;
         p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
         p.x = x, p.y = y, p.z = z;
@@ -27306,7 +27363,6 @@ class plan_cache {
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27321,34 +27377,24 @@ inline std::string short_number(double n, char const* unit = "") {
   std::size_t p = 0;
   double scaled = n;
   while (scaled >= 999.5 && p + 1 < prefixes.size()) scaled /= 1000, ++p;
-  char text[64];
   const int digits = scaled >= 99.95 || (p == 0 && scaled == double(std::int64_t(scaled))) ? 0
                      : scaled >= 9.995                                                     ? 1
                                                                                            : 2;
   const bool spaced = p > 0 || *unit;
-  std::snprintf(text, sizeof text, "%.*f%s%s%s", digits, scaled, spaced ? " " : "", prefixes[p], unit);
-  return text;
+  return fixed_text(scaled, digits) + (spaced ? " " : "") + prefixes[p] + unit;
 }
 /// Bytes in KiB, MiB or GiB.
 inline std::string short_bytes(double n) {
   constexpr std::array units{"B", "KiB", "MiB", "GiB"};
   std::size_t u = 0;
   while (n >= 1023.5 && u + 1 < units.size()) n /= 1024, ++u;
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f %s", u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2, n, units[u]);
-  return text;
+  return fixed_text(n, u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2) + " " + units[u];
 }
 inline std::string percent(double part, double whole) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
-  return text;
+  return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
 }
 /// How often `part` goes into `whole`: "2.67".
-inline std::string times(double whole, double part) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", part > 0 ? whole / part : 0.0);
-  return text;
-}
+inline std::string times(double whole, double part) { return fixed_text(part > 0 ? whole / part : 0.0, 2); }
 inline std::string padded(std::string text, std::size_t width, bool right = false) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
@@ -27566,8 +27612,8 @@ template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of)
   for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
   for (activity a : {activity::compute, activity::exchange, activity::sync}) {
     if (cycles_of(a) <= 0) continue;
-    bars += message("<span class=\"bar ", name_of(a),
-                    "\" style=\"width:", std::to_string(100 * cycles_of(a) / all), "%\"></span>");
+    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
+                    "%\"></span>");
     key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
                    percent(cycles_of(a), all), "</span> ");
   }
@@ -27595,7 +27641,7 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
     const double share = std::clamp(of_tile[t] / most, 0.0, 1.0);
     svg += message("<rect class=\"heat\" x=\"", at(double(t % columns) * side), "\" y=\"",
                    at(double(t / columns) * side), "\" width=\"", at(side * 0.92), "\" height=\"",
-                   at(side * 0.92), "\" style=\"opacity:", std::to_string(0.1 + 0.9 * share).substr(0, 4),
+                   at(side * 0.92), "\" style=\"opacity:", fixed_text(0.1 + 0.9 * share, 2),
                    "\"><title>tile ", t, ": ", show(of_tile[t]), "</title></rect>");
   }
   return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
@@ -33931,6 +33977,11 @@ class checkpoint {
     detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
   }
 
+  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
+  void require_whole() const {
+    for (auto const& [name, tensor] : tensors_.tensors()) check(name);
+  }
+
   // `load` finds every tensor and compares its checksum before it changes anything.
 
   /// Reads the parameters and their patterns.
@@ -34217,7 +34268,6 @@ class interrupt_guard {
 // ---- tessera/train/schedules.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SCHEDULES
 #define TESSERA_SINGLE_TRAIN_SCHEDULES
-#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -34236,22 +34286,30 @@ struct constant {
   double rate(std::int64_t) const { return highest; }
 };
 
-/// Falls linearly from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
+namespace detail {
+/// Of `steps` steps, the share that lies before a step: 0 before the first, 1 behind the last, though there
+/// may be none.
+inline double share_before(std::int64_t step, std::int64_t steps) {
+  if (step <= 0) return 0;
+  return step < steps ? static_cast<double>(step) / static_cast<double>(steps) : 1;
+}
+}  // namespace detail
+
+/// Falls linearly from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 0.
 struct linear {
   double highest, lowest;
   std::int64_t steps;
   double rate(std::int64_t step) const {
-    const double share = static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
-    return highest + (lowest - highest) * share;
+    return highest + (lowest - highest) * detail::share_before(step, steps);
   }
 };
 
-/// Falls along half a cosine from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 1.
+/// Falls along half a cosine from `highest` at step 0 to `lowest` at step `steps`, then stays; steps ≥ 0.
 struct cosine {
   double highest, lowest;
   std::int64_t steps;
   double rate(std::int64_t step) const {
-    const double share = static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
+    const double share = detail::share_before(step, steps);
     return lowest + 0.5 * (highest - lowest) * (1 + std::cos(std::numbers::pi * share));
   }
 };
