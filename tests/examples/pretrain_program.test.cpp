@@ -283,8 +283,8 @@ TEST_CASE("pretrain: a dry run prints sizes and writes nothing") {
   for (char& bit : changed) bit ^= &bit >= &changed[changed.size() / 2];
   put(tensors, changed);
   for (std::string const& command : {here.resume("a"), PRETRAIN " --from " + here.in("runs/a") + others})
-    for (char const* dry : {"", " --dry-run"}) {
-      const outcome result = shell(command + dry);
+    for (char const* more : {"", " --dry-run"}) {
+      const outcome result = shell(command + more);
       CHECK(result.code == 1);
       CHECK(contains(result, "some were changed"));
     }
