@@ -326,6 +326,7 @@ TEST_CASE("tokenizers: what a vocabulary lacks is named") {
   };
   CHECK(read_error("#version: 0.2\na b\nab\n") ==
         "merges.txt line 3 is \"ab\": two pieces with a blank between them are meant");
+  CHECK(read_error("a\x1b[2J\n").starts_with("merges.txt line 1 is \"a\\x1b[2J\": two pieces"));
   CHECK(read_error("a b c\n").starts_with("merges.txt line 1 is \"a b c\""));
   CHECK(error_of<option_error>([&] { byte_pair::read(merges("a b\nab zz\n")); }) ==
         "[byte_pair] merges has no \"zz\", of the merge of \"ab\" and \"zz\"");

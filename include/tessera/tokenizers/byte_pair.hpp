@@ -17,6 +17,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/json_parser.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/tokenizers/merges.hpp>
 #include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
@@ -50,7 +51,7 @@ class byte_pair {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
           !is_new && !pieces_[i].empty())
-        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i].substr(0, 100), "\" is token ",
+        throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
                                    place->second, " and token ", i, "; each piece must occur once"));
     numbers_.erase("");
     if (!numbers_.contains(std::string(end_name))) {
@@ -78,7 +79,7 @@ class byte_pair {
                                        " pieces should be below ", most));
       if (token >= pieces.size()) pieces.resize(token + 1);
       if (!pieces[token].empty())
-        object.at(member).fail(message("is ", token, ", and so is \"", pieces[token].substr(0, 100), "\""));
+        object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
       pieces[token] = member.key;
     }
     return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
@@ -202,9 +203,8 @@ class byte_pair {
       const std::size_t blank = line.find(' ');
       if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
           line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"",
-                               std::string(line.substr(0, 40)),
-                               "\": two pieces with a blank between them are meant"));
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
+                               ": two pieces with a blank between them are meant"));
       merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
     }
     return merges;
@@ -226,9 +226,9 @@ class byte_pair {
       auto const& [left, right] = merges[rank];
       for (std::string const& piece : {left, right, left + right})
         if (number_of(piece) < 0)
-          throw option_error(message("[byte_pair] ", source, " has no \"", piece.substr(0, 100),
-                                     "\", of the merge of \"", left.substr(0, 100), "\" and \"",
-                                     right.substr(0, 100), "\""));
+          throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
+                                     ", of the merge of ", io::in_quotes(left), " and ",
+                                     io::in_quotes(right)));
       ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
     }
   }

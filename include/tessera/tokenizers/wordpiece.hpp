@@ -16,6 +16,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/tokenizers/merges.hpp>
 #include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
@@ -219,8 +220,8 @@ class wordpiece {
 
   std::vector<std::int32_t> unknown_word(std::string_view word) const {
     if (!has_unknown_)
-      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for \"",
-                                 std::string(word.substr(0, 100)), "\", which is not made of its pieces"));
+      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
+                                 ", which is not made of its pieces"));
     return {unknown()};
   }
 
