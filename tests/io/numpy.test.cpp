@@ -376,7 +376,15 @@ TEST_CASE("scipy: spare room, coordinates in one array and duplicates are read a
   wrong({coo, shape, three}, "no array \"row\"");
   wrong({array("format", "|S3", "()", "csr"), shape, three, starts,
          array("indices", "<i4", "(4,)", bytes_of(ints{2, 0, 1, 1}))},
-        "counts 2 blocks but there are 4 column numbers");
+        "3 values for 4 indices: there must be 4");
+  // Blocks that the index claims, and the data do not have: 2^44 numbers, which nobody may make room for.
+  const std::int64_t side = 1 << 22;
+  wrong({array("format", "|S3", "()", "bsr"),
+         array("shape", "<i8", "(2,)", bytes_of(std::vector<std::int64_t>{side, side})),
+         array("data", "<f8", "(0, 4194304, 4194304)", ""),
+         array("indptr", "<i4", "(2,)", bytes_of(ints{0, 1})),
+         array("indices", "<i4", "(1,)", bytes_of(ints{0}))},
+        "0 values for 1 indices: there must be 17592186044416");
   wrong({array("format", "|S3", "()", "dia"), shape, three},
         "in the format \"dia\": bsr, csr, csc and coo are read");
 }

@@ -96,8 +96,8 @@ block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates rep
     const auto starts = read_numbers<std::int64_t>(file, "indptr");
     auto indices = read_numbers<std::int64_t>(file, "indices");
     const std::size_t area = std::size_t(block.rows) * std::size_t(block.cols);
-    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size() &&
-        indices.size() * area == values.size()) {
+    tessera::detail::check_values("read_scipy", values.size(), indices.size(), std::int64_t(area));
+    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size()) {
       indices.resize(std::size_t(starts.back()));
       values.resize(indices.size() * area);
     }
