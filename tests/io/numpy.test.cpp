@@ -241,9 +241,15 @@ TEST_CASE("numpy: headers are read as Python reads them, of Python 2, of Windows
         "but 12 bytes follow");
   std::string long_shape = "1";
   for (int i = 0; i < 10000; ++i) long_shape += ",1";
-  wrong("{'descr': '<f4'" + order + "'shape': (" + long_shape + "), }", "1, 1, …), but 12 bytes follow");
+  wrong("{'descr': '<f4'" + order + "'shape': (" + long_shape + "), }", "has more than 64 extents");
+  CHECK(read("{'descr': '|u1', 'fortran_order': True, 'shape': (4611686018427387904, 2, 0), }", "").empty());
   wrong("{'descr': '" + std::string(10000, 'x') + "'" + order + "'shape': (3,), }",
         "xxx…\": numbers of this dtype");
+  put(folder / "a.npy", npy("{'descr': '\x1b[2J'" + order + "'shape': (3,), }", three));
+  panel_matrix<float> x(3, 1);
+  CHECK(error_of<io_error>([&] {
+          io::read(io::numpy_file(folder / "a.npy"), "", x);
+        }).ends_with("is \\x1b[2J () but should be \\x1b[2J (1, 3)"));
 }
 
 TEST_CASE("numpy: an array that cannot be read spoils no other one, and says why when it is asked for") {
@@ -287,6 +293,23 @@ TEST_CASE("numpy: an array that cannot be read spoils no other one, and says why
   CHECK(&file.at("v") == &file.at("v.npy"));
   CHECK_FALSE(file.contains("text"));
   CHECK_FALSE(file.contains("v.npy.npy"));
+}
+
+TEST_CASE("numpy: names and shapes that a file cannot hold are refused before anything is written") {
+  const scratch_folder folder;
+  const float one = 1;
+  const auto write = [&](std::string const& name, std::size_t extents) {
+    io::write_npz(folder / "a.npz",
+                  std::vector{io::make_safetensor(name, std::vector<std::int64_t>(extents, 1),
+                                                  std::span<float const>(&one, 1))});
+  };
+  write(std::string(65531, 'x'), 64);  // ".npy" is behind it
+  const io::numpy_file file(folder / "a.npz");
+  CHECK(file.at(std::string(65531, 'x')).shape.size() == 64);
+  CHECK(error_of<io_error>([&] { write(std::string(65532, 'x'), 1); }).find("a name of 65536 bytes") !=
+        std::string::npos);
+  CHECK(error_of<shape_error>([&] { write("x", 65); }).find("has 65 extents") != std::string::npos);
+  CHECK(file.names() == io::numpy_file(folder / "a.npz").names());
 }
 
 TEST_CASE("numpy: an array is unpacked when it is asked for, to a limit that can be set") {

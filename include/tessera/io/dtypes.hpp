@@ -15,6 +15,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/io/text.hpp>
 
 // The types of numbers in files, by their names in safetensors.
 
@@ -76,7 +77,7 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
 
 /// "F32 (3, 4)".
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
-  std::string text = std::string(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
+  std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
   for (std::size_t i = 0; i < shape.size() && i < 20; ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + (shape.size() > 20 ? ", …)" : ")");

@@ -176,7 +176,7 @@ class numpy_file {
     if (!wanted || *wanted != made.tensor.bytes.size())
       fail_here(message("is ", detail::tensor_text(dtype, header.shape), ", but ", made.tensor.bytes.size(),
                         " bytes follow the header"));
-    if (header.by_columns && header.shape.size() > 1) {
+    if (header.by_columns && header.shape.size() > 1 && *wanted > 0) {
       made.ordered = detail::in_row_order(made.tensor.bytes, header.shape, dtype_bytes(dtype));
       made.tensor.bytes = made.ordered;
       made.unpacked = {};
@@ -205,6 +205,9 @@ inline numpy_array make_numpy_array(std::string const& path, safetensor const& t
   if (!wanted || *wanted != tensor.bytes.size())
     fail(message("is ", tensor_text(tensor.dtype, tensor.shape), ", but ", tensor.bytes.size(),
                  " bytes are given"));
+  if (tensor.shape.size() > most_numpy_extents)
+    fail(message("has ", tensor.shape.size(), " extents, but NumPy's arrays have at most ",
+                 most_numpy_extents));
   numpy_array made{{}, {}, tensor.bytes};
   std::string_view descr = is_text ? std::string_view(tensor.dtype) : "";
   if (tensor.dtype == dtype_name<bfloat16>()) {  // which NumPy does not have

@@ -44,6 +44,8 @@ inline std::string_view dtype_of(std::string_view descr) {
   return "";
 }
 
+inline constexpr std::size_t most_numpy_extents = 64;
+
 /// Reads the header of an array, a Python dictionary with three keys, of which the last of one name counts.
 template <class Fail> class numpy_header {
  public:
@@ -139,6 +141,8 @@ template <class Fail> class numpy_header {
       if (length == 0 || extent < 0) fail_("the shape is not one of whole numbers");
       rest_.remove_prefix(length);
       if (rest_.starts_with('L')) rest_.remove_prefix(1);  // a long integer of Python 2
+      if (shape.size() == most_numpy_extents)
+        fail_(message("the shape has more than ", most_numpy_extents, " extents"));
       shape.push_back(extent);
       if (skip(',')) continue;
       expect(')');

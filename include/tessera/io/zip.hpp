@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -168,7 +169,8 @@ struct zip_content {
   std::vector<std::span<std::byte const>> pieces;
 };
 
-/// Writes an archive of stored members, through write_atomically. All sizes are written in 64 bits.
+/// Writes an archive of stored members, through write_atomically. All sizes are written in 64 bits. Throws
+/// io_error, before anything is written, for a name of more than 65535 bytes.
 inline void write_zip(std::string const& path, std::span<zip_content const> members) {
   const auto record = [](auto... numbers) {  // little-endian, one after the other
     std::string text;
@@ -177,6 +179,10 @@ inline void write_zip(std::string const& path, std::span<zip_content const> memb
   };
   constexpr std::uint16_t version = 45, no = 0, utf8 = 1 << 11, date = (1 << 5) | 1;  // 1980-01-01
   constexpr std::uint16_t in_wide_count = 0xffff;
+  for (zip_content const& member : members)
+    if (member.name.size() > std::numeric_limits<std::uint16_t>::max())
+      throw io_error(message("[write ", path, "] member ", in_quotes(member.name), " has a name of ",
+                             member.name.size(), " bytes, but at most 65535 are allowed"));
   write_atomically(path, [&](file_writer& out) {
     std::string index;
     for (zip_content const& member : members) {
