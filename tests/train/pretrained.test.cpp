@@ -297,6 +297,9 @@ TEST_CASE("pretrained: the files of the weights are chosen as from_pretrained ch
     CHECK(has(error(bare), other.advice));
   }
   CHECK(has(error(edited_folder("gpt2")), "but config.json"));
+  const edited_folder hostile("gpt2");  // a name that would be a line of Python, and clear the screen
+  put(hostile.scratch / "model.\")\nquit()\x1b[2J#.safetensors", "x");
+  CHECK(has(error(hostile), R"(but config.json, model.")\x0aquit()\x1b[2J#.safetensors)"));
   edited_folder adapted("gpt2");
   adapted.saved();
   put(adapted.scratch / "adapter_config.json", "{}");

@@ -40,8 +40,8 @@ class weight_files {
       : folder_(std::move(folder)), reader_(std::move(reader)) {
     const bool is_index = named.ends_with(".safetensors.index.json");
     if (!named.empty() && (named.find('/') != named.npos || !(named.ends_with(".safetensors") || is_index)))
-      fail(message("transformers_weights of config.json is \"", named.substr(0, 100),
-                   "\", but should be a safetensors file of this folder, or an index of such files"));
+      fail(message("transformers_weights of config.json is ", io::in_quotes(named),
+                   ", but should be a safetensors file of this folder, or an index of such files"));
     if (has("adapter_config.json"))
       fail(
           "adapter_config.json: an adapter changes the weights of this model; merge it in Python "
@@ -78,7 +78,7 @@ class weight_files {
       std::string const& file = map.at(tensor).as_string();
       if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
       if (names.insert(file).second && !has(file))
-        map.at(tensor).fail(message("is \"", file.substr(0, 100), "\", but that file is not in the folder"));
+        map.at(tensor).fail(message("is ", io::in_quotes(file), ", but that file is not in the folder"));
     }
     if (names.empty()) map.fail("lists no files");
     for (std::string const& file : names) paths_.push_back(in_folder(file));
@@ -104,7 +104,7 @@ class weight_files {
            "(merge_and_unload() of peft) and save the model that results");
     std::string all;
     for (std::size_t i = 0; i < names.size() && i < 10; ++i)
-      all += (i == 0 ? "" : ", ") + names[i].substr(0, 100);
+      all += (i == 0 ? "" : ", ") + io::excerpt(names[i]);
     fail(none + (names.empty() ? "nothing else either" : all));
   }
 
@@ -112,6 +112,9 @@ class weight_files {
   /// it.
   static std::optional<std::pair<std::string, std::string>> argument_for(std::string const& name) {
     using pair = std::pair<std::string, std::string>;
+    // The name stands in a line of Python for the user to run: no other characters.
+    constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (name.find_first_not_of(plain) != name.npos) return std::nullopt;
     if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json") return pair();
     if (name.ends_with(".gguf")) return pair("", message(", gguf_file=\"", name, "\""));
     if (name == "tf_model.h5") return pair(" 4", ", from_tf=True");
@@ -183,7 +186,7 @@ class hugging_face {
     if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
     std::string all;
     for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-    at->fail(message("is ", io::to_text(at->value()).substr(0, 100), ", but ", why, " ", all));
+    at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
   }
   /// An op, by one of its names; a configuration without one means the first of `common`.
   void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
@@ -308,19 +311,19 @@ class hugging_face {
         file = &holder, found = &here;
       else if (here.dtype != found->dtype || here.shape != found->shape ||
                !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
-        holder.fail(message("tensor \"", one, "\" differs from \"", found->name,
-                            "\", but in this model they are one"));
+        holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
+                            ", but in this model they are one"));
     }
     if (!found) static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
     if (found->dtype.find('F') == std::string::npos)
-      file->fail(message("tensor \"", found->name, "\" is ", found->dtype,
+      file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
                          ": weights are floating-point numbers; those of a quantised model are not read"));
     return at->second;
   }
   [[noreturn]] void refuse(std::vector<std::string> const& names) const {
     std::string some;
     for (std::size_t i = 0; i < names.size() && i < 5; ++i)
-      some += (i == 0 ? "\"" : ", \"") + names[i].substr(0, 100) + "\"";
+      some += (i == 0 ? "" : ", ") + io::in_quotes(names[i]);
     throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
                            names.size() == 1 ? " tensor of the files: " : " tensors of the files: ", some,
                            names.size() > 5 ? ", …" : "",
