@@ -19035,6 +19035,84 @@ inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t befor
 }}}}  // namespace tessera::TESSERA_ISA::io::detail
 #endif
 
+// ---- tessera/io/text.hpp
+#ifndef TESSERA_SINGLE_IO_TEXT
+#define TESSERA_SINGLE_IO_TEXT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
+inline std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const unsigned lead = byte(0);
+  if (text.empty()) return 0;
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf) return follows(1) ? 2 : 0;
+  if (lead >= 0xe0 && lead <= 0xef)
+    return follows(1, lead == 0xe0 ? 0xa0 : 0x80, lead == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
+  if (lead >= 0xf0 && lead <= 0xf4)
+    return follows(1, lead == 0xf0 ? 0x90 : 0x80, lead == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4
+                                                                                                          : 0;
+  return 0;
+}
+
+/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
+/// have another i (Turkish).
+constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
+/// text.
+constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
+  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return before;
+}
+
+/// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
+/// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
+TESSERA_COLD inline std::string excerpt(std::string_view text) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  std::string out;
+  for (int shown = 0; !text.empty(); ++shown) {
+    if (shown == 100) return out + "…";
+    const std::size_t length = utf8_length(text);
+    const auto code = static_cast<unsigned char>(text[0]);
+    const bool is_control = code < 0x20 || code == 0x7f ||
+                            (code == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if (length == 0 || is_control)
+        ((out += "\\x") += hex[byte / 16]) += hex[byte % 16];
+      else
+        out += text[i];
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
+}
+/// The same between quotation marks.
+TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
+
+/// `, but "a", "b"`: some names of those that a map has, for an error.
+inline std::string other_names(auto const& map) {
+  std::string some;
+  for (auto const& [name, value] : map) {
+    if (some.size() > 100) return some + ", …";
+    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
+  }
+  return some;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
 // ---- tessera/io/dtypes.hpp
 #ifndef TESSERA_SINGLE_IO_DTYPES
 #define TESSERA_SINGLE_IO_DTYPES
@@ -19110,7 +19188,7 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
 
 /// "F32 (3, 4)".
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
-  std::string text = std::string(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
+  std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
   for (std::size_t i = 0; i < shape.size() && i < 20; ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + (shape.size() > 20 ? ", …)" : ")");
@@ -20013,84 +20091,6 @@ inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::strin
     all.insert(all.end(), these.begin(), these.end());
   }
   return all;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::io
-#endif
-
-// ---- tessera/io/text.hpp
-#ifndef TESSERA_SINGLE_IO_TEXT
-#define TESSERA_SINGLE_IO_TEXT
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace io {
-
-/// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
-inline std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
-  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned lead = byte(0);
-  if (text.empty()) return 0;
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return follows(1) ? 2 : 0;
-  if (lead >= 0xe0 && lead <= 0xef)
-    return follows(1, lead == 0xe0 ? 0xa0 : 0x80, lead == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-  if (lead >= 0xf0 && lead <= 0xf4)
-    return follows(1, lead == 0xf0 ? 0x90 : 0x80, lead == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4
-                                                                                                          : 0;
-  return 0;
-}
-
-/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
-/// have another i (Turkish).
-constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
-/// text.
-constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
-  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return before;
-}
-
-/// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
-/// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
-TESSERA_COLD inline std::string excerpt(std::string_view text) {
-  constexpr std::string_view hex = "0123456789abcdef";
-  std::string out;
-  for (int shown = 0; !text.empty(); ++shown) {
-    if (shown == 100) return out + "…";
-    const std::size_t length = utf8_length(text);
-    const auto code = static_cast<unsigned char>(text[0]);
-    const bool is_control = code < 0x20 || code == 0x7f ||
-                            (code == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
-    for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) {
-      const auto byte = static_cast<unsigned char>(text[i]);
-      if (length == 0 || is_control)
-        ((out += "\\x") += hex[byte / 16]) += hex[byte % 16];
-      else
-        out += text[i];
-    }
-    text.remove_prefix(std::max<std::size_t>(length, 1));
-  }
-  return out;
-}
-/// The same between quotation marks.
-TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
-
-/// `, but "a", "b"`: some names of those that a map has, for an error.
-inline std::string other_names(auto const& map) {
-  std::string some;
-  for (auto const& [name, value] : map) {
-    if (some.size() > 100) return some + ", …";
-    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
-  }
-  return some;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -21582,6 +21582,8 @@ inline std::string_view dtype_of(std::string_view descr) {
   return "";
 }
 
+inline constexpr std::size_t most_numpy_extents = 64;
+
 /// Reads the header of an array, a Python dictionary with three keys, of which the last of one name counts.
 template <class Fail> class numpy_header {
  public:
@@ -21677,6 +21679,8 @@ template <class Fail> class numpy_header {
       if (length == 0 || extent < 0) fail_("the shape is not one of whole numbers");
       rest_.remove_prefix(length);
       if (rest_.starts_with('L')) rest_.remove_prefix(1);  // a long integer of Python 2
+      if (shape.size() == most_numpy_extents)
+        fail_(message("the shape has more than ", most_numpy_extents, " extents"));
       shape.push_back(extent);
       if (skip(',')) continue;
       expect(')');
@@ -21700,6 +21704,7 @@ template <class Fail> class numpy_header {
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -21855,7 +21860,8 @@ struct zip_content {
   std::vector<std::span<std::byte const>> pieces;
 };
 
-/// Writes an archive of stored members, through write_atomically. All sizes are written in 64 bits.
+/// Writes an archive of stored members, through write_atomically. All sizes are written in 64 bits. Throws
+/// io_error, before anything is written, for a name of more than 65535 bytes.
 inline void write_zip(std::string const& path, std::span<zip_content const> members) {
   const auto record = [](auto... numbers) {  // little-endian, one after the other
     std::string text;
@@ -21864,6 +21870,10 @@ inline void write_zip(std::string const& path, std::span<zip_content const> memb
   };
   constexpr std::uint16_t version = 45, no = 0, utf8 = 1 << 11, date = (1 << 5) | 1;  // 1980-01-01
   constexpr std::uint16_t in_wide_count = 0xffff;
+  for (zip_content const& member : members)
+    if (member.name.size() > std::numeric_limits<std::uint16_t>::max())
+      throw io_error(message("[write ", path, "] member ", in_quotes(member.name), " has a name of ",
+                             member.name.size(), " bytes, but at most 65535 are allowed"));
   write_atomically(path, [&](file_writer& out) {
     std::string index;
     for (zip_content const& member : members) {
@@ -22060,7 +22070,7 @@ class numpy_file {
     if (!wanted || *wanted != made.tensor.bytes.size())
       fail_here(message("is ", detail::tensor_text(dtype, header.shape), ", but ", made.tensor.bytes.size(),
                         " bytes follow the header"));
-    if (header.by_columns && header.shape.size() > 1) {
+    if (header.by_columns && header.shape.size() > 1 && *wanted > 0) {
       made.ordered = detail::in_row_order(made.tensor.bytes, header.shape, dtype_bytes(dtype));
       made.tensor.bytes = made.ordered;
       made.unpacked = {};
@@ -22089,6 +22099,9 @@ inline numpy_array make_numpy_array(std::string const& path, safetensor const& t
   if (!wanted || *wanted != tensor.bytes.size())
     fail(message("is ", tensor_text(tensor.dtype, tensor.shape), ", but ", tensor.bytes.size(),
                  " bytes are given"));
+  if (tensor.shape.size() > most_numpy_extents)
+    fail(message("has ", tensor.shape.size(), " extents, but NumPy's arrays have at most ",
+                 most_numpy_extents));
   numpy_array made{{}, {}, tensor.bytes};
   std::string_view descr = is_text ? std::string_view(tensor.dtype) : "";
   if (tensor.dtype == dtype_name<bfloat16>()) {  // which NumPy does not have
@@ -22287,8 +22300,8 @@ block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates rep
     const auto starts = read_numbers<std::int64_t>(file, "indptr");
     auto indices = read_numbers<std::int64_t>(file, "indices");
     const std::size_t area = std::size_t(block.rows) * std::size_t(block.cols);
-    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size() &&
-        indices.size() * area == values.size()) {
+    tessera::detail::check_values("read_scipy", values.size(), indices.size(), std::int64_t(area));
+    if (!starts.empty() && starts.back() >= 0 && std::uint64_t(starts.back()) < indices.size()) {
       indices.resize(std::size_t(starts.back()));
       values.resize(indices.size() * area);
     }
@@ -32817,7 +32830,7 @@ class byte_pair {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
           !is_new && !pieces_[i].empty())
-        throw option_error(message("[byte_pair] ", source, ": \"", pieces_[i].substr(0, 100), "\" is token ",
+        throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
                                    place->second, " and token ", i, "; each piece must occur once"));
     numbers_.erase("");
     if (!numbers_.contains(std::string(end_name))) {
@@ -32845,7 +32858,7 @@ class byte_pair {
                                        " pieces should be below ", most));
       if (token >= pieces.size()) pieces.resize(token + 1);
       if (!pieces[token].empty())
-        object.at(member).fail(message("is ", token, ", and so is \"", pieces[token].substr(0, 100), "\""));
+        object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
       pieces[token] = member.key;
     }
     return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
@@ -32969,9 +32982,8 @@ class byte_pair {
       const std::size_t blank = line.find(' ');
       if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
           line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is \"",
-                               std::string(line.substr(0, 40)),
-                               "\": two pieces with a blank between them are meant"));
+        throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
+                               ": two pieces with a blank between them are meant"));
       merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
     }
     return merges;
@@ -32993,9 +33005,9 @@ class byte_pair {
       auto const& [left, right] = merges[rank];
       for (std::string const& piece : {left, right, left + right})
         if (number_of(piece) < 0)
-          throw option_error(message("[byte_pair] ", source, " has no \"", piece.substr(0, 100),
-                                     "\", of the merge of \"", left.substr(0, 100), "\" and \"",
-                                     right.substr(0, 100), "\""));
+          throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
+                                     ", of the merge of ", io::in_quotes(left), " and ",
+                                     io::in_quotes(right)));
       ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
     }
   }
@@ -33326,8 +33338,8 @@ class wordpiece {
 
   std::vector<std::int32_t> unknown_word(std::string_view word) const {
     if (!has_unknown_)
-      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for \"",
-                                 std::string(word.substr(0, 100)), "\", which is not made of its pieces"));
+      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
+                                 ", which is not made of its pieces"));
     return {unknown()};
   }
 
@@ -36220,8 +36232,8 @@ class weight_files {
       : folder_(std::move(folder)), reader_(std::move(reader)) {
     const bool is_index = named.ends_with(".safetensors.index.json");
     if (!named.empty() && (named.find('/') != named.npos || !(named.ends_with(".safetensors") || is_index)))
-      fail(message("transformers_weights of config.json is \"", named.substr(0, 100),
-                   "\", but should be a safetensors file of this folder, or an index of such files"));
+      fail(message("transformers_weights of config.json is ", io::in_quotes(named),
+                   ", but should be a safetensors file of this folder, or an index of such files"));
     if (has("adapter_config.json"))
       fail(
           "adapter_config.json: an adapter changes the weights of this model; merge it in Python "
@@ -36258,7 +36270,7 @@ class weight_files {
       std::string const& file = map.at(tensor).as_string();
       if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
       if (names.insert(file).second && !has(file))
-        map.at(tensor).fail(message("is \"", file.substr(0, 100), "\", but that file is not in the folder"));
+        map.at(tensor).fail(message("is ", io::in_quotes(file), ", but that file is not in the folder"));
     }
     if (names.empty()) map.fail("lists no files");
     for (std::string const& file : names) paths_.push_back(in_folder(file));
@@ -36284,7 +36296,7 @@ class weight_files {
            "(merge_and_unload() of peft) and save the model that results");
     std::string all;
     for (std::size_t i = 0; i < names.size() && i < 10; ++i)
-      all += (i == 0 ? "" : ", ") + names[i].substr(0, 100);
+      all += (i == 0 ? "" : ", ") + io::excerpt(names[i]);
     fail(none + (names.empty() ? "nothing else either" : all));
   }
 
@@ -36292,6 +36304,9 @@ class weight_files {
   /// it.
   static std::optional<std::pair<std::string, std::string>> argument_for(std::string const& name) {
     using pair = std::pair<std::string, std::string>;
+    // The name stands in a line of Python for the user to run: no other characters.
+    constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (name.find_first_not_of(plain) != name.npos) return std::nullopt;
     if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json") return pair();
     if (name.ends_with(".gguf")) return pair("", message(", gguf_file=\"", name, "\""));
     if (name == "tf_model.h5") return pair(" 4", ", from_tf=True");
@@ -36363,7 +36378,7 @@ class hugging_face {
     if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
     std::string all;
     for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-    at->fail(message("is ", io::to_text(at->value()).substr(0, 100), ", but ", why, " ", all));
+    at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
   }
   /// An op, by one of its names; a configuration without one means the first of `common`.
   void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
@@ -36488,19 +36503,19 @@ class hugging_face {
         file = &holder, found = &here;
       else if (here.dtype != found->dtype || here.shape != found->shape ||
                !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
-        holder.fail(message("tensor \"", one, "\" differs from \"", found->name,
-                            "\", but in this model they are one"));
+        holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
+                            ", but in this model they are one"));
     }
     if (!found) static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
     if (found->dtype.find('F') == std::string::npos)
-      file->fail(message("tensor \"", found->name, "\" is ", found->dtype,
+      file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
                          ": weights are floating-point numbers; those of a quantised model are not read"));
     return at->second;
   }
   [[noreturn]] void refuse(std::vector<std::string> const& names) const {
     std::string some;
     for (std::size_t i = 0; i < names.size() && i < 5; ++i)
-      some += (i == 0 ? "\"" : ", \"") + names[i].substr(0, 100) + "\"";
+      some += (i == 0 ? "" : ", ") + io::in_quotes(names[i]);
     throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
                            names.size() == 1 ? " tensor of the files: " : " tensors of the files: ", some,
                            names.size() > 5 ? ", …" : "",
