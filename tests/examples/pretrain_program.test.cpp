@@ -99,7 +99,7 @@ TEST_CASE(
   const workplace here;
   const std::string run = here.in("runs/a"), moved = here.in("moved");
   const outcome stopped = shell(
-      here.pretrain("a", "--only sparse --steps 1000000 --checkpoint-every 1") + " & pid=$!; until ls " +
+      here.pretrain("a", "--only sparse --steps 1000000 --checkpoint-every 200") + " & pid=$!; until ls " +
       run + "/sparse/step-* >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; mv " + run + " " +
       moved + "; wait $pid");
   CHECK(stopped.code == 1);

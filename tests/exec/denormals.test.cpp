@@ -26,15 +26,15 @@ TEST_CASE("flush_denormals: denormal operands and results are zero while it live
 }
 
 TEST_CASE("flush_denormals: results are rounded to nearest while it lives, as the caller wants them after") {
-  volatile float three = 3.0f;
+  volatile float three = 3.0f, minus_one = -1.0f;  // -one / three might be computed as -(one / three)
   const float nearest = one / three;
   for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
     REQUIRE(std::fesetround(mode) == 0);
-    const float before = one / three, before_negative = -one / three;
+    const float before = one / three, before_negative = minus_one / three;
     float inside = 0, negative = 0;
     {
       const tessera::exec::flush_denormals flushed;
-      inside = one / three, negative = -one / three;
+      inside = one / three, negative = minus_one / three;
     }
     const float after = one / three;
     const int mode_after = std::fegetround();
