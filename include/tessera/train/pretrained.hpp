@@ -71,7 +71,7 @@ inline void require_divisible(hugging_face const& from, std::string const& key,
 
 template <class T, class Block, class Layer>
 void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt<T, Block, Layer>& model) {
-  from.expect("model_type", {"gpt2"}, "nn::gpt is the model");
+  from.expect("model_type", {"gpt2"}, "BERT is an nn::encoder, and nn::gpt2 is the model");
   from.expect_activation("activation_function",
                          names_of_activation<typename decltype(Layer::mlp)::activation>(), "gelu_new",
                          "the activation of this model is");
