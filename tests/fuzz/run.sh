@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fuzzes every reader for SECONDS together, beginning with the inputs in corpus.tar.xz; with names, those alone.
 #   tests/fuzz/run.sh SECONDS [json|safetensors|…]
-# Each reader was given ten million inputs once (run.sh 10000 NAME).
+# For ten million inputs of one reader: run.sh 10000 NAME, whenever it changes.
 # What was found is in build/fuzz/NAME-crash-…; new inputs are added to build/fuzz/corpus/NAME. TESSERA_FUZZ_SEED
 # makes a run repeatable. Exits with 77 where
 # there is no Clang with libFuzzer.
