@@ -40,25 +40,30 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
   return before;
 }
 
+namespace detail {
+/// Moves the first character of a text to the end of `out`: control characters (U+0000 … U+001F, U+007F …
+/// U+009F) and bytes that are not UTF-8 as \x1b and the like.
+TESSERA_COLD inline void move_printable(std::string_view& text, std::string& out) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  const std::size_t length = utf8_length(text);
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const bool escaped =
+      length == 0 || byte(0) < 0x20 || byte(0) == 0x7f || (length == 2 && byte(0) == 0xc2 && byte(1) < 0xa0);
+  const std::size_t bytes = std::max<std::size_t>(length, 1);
+  if (!escaped) out += text.substr(0, bytes);
+  for (std::size_t i = 0; escaped && i < bytes; ++i)
+    ((out += "\\x") += hex[byte(i) / 16]) += hex[byte(i) % 16];
+  text.remove_prefix(bytes);
+}
+}  // namespace detail
+
 /// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
 /// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
 TESSERA_COLD inline std::string excerpt(std::string_view text) {
-  constexpr std::string_view hex = "0123456789abcdef";
   std::string out;
   for (int shown = 0; !text.empty(); ++shown) {
     if (shown == 100) return out + "…";
-    const std::size_t length = utf8_length(text);
-    const auto code = static_cast<unsigned char>(text[0]);
-    const bool is_control = code < 0x20 || code == 0x7f ||
-                            (code == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
-    for (std::size_t i = 0; i < std::max<std::size_t>(length, 1); ++i) {
-      const auto byte = static_cast<unsigned char>(text[i]);
-      if (length == 0 || is_control)
-        ((out += "\\x") += hex[byte / 16]) += hex[byte % 16];
-      else
-        out += text[i];
-    }
-    text.remove_prefix(std::max<std::size_t>(length, 1));
+    detail::move_printable(text, out);
   }
   return out;
 }

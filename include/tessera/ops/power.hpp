@@ -17,7 +17,7 @@ namespace detail {
 ///   root_half      the bits of √½
 ///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
 ///                  numbers is exact
-///   coefficients   1/5, 1/7, …; the first term left out is .1 ulp of the power
+///   coefficients   1/5, 1/7, …; the first term left out is 0.1 ulp of the power
 template <class T> struct logarithm_constants;
 
 template <> struct logarithm_constants<float> {
