@@ -44,7 +44,7 @@ inline pretrain::option_table<settings> const& table() {
   static const pretrain::option_table<settings> rows{
       {"Network",
        {{"hidden", &s::hidden, "N", "features of each hidden layer, one number or more"},
-        {"block", &s::block, "1|4|8|16", "rows and columns of a block"},
+        {"block", &s::block, pretrain::block_sizes, "rows and columns of a block"},
         {"density", &s::density, "(0, 1]", "stored blocks of all"},
         {"densities", &s::densities, "uniform|erdos-renyi",
          "the same for each matrix, or more for small ones (Mocanu et al. 2018, equation 3; RigL's ERK)"},

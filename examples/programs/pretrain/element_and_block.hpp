@@ -5,9 +5,7 @@
 #include <type_traits>
 
 #include <tessera/core/block_shape.hpp>
-#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/quantised.hpp>
 
 namespace pretrain {
 
@@ -15,15 +13,8 @@ namespace pretrain {
 /// the layers multiply in 8 bits.
 inline constexpr const char* precisions = "float|bfloat16|float16|float8|int8";
 
-/// Calls visit(std::type_identity<Element>()) for the element of this name.
-template <class Visit> auto with_element(std::string const& name, Visit&& visit) {
-  if (name == "float") return visit(std::type_identity<float>());
-  if (name == "bfloat16") return visit(std::type_identity<tessera::bfloat16>());
-  if (name == "float16") return visit(std::type_identity<tessera::float16>());
-  if (name == "float8") return visit(std::type_identity<tessera::float8_e4m3>());
-  if (name == "int8") return visit(std::type_identity<tessera::int8>());
-  throw tessera::option_error(tessera::message("[model] precision ", name, "; there are ", precisions));
-}
+/// What rows and columns of a block may be, as --block says it.
+inline constexpr const char* block_sizes = "1|4|8|16";
 
 /// Calls visit(std::type_identity<Block>()) for square blocks of so many rows.
 template <class Visit> auto with_block(int rows, Visit&& visit) {
@@ -38,7 +29,7 @@ template <class Visit> auto with_block(int rows, Visit&& visit) {
     case 16:
       return visit(std::type_identity<block_shape<16>>());
     default:
-      throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are 1, 4, 8, 16"));
+      throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are ", block_sizes));
   }
 }
 

@@ -41,12 +41,6 @@ std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, tra
                                               int classes, train::adamw const& optimizer,
                                               tessera::context& ctx);
 
-/// The same for one kind of blocks, from models/.
-template <class Block>
-std::unique_ptr<fine_tuning> new_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                             int classes, train::adamw const& optimizer,
-                                             tessera::context& ctx);
-
 template <class Block> class fine_tuning_of final : public fine_tuning {
   using network = nn::sequence_classifier<float, Block>;
 
@@ -100,12 +94,5 @@ template <class Block> class fine_tuning_of final : public fine_tuning {
   tessera::panel_matrix<float> logits_;
   std::optional<train::training<network, train::adamw>> training_;
 };
-
-template <class Block>
-std::unique_ptr<fine_tuning> new_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                             int classes, train::adamw const& optimizer,
-                                             tessera::context& ctx) {
-  return std::make_unique<fine_tuning_of<Block>>(what, from, classes, optimizer, ctx);
-}
 
 }  // namespace pretrain

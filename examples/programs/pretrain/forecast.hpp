@@ -2,18 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <unistd.h>
 
-#include <tessera/tessera.hpp>
+#include <tessera/exec/context.hpp>
 
-#include "element_and_block.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "validation.hpp"
@@ -50,33 +46,10 @@ inline double checkpoint_bytes(settings const& s, int symbols) {
   return bytes + largest;
 }
 
-/// FLOPs per second of a dense product here, the best of some.
-template <tessera::element T> double product_speed(tessera::context& ctx) {
-  using clock = std::chrono::steady_clock;
-  constexpr int n = 512;
-  tessera::dense_matrix<T> w(n, n);
-  tessera::panel_matrix<T> x(n, 4 * n), y(n, 4 * n);
-  double best = 0;
-  for (const auto start = clock::now(); clock::now() - start < seconds(0.3);) {
-    const auto begin = clock::now();
-    run(ctx, y = w * x);
-    best = std::max(best, 2.0 * n * n * 4 * n / seconds(clock::now() - begin).count());
-  }
-  return best;
-}
-
 /// The table of --dry-run.
 inline std::string forecast(settings const& s, token_text const& text, tessera::context& ctx) {
   const int symbols = text.symbols.size();
-  // Layers that multiply in 8 bits have other products, and all else, in float.
-  const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
-  const std::string element = in_8_bits ? "float" : s.precision;
-  const auto [speed, by_amx] = with_element(element, [&]<class Element>(std::type_identity<Element>) {
-    constexpr tessera::engine_set compiled = tessera::eval::engines_for<Element, tessera::engine::amx>();
-    const tessera::machine& on = ctx.runs_on();
-    return std::pair(product_speed<Element>(ctx),
-                     tessera::fastest_engine(on.family, on.engines, compiled) == tessera::engine::amx);
-  });
+  const auto [speed, by_amx] = speed_of(description_of(s, variants_of(s)[0], symbols), ctx);
   // A step's share of the speed of a product, measured with the default settings on two cores of a Zen 5, and
   // of a Xeon with AMX, where products take less of a step.
   const double dense_share = by_amx ? 0.43 : 0.7, sparse_share = by_amx ? 0.14 : 0.45;
@@ -127,6 +100,9 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cells[i]);
   }
   t.rows = rows;
+  // Layers that multiply in 8 bits have other products, and all else, in float.
+  const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
+  const std::string element = in_8_bits ? "float" : s.precision;
   return aligned(t) + "\nTimes from the " + quantity(speed) + "FLOP/s that a dense product in " + element +
          " reaches here.\n";
 }

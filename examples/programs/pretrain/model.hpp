@@ -24,8 +24,8 @@
 #include "sparsity.hpp"
 #include "windows.hpp"
 
-// The programs know a model by one narrow interface. Behind it stands model_of<Element, Block>, compiled once
-// for each combination in a source file of its own in models/.
+// The programs know a model by one narrow interface. Behind it stands model_of<Network>, compiled once for
+// each element and block, into a module that is loaded when it is needed: model_module.hpp.
 
 namespace pretrain {
 
@@ -128,8 +128,11 @@ std::unique_ptr<model> make_model(model_description const& what, tessera::contex
 /// Its size, for which nothing is allocated.
 tessera::nn::model_size size_of(model_description const& what);
 
-/// The same for one combination of types, from models/.
-template <class Element, class Block>
-std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx);
+/// How fast this machine multiplies dense matrices of the element of its activations.
+struct product_speed {
+  double flops;  ///< per second
+  bool by_amx;
+};
+product_speed speed_of(model_description const& what, tessera::context& ctx);
 
 }  // namespace pretrain

@@ -215,14 +215,4 @@ template <class Network> class model_of final : public model {
   std::optional<train::training<Network, train::adamw, chosen_policy>> training_;
 };
 
-template <class Element, class Block>
-std::unique_ptr<model> new_model(model_description const& what, tessera::context& ctx) {
-  if constexpr (std::is_same_v<Element, float>)  // check() refuses others: they would take the compiler long
-    if (what.family == "rnn")
-      return std::make_unique<model_of<nn::recurrent_model<Element, Block>>>(what, ctx);
-  using networks = transformers<Element, Block>;
-  if (what.family == "bert") return std::make_unique<model_of<typename networks::bert>>(what, ctx);
-  return std::make_unique<model_of<typename networks::gpt>>(what, ctx);
-}
-
 }  // namespace pretrain

@@ -246,7 +246,9 @@ int command(string_list const& arguments, std::string const& typed) {
   if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
   check(s, tessera::exec::available_threads());
   for (variant const& v : variants_of(s)) {
-    description_of(s, v, 256).shape.check();
+    const model_description what = description_of(s, v, 256);
+    what.shape.check();
+    static_cast<void>(size_of(what));  // its module is there
     if (!s.from.empty() && resumed.empty() && !has_checkpoint(s.from, origin_name(s, v)))
       refuse("--from", s.from + " has no checkpoint of a " + origin_name(s, v) + " model; say --only " +
                            (origin_name(s, v) == "dense" ? "sparse, or --densify" : "dense"));

@@ -37,7 +37,7 @@ struct settings {
   double prune_fraction = 0.5;
   std::string block_norm = "l1", prune_decay = "cosine";
 
-  seconds time{90};
+  seconds time{60};
   int steps = 0;
   double until_loss = 0;
   std::uint64_t until_tokens = 0;
@@ -96,7 +96,7 @@ inline option_table<settings> const& settings_table() {
          "int8: floats, whose products in linear layers are of 8 bits, with delayed scaling"}}},
       {"Sparsity",
        {{"only", &s::only, "dense|sparse|both", "which of the two models to train"},
-        {"block", &s::block, "1|4|8|16", "rows and columns of a block, a divisor of --hidden"},
+        {"block", &s::block, block_sizes, "rows and columns of a block, a divisor of --hidden"},
         {"density", &s::density, "(0, 1]",
          "share of the blocks of each weight matrix that the sparse model stores"},
         {"densities", &s::densities, "uniform|erdos-renyi",

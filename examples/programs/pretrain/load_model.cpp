@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
+
+#include <dlfcn.h>
+
+#include <tessera/core/error.hpp>
+
+#include "element_and_block.hpp"
+#include "model_module.hpp"
+#include "option_values.hpp"
+
+namespace pretrain { namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the modules are: beside the program or, installed, in the library's folder.
+fs::path folder_of_modules() {
+  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path beside = here / "models", installed = (here / TESSERA_INSTALLED_MODELS).lexically_normal();
+  std::error_code none;
+  return fs::exists(beside, none) || !fs::exists(installed, none) ? beside : installed;
+}
+
+std::string name_of(model_description const& what) {
+  if (!among(precisions, what.precision))
+    throw tessera::option_error(
+        tessera::message("[model] precision ", what.precision, "; there are ", precisions));
+  const std::string rows = std::to_string(what.block);
+  if (!among(block_sizes, rows))
+    throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are ", block_sizes));
+  return what.precision + "_" + rows + "x" + rows;
+}
+
+model_module const& load(std::string const& name) {
+  const fs::path path = folder_of_modules() / (name + ".so");
+  const auto refuse_module = [&](std::string const& why) {
+    throw tessera::option_error(tessera::message("[model] ", path.string(), " ", why, "; build it by\n  ",
+                                                 TESSERA_BUILD_COMMAND, " --target model_", name));
+  };
+  // ./dev compiles what is missing or has changed.
+  if (char const* const build = std::getenv("TESSERA_BUILD_MODEL"))
+    if (std::system((std::string(build) + " model_" + name).c_str()) != 0)
+      refuse_module("could not be compiled");
+  std::error_code failure;
+  if (!fs::exists(path, failure)) refuse_module("does not exist: this kind of model is not compiled");
+  if (!fs::is_regular_file(path, failure)) refuse_module("is not a file");
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: what it made has its code
+  if (!library) refuse_module(std::string("cannot be loaded: ") + dlerror());
+  auto const* const module = static_cast<model_module const*>(dlsym(library, "pretrain_model_module"));
+  if (!module) refuse_module("is no module of models");
+  if (std::strcmp(module->build, this_build) != 0)
+    refuse_module(tessera::message("was compiled with other sources, flags or another compiler (", module->build,
+                                   ") than this program (", this_build, ")"));
+  return *module;
+}
+
+model_module const& module_for(model_description const& what) {
+  static std::map<std::string, model_module const*> loaded;
+  model_module const*& module = loaded[name_of(what)];
+  if (!module) module = &load(name_of(what));
+  return *module;
+}
+
+}  // namespace
+
+std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
+  return module_for(what).make(what, ctx);
+}
+
+std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
+                                              int classes, train::adamw const& optimizer,
+                                              tessera::context& ctx) {
+  model_module const& module = module_for(what);
+  if (!module.make_fine_tuning)
+    throw tessera::option_error(
+        tessera::message("[model] precision ", what.precision, "; classifiers compute in float"));
+  return module.make_fine_tuning(what, from, classes, optimizer, ctx);
+}
+
+tessera::nn::model_size size_of(model_description const& what) { return module_for(what).size(what); }
+
+product_speed speed_of(model_description const& what, tessera::context& ctx) {
+  return module_for(what).speed(ctx);
+}
+
+}  // namespace pretrain

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+
+#include <tessera/core/config.hpp>
+
+#include "fine_tuning.hpp"
+#include "model.hpp"
+
+// The networks of one element and block are a module beside the program, models/float_16x16.so, which is compiled
+// and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
+
+namespace pretrain {
+
+/// What a module exports as `pretrain_model_module`.
+struct model_module {
+  char const* build;  ///< compiler, flags, instruction set and sources: those of the program
+  std::unique_ptr<model> (*make)(model_description const& what, tessera::context& ctx);
+  /// Null if the element is not float.
+  std::unique_ptr<fine_tuning> (*make_fine_tuning)(model_description const& what,
+                                                   train::checkpoint const* from, int classes,
+                                                   train::adamw const& optimizer, tessera::context& ctx);
+  tessera::nn::model_size (*size)(model_description const& what);
+  product_speed (*speed)(tessera::context& ctx);
+};
+
+/// Of this source file; a program and its modules must have the same. CMakeLists.txt adds up what is compiled.
+inline constexpr char this_build[] = TESSERA_BUILD " " TESSERA_ISA_NAME;
+
+}  // namespace pretrain

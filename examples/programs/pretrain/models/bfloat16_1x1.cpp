@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include "../model_of.hpp"
-
-template std::unique_ptr<pretrain::model> pretrain::new_model<tessera::bfloat16, tessera::block_shape<1, 1>>(
-    model_description const&, tessera::context&);

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include "../model_of.hpp"
-
-template std::unique_ptr<pretrain::model>
-pretrain::new_model<tessera::float8_e4m3, tessera::block_shape<8, 8>>(model_description const&,
-                                                                      tessera::context&);

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A module that pretrain must not take: nothing behind its first member is what it seems.
+
+struct module_of_another_build {
+  char const* build;
+};
+
+extern "C" const module_of_another_build pretrain_model_module{"of another compiler"};
