@@ -108,30 +108,13 @@ struct multi_head_attention {
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
-    const auto dmixed = p.borrow(out.weight.cols());
-    out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
-    backward_of_heads(x, s, *dmixed, dx, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// From the gradient of `mixed` on.
   void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
-                         destination<T> dx, gradients& g, pass<T> const& p) const {
-    const auto dqkv = p.borrow(qkv.weight.rows());
-    feature_vector<accumulator_t<T>>* dscore = nullptr;
-    if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
-    run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv,
-                           score, dscore),
-        when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
-    qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
-  }
+                         destination<T> dx, gradients& g, pass<T> const& p) const;
 
  private:
   static Score score_of(int heads, mask seen) {
@@ -145,5 +128,38 @@ struct multi_head_attention {
       return {};
   }
 };
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
+                                                            saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                                             panel_matrix<T> const& dy, destination<T> dx,
+                                                             gradients& g, pass<T> const& p) const {
+  require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
+  const auto dmixed = p.borrow(out.weight.cols());
+  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+  backward_of_heads(x, s, *dmixed, dx, g, p);
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matrix<T> const& x,
+                                                                      saved const& s,
+                                                                      panel_matrix<T> const& dmixed,
+                                                                      destination<T> dx, gradients& g,
+                                                                      pass<T> const& p) const {
+  const auto dqkv = p.borrow(qkv.weight.rows());
+  feature_vector<accumulator_t<T>>* dscore = nullptr;
+  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+  run(p.ctx,
+      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
+                         dscore),
+      when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
+  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -34,16 +34,24 @@ template <element T, class Layer> struct residual {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    layer.forward(x, y.with(x), s, p);
-    y.add_term(p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    layer.backward(x, s, dy, dx.with(dy), g.layer, p);
-    dx.add_term(p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Layer>
+void residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                 pass<T> const& p) const {
+  layer.forward(x, y.with(x), s, p);
+  y.add_term(p);
+}
+
+template <element T, class Layer>
+void residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                  destination<T> dx, gradients& g, pass<T> const& p) const {
+  layer.backward(x, s, dy, dx.with(dy), g.layer, p);
+  dx.add_term(p);
+}
 
 /// y = last(… second(first(x))): two or more layers on activations of T. Parameters are named `0.weight`, …
 template <element T, class... Layer> struct sequence {
@@ -68,14 +76,9 @@ template <element T, class... Layer> struct sequence {
     return features;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_from<0>(x, y, s, p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("sequence", s.between.back().tokens(), dy.tokens());
-    backward_from<count - 1>(x, s, dy, dx, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
  private:
   template <std::size_t Index>
@@ -103,6 +106,19 @@ template <element T, class... Layer> struct sequence {
     }
   }
 };
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  forward_from<0>(x, y, s, p);
+}
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("sequence", s.between.back().tokens(), dy.tokens());
+  backward_from<count - 1>(x, s, dy, dx, g, p);
+}
 
 /// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
 /// `prepare`.
@@ -137,17 +153,25 @@ template <element T, class Layer> struct recomputed {
   }
   std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
-    const auto s = p.template borrow_saved<typename Layer::saved>();
-    layer.forward(x, y, *s, p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    const auto s = p.template borrow_saved<typename Layer::saved>();
-    nn::recompute(layer, x, *s, p);
-    layer.backward(x, *s, dy, dx, g.layer, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Layer>
+void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved&,
+                                   pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  layer.forward(x, y, *s, p);
+}
+
+template <element T, class Layer>
+void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                    destination<T> dx, gradients& g, pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  nn::recompute(layer, x, *s, p);
+  layer.backward(x, *s, dy, dx, g.layer, p);
+}
 
 /// Consecutive layers, held by reference. Input and output have equally many features.
 template <element T, class Layer> struct layer_range {
@@ -159,25 +183,10 @@ template <element T, class Layer> struct layer_range {
   };
   using gradients = std::span<typename Layer::gradients>;
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    panel_matrix<T> const& last_input = all_but_last(x, s, p);
-    layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
-  }
-  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    panel_matrix<T> const& last_input = all_but_last(x, s, p);
-    nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients g, pass<T> const& p) const {
-    const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-    panel_matrix<T> const* above = &dy;
-    for (std::size_t i = layers.size() - 1; i > 0; --i) {
-      panel_matrix<T>& below = above == &*a ? *b : *a;
-      layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
-      above = &below;
-    }
-    layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
-  }
+                gradients g, pass<T> const& p) const;
 
  private:
   /// Computes all layers but the last one, and returns its input.
@@ -194,6 +203,32 @@ template <element T, class Layer> struct layer_range {
     return *below;
   }
 };
+
+template <element T, class Layer>
+void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients g, pass<T> const& p) const {
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (std::size_t i = layers.size() - 1; i > 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+    above = &below;
+  }
+  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+}
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
 /// equally many features.
@@ -223,33 +258,10 @@ template <element T, class Layer> struct stack {
 
   /// Throws option_error for a stack without layers, which would never write y, and for more segments than
   /// layers.
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    require_layers();
-    s.segments = segments;
-    if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
-    s.inputs.resize(std::size_t(segments - 1));
-    for (int i = 0; i < segments; ++i) {
-      if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
-      segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
-                         *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
-    }
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   /// Throws error unless `s` is of a forward with as many segments.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward(s);
-    if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
-    const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-    panel_matrix<T> const* above = &dy;
-    for (int i = segments - 1; i >= 0; --i) {
-      panel_matrix<T>& below = above == &*a ? *b : *a;
-      const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
-      segment(i).recompute(input(x, s, i), *again, p);
-      segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
-                          std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
-      above = &below;
-    }
-  }
+                gradients& g, pass<T> const& p) const;
 
  private:
   void require_layers() const {
@@ -278,5 +290,35 @@ template <element T, class Layer> struct stack {
     return i == 0 ? x : s.inputs[std::size_t(i - 1)];
   }
 };
+
+template <element T, class Layer>
+void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  require_layers();
+  s.segments = segments;
+  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+  s.inputs.resize(std::size_t(segments - 1));
+  for (int i = 0; i < segments; ++i) {
+    if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
+    segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
+                       *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
+  }
+}
+
+template <element T, class Layer>
+void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                               destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward(s);
+  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (int i = segments - 1; i >= 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
+    segment(i).recompute(input(x, s, i), *again, p);
+    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+    above = &below;
+  }
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -50,25 +50,35 @@ template <element T, class Op> struct masked_token_head {
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    fit(s.z, x.features(), x.tokens());
-    fit(s.activated, x.features(), x.tokens());
-    norm.resize(s.norm, x.tokens());
-    run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
-        logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
-  }
+               pass<T> const& p) const;
   /// Also adds to dtable, the gradient by the table.
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
                 panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
-                gradients& g, pass<T> const& p) const {
-    const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-    run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
-        dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-    norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
-    run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-    transform.backward(x, {}, *dz, dx, g.transform, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Op>
+void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  fit(s.z, x.features(), x.tokens());
+  fit(s.activated, x.features(), x.tokens());
+  norm.resize(s.norm, x.tokens());
+  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
+      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+}
+
+template <element T, class Op>
+void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
+                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        pass<T> const& p) const {
+  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
+  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
+      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
+  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
+  transform.backward(x, {}, *dz, dx, g.transform, p);
+}
 
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
@@ -139,34 +149,10 @@ struct encoder_body {
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
-  void encode(input const& in, saved& s, pass<T> const& p) const {
-    require_tokens(in.ids, p);
-    list_positions(p.sequences, config.context, s.positions);
-    for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
-        when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-    if (config.segment_types > 0) {
-      if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
-      run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
-    }
-    embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    blocks.forward(s.embedded, s.top, s.blocks, p);
-  }
+  void encode(input const& in, saved& s, pass<T> const& p) const;
   /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
   void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
-                       pass<T> const& p) const {
-    const auto dx = p.borrow(config.hidden);
-    blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
-    panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
-    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
-        }));
-    if (config.segment_types > 0)
-      run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
-  }
+                       pass<T> const& p) const;
 
  protected:
   /// That of a head for sequences; no layer has its number.
@@ -179,6 +165,36 @@ struct encoder_body {
     return in.segments.empty() ? s.first_segment : in.segments;
   }
 };
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
+  require_tokens(in.ids, p);
+  list_positions(p.sequences, config.context, s.positions);
+  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
+      when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
+  if (config.segment_types > 0) {
+    if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
+    run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
+  }
+  embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
+                                                    gradients& g, pass<T> const& p) const {
+  const auto dx = p.borrow(config.hidden);
+  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
+  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
+      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
+  if (config.segment_types > 0)
+    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+}
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
 /// token table, and, if the configuration says so, whether the second segment of a sequence follows the
@@ -235,72 +251,24 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
   double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
-    this->encode(in, s, p);
-    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-    fit(s.logits, config.vocabulary, top.tokens());
-    head.forward(token_embedding.table, top, s.logits, s.head, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 double count = 1) const;
 
   /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
   /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
   ///   labels (sequences)   is_next, is_not_next or `ignored`
   /// Throws option_error if the configuration has no next_sentence.
   double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
-                 saved& s, pass<T> const& p, double count = 1) const {
-    if (!config.next_sentence)
-      throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
-    const double masked = forward(in, targets, s, p, count);
-    const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
-    if (labelled == 0 || s.targets.count() == 0) return masked;
-    return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
-                                          count * labelled / double(s.targets.count()));
-  }
+                 saved& s, pass<T> const& p, double count = 1) const;
 
   /// Logits (2, sequences) of the next sentences.
-  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    this->encode(in, s, p);
-    next_sentence.predict(s.top, logits, s.next_sentence, p);
-  }
+  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
   void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    this->encode(in, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    fit(logits, config.vocabulary, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    head.forward(token_embedding.table, s.counted, logits, s.head, p);
-  }
+               pass<T> const& p) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    const auto dtop = p.borrow(config.hidden);
-    const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
-      head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
-    };
-    if (s.targets.all()) {
-      head_backward(s.top, *dtop);
-    } else {
-      const auto dcounted = p.borrow(config.hidden, s.targets.count());
-      head_backward(s.counted, *dcounted);
-      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-    }
-    if (s.next_sentence.loss.has_gradient) {
-      const auto dnext = p.borrow(config.hidden);
-      next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
-      run(p.ctx, *dtop += *dnext);
-    }
-    this->encode_backward(in, s, *dtop, g, p);
-  }
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
 
  private:
   static transformer_config const& checked(transformer_config const& of) {
@@ -308,5 +276,74 @@ struct encoder : encoder_body<T, Block, Layer> {
     return of;
   }
 };
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets, saved& s,
+                                             pass<T> const& p, double count) const {
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
+  this->encode(in, s, p);
+  panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
+  fit(s.logits, config.vocabulary, top.tokens());
+  head.forward(token_embedding.table, top, s.logits, s.head, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets,
+                                             std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                                             double count) const {
+  if (!config.next_sentence)
+    throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
+  const double masked = forward(in, targets, s, p, count);
+  const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
+  if (labelled == 0 || s.targets.count() == 0) return masked;
+  return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
+                                        count * labelled / double(s.targets.count()));
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>& logits, saved& s,
+                                                pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  this->encode(in, s, p);
+  next_sentence.predict(s.top, logits, s.next_sentence, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
+                                           panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  this->encode(in, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  fit(logits, config.vocabulary, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  head.forward(token_embedding.table, s.counted, logits, s.head, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
+                                            pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  const auto dtop = p.borrow(config.hidden);
+  const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
+    head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
+  };
+  if (s.targets.all()) {
+    head_backward(s.top, *dtop);
+  } else {
+    const auto dcounted = p.borrow(config.hidden, s.targets.count());
+    head_backward(s.counted, *dcounted);
+    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+  }
+  if (s.next_sentence.loss.has_gradient) {
+    const auto dnext = p.borrow(config.hidden);
+    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
+    run(p.ctx, *dtop += *dnext);
+  }
+  this->encode_backward(in, s, *dtop, g, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -89,67 +89,86 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   ids, targets (tokens): of the batch of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 1) const {
-    require_tokens(ids, p);
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    compute_top(ids, s, p);
-    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 pass<T> const& p, double count = 1) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-    {
-      const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
-      run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-          g.token_embedding.table += sampled(s.logits * transposed(*n)));
-      if (s.targets.all()) {
-        final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
-      } else {
-        final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
-        run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
-      }
-    }
-    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dembedded, s.positions);
-        }));
-  }
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
   void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    require_tokens(ids, p);
-    s.loss.has_gradient = false;
-    compute_top(ids, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    compute_logits(s.counted, logits, s, p);
-  }
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
  private:
-  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-    list_positions(p.sequences, config.context, s.positions);
-    fit(s.embedded, config.hidden, p.tokens());
-    fit(s.top, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
-        when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    blocks.forward(s.embedded, s.top, s.blocks, p);
-  }
-  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    final_norm.resize(s.final_norm, top.tokens());
-    fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, final_norm.prepare(top, s.final_norm, p),
-        logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
-  }
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Layer>
+double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets,
+                                     saved& s, pass<T> const& p, double count) const {
+  require_tokens(ids, p);
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  compute_top(ids, s, p);
+  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
+                                    pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+  {
+    const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
+    run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+        g.token_embedding.table += sampled(s.logits * transposed(*n)));
+    if (s.targets.all()) {
+      final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
+    } else {
+      final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
+      run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
+    }
+  }
+  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
+        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
+      }));
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+                                   panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  require_tokens(ids, p);
+  s.loss.has_gradient = false;
+  compute_top(ids, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  compute_logits(s.counted, logits, s, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+  list_positions(p.sequences, config.context, s.positions);
+  fit(s.embedded, config.hidden, p.tokens());
+  fit(s.top, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+      when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
+                                          pass<T> const& p) const {
+  final_norm.resize(s.final_norm, top.tokens());
+  fit(logits, config.vocabulary, top.tokens());
+  run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+}
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
 template <element T, class Block>

@@ -72,21 +72,29 @@ template <element T, class Block> struct linear {
   auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("linear", x, dy);
-    run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
-    add_weight_gradient(dy, x, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                  pass<T> const& p) {
-    run(p.ctx, g.weight += sampled(dy * transposed(x)));
-    if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
-  }
+                                  pass<T> const& p);
   /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
     return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
   }
 };
+
+template <element T, class Block>
+void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("linear", x, dy);
+  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
+  add_weight_gradient(dy, x, g, p);
+}
+
+template <element T, class Block>
+void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                                           pass<T> const& p) {
+  run(p.ctx, g.weight += sampled(dy * transposed(x)));
+  if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

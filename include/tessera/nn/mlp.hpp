@@ -55,26 +55,34 @@ struct mlp {
   template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("mlp", x, dy);
-    require_forward("mlp", s.z.tokens(), dy.tokens());
-    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-               dz_room = p.borrow(up.weight.rows(), dy.tokens());
-    panel_matrix<T>&h = *h_room, &dz = *dz_room;
-    run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-        dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-        dx = up.input_gradient(dz));
-    down.add_weight_gradient(dy, h, g.down, p);
-    up.add_weight_gradient(dz, x, g.up, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                        pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("mlp", x, dy);
+  require_forward("mlp", s.z.tokens(), dy.tokens());
+  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+             dz_room = p.borrow(up.weight.rows(), dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room;
+  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
+      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+      dx = up.input_gradient(dz));
+  down.add_weight_gradient(dy, h, g.down, p);
+  up.add_weight_gradient(dz, x, g.up, p);
+}
 
 /// First number of the random patterns of gates, beyond the numbers of all other matrices.
 inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
@@ -120,28 +128,37 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
   }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("gated_mlp", x, dy);
-    require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-    const std::int64_t hidden = up.weight.rows();
-    const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
-               du_room = p.borrow(hidden, dy.tokens());
-    panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-    const auto dh = local(down.input_gradient(dy));
-    run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
-        gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-    if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-    down.add_weight_gradient(dy, h, g.down, p);
-    gate.add_weight_gradient(dz, x, g.gate, p);
-    up.add_weight_gradient(du, x, g.up, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                              pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
+                                               pass<T> const& p) const {
+  dx.require_apart("gated_mlp", x, dy);
+  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
+  const std::int64_t hidden = up.weight.rows();
+  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
+             du_room = p.borrow(hidden, dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
+  const auto dh = local(down.input_gradient(dy));
+  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
+      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
+  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
+  down.add_weight_gradient(dy, h, g.down, p);
+  gate.add_weight_gradient(dz, x, g.gate, p);
+  up.add_weight_gradient(du, x, g.up, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

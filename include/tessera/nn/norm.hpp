@@ -58,27 +58,34 @@ template <element T> struct layer_norm {
     return (x - s.mean) * s.scale * weight + bias;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("layer_norm", s.mean.size(), dy.tokens());
-    const auto dz = named<"dy">(dy);
-    const auto n = named<"n">((x - s.mean) * s.scale);
-    const auto d = named<"d">(dz * weight);
-    const double share = 1 / double(x.features());
-    const auto sum_d = local(sum_features(d));
-    const auto sum_dn = local(sum_features(d * n));
-    const auto mean_d = local(s.scale * (share * sum_d));
-    const auto slope = local(square(s.scale) * (share * sum_dn));
-    run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
-        dx = s.scale * d - mean_d - slope * (x - s.mean));
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T>
+void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("layer_norm", s.mean.size(), dy.tokens());
+  const auto dz = named<"dy">(dy);
+  const auto n = named<"n">((x - s.mean) * s.scale);
+  const auto d = named<"d">(dz * weight);
+  const double share = 1 / double(x.features());
+  const auto sum_d = local(sum_features(d));
+  const auto sum_dn = local(sum_features(d * n));
+  const auto mean_d = local(s.scale * (share * sum_d));
+  const auto slope = local(square(s.scale) * (share * sum_dn));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+      dx = s.scale * d - mean_d - slope * (x - s.mean));
+}
 
 /// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
 ///   x, y (features, tokens)   w (features)
@@ -112,20 +119,27 @@ template <element T> struct rms_norm {
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("rms_norm", s.scale.size(), dy.tokens());
-    const auto dn = named<"dn">(dy * x * s.scale);
-    const auto sum_dn = local(sum_features(dn * weight));
-    const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-    run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T>
+void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                           destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("rms_norm", s.scale.size(), dy.tokens());
+  const auto dn = named<"dn">(dy * x * s.scale);
+  const auto sum_dn = local(sum_features(dn * weight));
+  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -118,55 +118,18 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
       return weight8.scale * (transposed(weight8.values) * dy);
   }
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("quantised_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    add_weight_gradient(dy, x, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the factors. The rounded ones
   /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
   /// the scales, is rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                           pass<T> const& p) const {
-    const auto x_room = p.borrow(x.features(), x.tokens());
-    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
-    panel_matrix<T>& x8 = *x_room;
-    auto& [of_x, of_dy] = *largest_room;
-    fit(of_x, x.tokens());
-    const float sx = x_scale.scale();
-    if constexpr (rounds_gradients) {
-      const auto dy_room = p.borrow(dy.features(), dy.tokens());
-      panel_matrix<T>& dy8 = *dy_room;
-      fit(of_dy, dy.tokens());
-      run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
-          dy8 = sx * (dy_scale.scale() * in_8_bits(dy_scale, dy)), of_dy = max_features(abs(dy)));
-      g.dy_scale.observe(of_dy);
-      base::add_weight_gradient(dy8, x8, g, p);
-    } else {
-      run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
-      base::add_weight_gradient(dy, x8, g, p);
-    }
-    g.x_scale.observe(of_x);
-  }
+                           pass<T> const& p) const;
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
   /// refused.
-  void refresh(std::int64_t) {
-    const float most = amax(weight);
-    if (!std::isfinite(most)) weight8 = {};
-    const float scale = quantisation_scale<E>(most);
-    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
-    weight8.scale = scale;
-    exec::serial alone;
-    context here(alone);
-    run(here, weight8.values = (1 / scale) * weight);
-  }
+  void refresh(std::int64_t);
   /// The same after a step, whose largest values the next scales know.
-  void refresh(std::int64_t step, gradients const& of_step) {
-    refresh(step);
-    x_scale.follow(of_step.x_scale);
-    dy_scale.follow(of_step.dy_scale);
-  }
+  void refresh(std::int64_t step, gradients const& of_step);
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
     weight8 = {};
@@ -195,6 +158,59 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
                   "after W was made, read or changed outside of training"));
   }
 };
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const&,
+                                                       panel_matrix<T> const& dy, destination<T> dx,
+                                                       gradients& g, pass<T> const& p) const {
+  dx.require_apart("quantised_linear", x, dy);
+  run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+  add_weight_gradient(dy, x, g, p);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T> const& dy,
+                                                                  panel_matrix<T> const& x, gradients& g,
+                                                                  pass<T> const& p) const {
+  const auto x_room = p.borrow(x.features(), x.tokens());
+  const auto largest_room = p.template borrow_saved<largest_of_tokens>();
+  panel_matrix<T>& x8 = *x_room;
+  auto& [of_x, of_dy] = *largest_room;
+  fit(of_x, x.tokens());
+  const float sx = x_scale.scale();
+  if constexpr (rounds_gradients) {
+    const auto dy_room = p.borrow(dy.features(), dy.tokens());
+    panel_matrix<T>& dy8 = *dy_room;
+    fit(of_dy, dy.tokens());
+    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+        dy8 = sx * (dy_scale.scale() * in_8_bits(dy_scale, dy)), of_dy = max_features(abs(dy)));
+    g.dy_scale.observe(of_dy);
+    base::add_weight_gradient(dy8, x8, g, p);
+  } else {
+    run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
+    base::add_weight_gradient(dy, x8, g, p);
+  }
+  g.x_scale.observe(of_x);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t) {
+  const float most = amax(weight);
+  if (!std::isfinite(most)) weight8 = {};
+  const float scale = quantisation_scale<E>(most);
+  if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
+  weight8.scale = scale;
+  exec::serial alone;
+  context here(alone);
+  run(here, weight8.values = (1 / scale) * weight);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t step, gradients const& of_step) {
+  refresh(step);
+  x_scale.follow(of_step.x_scale);
+  dy_scale.follow(of_step.dy_scale);
+}
 
 template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;

@@ -146,60 +146,12 @@ template <element T, class Block> struct gru {
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    fit(s.gates, 3 * h, x.tokens());
-    fit(s.hidden, h, x.tokens());
-    fit(s.candidate, h, x.tokens());
-    detail::fit_state(s.initial, h, time.step_tokens());
-    const auto room = p.borrow(3 * h, time.step_tokens());
-    run(p.ctx, s.gates = input.value(x), s.hidden = 0);
-    for (std::int64_t t = 0; t < time.steps(); ++t) {
-      const auto step = [&](auto const& last) {
-        const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
-                   from_h = time.at(*room, 0, t);
-        const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h),
-                   n = detail::gate(gates, 2, h);
-        run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
-            z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
-            now = n + z * (last - n));
-      };
-      t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
-    }
-    run(p.ctx, y = converted(s.hidden));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
   /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("gru", x, dy);
-    require_forward("gru", s.hidden.tokens(), dy.tokens());
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
-               state_room = p.borrow(h, time.step_tokens());
-    panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
-    &state = *state_room;
-    detail::shift_in_time(s.hidden, s.initial, previous, p);
-    run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
-    for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
-      const auto last = time.at(previous, t);
-      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
-      const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
-      const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
-      run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
-          dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
-          detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
-          dh = transposed(recurrent.weight) * by_u + dh * z);
-    }
-    run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
-        dx = transposed(input.weight) * dgates);
-    input.add_weight_gradient(dgates, x, g.input, p);
-    recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
   /// Takes the state after the last step over to the next piece of the series.
   void carry(saved& s, pass<T> const& p) const {
@@ -207,6 +159,60 @@ template <element T, class Block> struct gru {
     run(p.ctx, s.initial = slice_tokens(s.hidden, s.hidden.tokens() - s.initial.tokens(), s.hidden.tokens()));
   }
 };
+
+template <element T, class Block>
+void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s.gates, 3 * h, x.tokens());
+  fit(s.hidden, h, x.tokens());
+  fit(s.candidate, h, x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  const auto room = p.borrow(3 * h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
+                 from_h = time.at(*room, 0, t);
+      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+      run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
+          z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
+          now = n + z * (last - n));
+    };
+    t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+}
+
+template <element T, class Block>
+void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("gru", x, dy);
+  require_forward("gru", s.hidden.tokens(), dy.tokens());
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
+  &state = *state_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
+    const auto last = time.at(previous, t);
+    const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+    const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
+    const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
+    run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
+        dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
+        detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
+        dh = transposed(recurrent.weight) * by_u + dh * z);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
+}
 
 /// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
 /// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
@@ -240,65 +246,13 @@ template <element T, class Block> struct lstm {
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    fit(s.gates, 4 * h, x.tokens());
-    fit(s.hidden, h, x.tokens());
-    fit(s.cell, h, x.tokens());
-    detail::fit_state(s.initial, h, time.step_tokens());
-    detail::fit_state(s.initial_cell, h, time.step_tokens());
-    run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
-    for (std::int64_t t = 0; t < time.steps(); ++t) {
-      const auto step = [&](auto const& last, auto const& last_cell) {
-        const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
-        const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
-                   g = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
-        run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g),
-            o = sigmoid(o), cell = f * last_cell + i * g, now = o * tanh(cell));
-      };
-      if (t == 0)
-        step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
-      else
-        step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
-    }
-    run(p.ctx, y = converted(s.hidden));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
   /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
   /// do)
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("lstm", x, dy);
-    require_forward("lstm", s.hidden.tokens(), dy.tokens());
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
-               state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
-    panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
-    &state = *state_room, &dcells = *dcell_room;
-    detail::shift_in_time(s.hidden, s.initial, previous, p);
-    detail::shift_in_time(s.cell, s.initial_cell, cells, p);
-    run(p.ctx, dgates = 0, state = 0, dcells = 0);
-    for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
-      const auto last_cell = time.at(cells, t);
-      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
-                 candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
-      const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
-      run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
-          dcell += dh * o * (1.0 - square(tanh(cell))),
-          detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
-          detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
-          detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
-          dh = transposed(recurrent.weight) * d);
-    }
-    run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
-        dx = transposed(input.weight) * dgates);
-    input.add_weight_gradient(dgates, x, g.input, p);
-    recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
   /// Takes the states after the last step over to the next piece of the series.
   void carry(saved& s, pass<T> const& p) const {
@@ -308,5 +262,64 @@ template <element T, class Block> struct lstm {
         s.initial_cell = slice_tokens(s.cell, first, s.hidden.tokens()));
   }
 };
+
+template <element T, class Block>
+void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s.gates, 4 * h, x.tokens());
+  fit(s.hidden, h, x.tokens());
+  fit(s.cell, h, x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  detail::fit_state(s.initial_cell, h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last, auto const& last_cell) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
+      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h), g = detail::gate(gates, 2, h),
+                 o = detail::gate(gates, 3, h);
+      run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g), o = sigmoid(o),
+          cell = f * last_cell + i * g, now = o * tanh(cell));
+    };
+    if (t == 0)
+      step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
+    else
+      step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+}
+
+template <element T, class Block>
+void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                              destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("lstm", x, dy);
+  require_forward("lstm", s.hidden.tokens(), dy.tokens());
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
+  &state = *state_room, &dcells = *dcell_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  detail::shift_in_time(s.cell, s.initial_cell, cells, p);
+  run(p.ctx, dgates = 0, state = 0, dcells = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
+    const auto last_cell = time.at(cells, t);
+    const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
+               candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
+    const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
+    run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
+        dcell += dh * o * (1.0 - square(tanh(cell))),
+        detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
+        detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
+        detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
+        dh = transposed(recurrent.weight) * d);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

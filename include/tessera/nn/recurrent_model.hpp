@@ -115,56 +115,78 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
   ///   ids, targets (tokens): of the time steps of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    compute_top(ids, s, p);
-    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 pass<T> const& p, double count = 1) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-    {
-      const auto dcounted = p.borrow(config.hidden, top.tokens());
-      run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-          g.token_embedding.table += sampled(s.logits * transposed(top)));
-      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-    }
-    if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
-    cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
-  }
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens that follow some tokens of the time steps of p.
   void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    compute_top(ids, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    compute_logits(s.counted, logits, p);
-  }
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
  private:
-  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-    require_tokens(ids, p);
-    fit(s.embedded, config.hidden, p.tokens());
-    fit(s.top, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    cells.forward(s.embedded, s.top, s.cells, p);
-    if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
-  }
-  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const {
-    fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, logits = token_embedding.table * top + bias);
-  }
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Cell>
+double recurrent_model<T, Block, Cell>::forward(std::span<std::int32_t const> ids,
+                                                std::span<std::int32_t const> targets, saved& s,
+                                                pass<T> const& p, double count) const {
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  compute_top(ids, s, p);
+  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
+                                               gradients& g, pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+  {
+    const auto dcounted = p.borrow(config.hidden, top.tokens());
+    run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+        g.token_embedding.table += sampled(s.logits * transposed(top)));
+    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+  }
+  if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
+  cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::predict(std::span<std::int32_t const> ids,
+                                              std::span<std::int32_t const> positions,
+                                              panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  compute_top(ids, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  compute_logits(s.counted, logits, p);
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> ids, saved& s,
+                                                  pass<T> const& p) const {
+  require_tokens(ids, p);
+  fit(s.embedded, config.hidden, p.tokens());
+  fit(s.top, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  cells.forward(s.embedded, s.top, s.cells, p);
+  if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
+                                                     pass<T> const& p) const {
+  fit(logits, config.vocabulary, top.tokens());
+  run(p.ctx, logits = token_embedding.table * top + bias);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -52,23 +52,35 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
   /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
   ///   labels (sequences)   0 … classes - 1; sequences that are labelled have a token
   double forward(input const& in, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    s.head.loss.has_gradient = false;
-    this->encode(in, s, p);
-    return head.forward(s.top, labels, s.head, p, count);
-  }
+                 double count = 1) const;
   /// Logits (classes, sequences).
-  void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    this->encode(in, s, p);
-    head.predict(s.top, logits, s.head, p);
-  }
+  void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
-    const auto dtop = p.borrow(config.hidden);
-    head.backward(s.head, *dtop, g.head, p);
-    this->encode_backward(in, s, *dtop, g, p);
-  }
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Layer>
+double sequence_classifier<T, Block, Layer>::forward(input const& in, std::span<std::int32_t const> labels,
+                                                     saved& s, pass<T> const& p, double count) const {
+  s.head.loss.has_gradient = false;
+  this->encode(in, s, p);
+  return head.forward(s.top, labels, s.head, p, count);
+}
+
+template <element T, class Block, class Layer>
+void sequence_classifier<T, Block, Layer>::predict(input const& in, panel_matrix<T>& logits, saved& s,
+                                                   pass<T> const& p) const {
+  this->encode(in, s, p);
+  head.predict(s.top, logits, s.head, p);
+}
+
+template <element T, class Block, class Layer>
+void sequence_classifier<T, Block, Layer>::backward(input const& in, saved const& s, gradients& g,
+                                                    pass<T> const& p) const {
+  const auto dtop = p.borrow(config.hidden);
+  head.backward(s.head, *dtop, g.head, p);
+  this->encode_backward(in, s, *dtop, g, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -98,43 +98,55 @@ struct transformer_block {
     }
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    panel_matrix<T>& to = *y.to();
-    if constexpr (is_pre)
-      run(p.ctx, prepare(x, s, p),
-          mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                              [&](auto const& branch) { return to = s.h + branch; }));
-    else
-      run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
-    y.add_term(p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("transformer_block", s.h.tokens(), dy.tokens());
-    const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
-    const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
-    panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
-    if constexpr (is_pre) {
-      run(p.ctx, n = norm2.value(s.h, s.norm2));
-      mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
-      norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
-      run(p.ctx, n = norm1.value(x, s.norm1));
-      attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
-      norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
-    } else {
-      panel_matrix<T>& dv = dh;
-      norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
-      run(p.ctx, n = norm1.value(s.h, s.norm1));
-      mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
-      norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
-      attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                         p);
-    }
-    dx.add_term(p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
+                                                                       destination<T> y, saved& s,
+                                                                       pass<T> const& p) const {
+  resize(s, x.tokens());
+  panel_matrix<T>& to = *y.to();
+  if constexpr (is_pre)
+    run(p.ctx, prepare(x, s, p),
+        mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
+                            [&](auto const& branch) { return to = s.h + branch; }));
+  else
+    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
+  y.add_term(p);
+}
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
+                                                                        saved const& s,
+                                                                        panel_matrix<T> const& dy,
+                                                                        destination<T> dx, gradients& g,
+                                                                        pass<T> const& p) const {
+  require_forward("transformer_block", s.h.tokens(), dy.tokens());
+  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
+  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
+  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  if constexpr (is_pre) {
+    run(p.ctx, n = norm2.value(s.h, s.norm2));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
+    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
+    run(p.ctx, n = norm1.value(x, s.norm1));
+    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
+    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+  } else {
+    panel_matrix<T>& dv = dh;
+    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
+    run(p.ctx, n = norm1.value(s.h, s.norm1));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
+    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
+    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
+                       p);
+  }
+  dx.add_term(p);
+}
 
 /// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
 /// Norms and the products of attention with itself stay in the element of the weights.
