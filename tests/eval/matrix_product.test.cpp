@@ -244,7 +244,7 @@ TEST_CASE("matrix_product: shapes that do not fit are refused, and both are name
         "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)");
   matrix square(8, 8);
   CHECK(error_of<shape_error>([&] { run(ctx, square = by_outer_products(square * square)); }) ==
-        "[c = a * b] c is also an operand: a product cannot be computed in place");
+        "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
   CHECK(error_of<shape_error>([] { product_pattern(pattern::dense(3, 2), pattern::dense(3, 4)); }) ==
         "[product_pattern] a has 2 block columns but b has 3 block rows");
 }

@@ -81,11 +81,11 @@ TEST_CASE("transposition: sizes and patterns that do not fit are refused") {
   CHECK(error_of<shape_error>([&] { run(ctx, wrong = transposed(w)); }) ==
         "[=] the destination has 8 rows but the expression 12");
   CHECK(error_of<shape_error>([&] { run(ctx, square = transposed(square)); }) ==
-        "[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+        "[c = transposed(w)] c is w, or overlaps it: a matrix cannot be transposed in place");
   CHECK(error_of<shape_error>([&] { run(ctx, c = transposed(w) * dense); }) ==
         "[A * B] A has 8 columns but B has 12 rows");
   CHECK(error_of<shape_error>([&] { run(ctx, square = transposed(square) * square); }) ==
-        "[c = a * b] c is also an operand: a product cannot be computed in place");
+        "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 
 }  // namespace transposition_test

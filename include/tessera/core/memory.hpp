@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -36,9 +37,17 @@ struct tensor_memory {
   }
   static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
+  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
+  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+
  private:
-  inline static std::atomic<std::size_t> live_{0}, peak_{0};
+  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
+
+/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
+/// and changes to which stay its own.
+enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
 TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
@@ -49,10 +58,10 @@ TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
   return product;
 }
 
-/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
-/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero. Large arrays ask the
-/// system for huge pages: a panel of a deep activation lies on more small ones than a core keeps translations
-/// of.
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
+/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
+/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
+/// than a core keeps translations of.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -70,18 +79,54 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
+  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
+  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
+  /// if it cannot be borrowed. Copies of this array own their values.
+  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
+                                         borrowing how = borrowing::strict) {
+    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
+    if (lent.size() < used || lent.size() > whole)
+      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
+    for (std::size_t i = used; i < lent.size(); ++i)
+      if (double(lent[i]) != 0)
+        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
+    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
+      throw option_error(message(
+          "[borrow] ",
+          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
+                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
+          ", and kernels read whole registers: borrowing::or_copied copies such values"));
+    if (beyond != 0 || lent.size() < whole) {
+      aligned_array copy(size);
+      std::copy_n(lent.data(), used, copy.data_);
+      tensor_memory::add_copied(copy.size_bytes());
+      return copy;
+    }
+    aligned_array array;
+    array.data_ = lent.data();
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+  bool borrows() const { return borrows_; }
+
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
   }
   aligned_array(aligned_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrows_(std::exchange(other.borrows_, false)) {}
   aligned_array& operator=(aligned_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(borrows_, other.borrows_);
     return *this;
   }
   ~aligned_array() {
-    if (!data_) return;
+    if (!data_ || borrows_) return;
     tensor_memory::remove(size_bytes());
     ::operator delete(data_, page_of(size_bytes()));
   }
@@ -108,6 +153,7 @@ template <class T> class aligned_array {
 
   T* data_ = nullptr;
   std::size_t size_ = 0;
+  bool borrows_ = false;
 };
 
 }}  // namespace tessera::TESSERA_ISA

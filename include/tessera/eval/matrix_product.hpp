@@ -142,7 +142,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                 "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
-      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+      throw shape_error("[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
 TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
@@ -191,7 +191,7 @@ TESSERA_COLD void lower(
   made.tiles = std::min(to.pattern().block_rows(), 4 * p.workers());
   const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
   if (overlap(at, from))
-    throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+    throw shape_error("[c = transposed(w)] c is w, or overlaps it: a matrix cannot be transposed in place");
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }

@@ -74,6 +74,33 @@ template <element Element, class Block> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
+  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
+  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
+  /// or a pattern with another number of blocks: see borrows.
+  /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
+  ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
+  /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
+  /// is behind the last, or the grid of the pattern is another one; option_error if `lent` is not aligned or
+  /// the zeros behind it are missing, unless such values may be copied.
+  TESSERA_COLD static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND,
+                                               std::int64_t rows, std::int64_t cols, tessera::pattern stored,
+                                               borrowing how = borrowing::strict) {
+    block_sparse_matrix made;
+    made.rows_ = rows;
+    made.cols_ = cols;
+    made.check_grid(stored);
+    made.pattern_ = stored;
+    made.values_ = aligned_array<Element>::over(lent, elements_of(stored), elements_of(stored), how);
+    made.check_overhang();
+    return made;
+  }
+  static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t rows,
+                                  std::int64_t cols, borrowing how = borrowing::strict) {
+    return over(lent, rows, cols,
+                tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
+  }
+  /// Whether the values are those that `over` was given.
+  bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>
   explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
@@ -234,6 +261,17 @@ template <element Element, class Block> class block_sparse_matrix {
                                 " x ", Block::cols, " has ", block_rows, " x ", block_cols,
                                 " blocks but the pattern has ", stored.block_rows(), " x ",
                                 stored.block_cols()));
+  }
+  TESSERA_COLD void check_overhang() const {
+    pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      for (int k = 0; k < Block::elements; ++k) {
+        const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
+        const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
+        if ((row >= rows_ || col >= cols_) && double(at_slot(slot)[std::size_t(k)]) != 0)
+          throw shape_error(message("[borrow] value ", k, " of block (", block_row, ", ", block_col,
+                                    ") overhangs the matrix of ", rows_, " x ", cols_, ": it must be zero"));
+      }
+    });
   }
   static std::size_t elements_of(tessera::pattern const& stored) {
     return checked_multiply(std::size_t(stored.blocks()), Block::elements);

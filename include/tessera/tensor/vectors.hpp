@@ -38,6 +38,20 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
+  /// of its own, and so has what another vector is assigned to.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
+  ///   or
+  ///          of a panel's tokens
+  /// Throws as block_sparse_matrix::over.
+  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
+                                       borrowing how = borrowing::strict) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
+    made.size_ = size;
+    return made;
+  }
+  bool borrows() const { return values_.borrows(); }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
