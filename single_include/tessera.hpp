@@ -1986,6 +1986,7 @@ TESSERA_COLD inline void require_ieee_arithmetic() {
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -2015,9 +2016,17 @@ struct tensor_memory {
   }
   static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
+  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
+  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+
  private:
-  inline static std::atomic<std::size_t> live_{0}, peak_{0};
+  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
+
+/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
+/// and changes to which stay its own.
+enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
 TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
@@ -2028,10 +2037,10 @@ TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
   return product;
 }
 
-/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
-/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero. Large arrays ask the
-/// system for huge pages: a panel of a deep activation lies on more small ones than a core keeps translations
-/// of.
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
+/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
+/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
+/// than a core keeps translations of.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -2049,18 +2058,54 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
+  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
+  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
+  /// if it cannot be borrowed. Copies of this array own their values.
+  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
+                                         borrowing how = borrowing::strict) {
+    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
+    if (lent.size() < used || lent.size() > whole)
+      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
+    for (std::size_t i = used; i < lent.size(); ++i)
+      if (double(lent[i]) != 0)
+        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
+    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
+      throw option_error(message(
+          "[borrow] ",
+          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
+                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
+          ", and kernels read whole registers: borrowing::or_copied copies such values"));
+    if (beyond != 0 || lent.size() < whole) {
+      aligned_array copy(size);
+      std::copy_n(lent.data(), used, copy.data_);
+      tensor_memory::add_copied(copy.size_bytes());
+      return copy;
+    }
+    aligned_array array;
+    array.data_ = lent.data();
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+  bool borrows() const { return borrows_; }
+
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
   }
   aligned_array(aligned_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrows_(std::exchange(other.borrows_, false)) {}
   aligned_array& operator=(aligned_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(borrows_, other.borrows_);
     return *this;
   }
   ~aligned_array() {
-    if (!data_) return;
+    if (!data_ || borrows_) return;
     tensor_memory::remove(size_bytes());
     ::operator delete(data_, page_of(size_bytes()));
   }
@@ -2087,6 +2132,7 @@ template <class T> class aligned_array {
 
   T* data_ = nullptr;
   std::size_t size_ = 0;
+  bool borrows_ = false;
 };
 
 }}  // namespace tessera::TESSERA_ISA
@@ -5594,6 +5640,20 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
+  /// of its own, and so has what another vector is assigned to.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
+  ///   or
+  ///          of a panel's tokens
+  /// Throws as block_sparse_matrix::over.
+  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
+                                       borrowing how = borrowing::strict) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
+    made.size_ = size;
+    return made;
+  }
+  bool borrows() const { return values_.borrows(); }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
@@ -7327,6 +7387,33 @@ template <element Element, class Block> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
+  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
+  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
+  /// or a pattern with another number of blocks: see borrows.
+  /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
+  ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
+  /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
+  /// is behind the last, or the grid of the pattern is another one; option_error if `lent` is not aligned or
+  /// the zeros behind it are missing, unless such values may be copied.
+  TESSERA_COLD static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND,
+                                               std::int64_t rows, std::int64_t cols, tessera::pattern stored,
+                                               borrowing how = borrowing::strict) {
+    block_sparse_matrix made;
+    made.rows_ = rows;
+    made.cols_ = cols;
+    made.check_grid(stored);
+    made.pattern_ = stored;
+    made.values_ = aligned_array<Element>::over(lent, elements_of(stored), elements_of(stored), how);
+    made.check_overhang();
+    return made;
+  }
+  static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t rows,
+                                  std::int64_t cols, borrowing how = borrowing::strict) {
+    return over(lent, rows, cols,
+                tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
+  }
+  /// Whether the values are those that `over` was given.
+  bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>
   explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
@@ -7487,6 +7574,17 @@ template <element Element, class Block> class block_sparse_matrix {
                                 " x ", Block::cols, " has ", block_rows, " x ", block_cols,
                                 " blocks but the pattern has ", stored.block_rows(), " x ",
                                 stored.block_cols()));
+  }
+  TESSERA_COLD void check_overhang() const {
+    pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      for (int k = 0; k < Block::elements; ++k) {
+        const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
+        const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
+        if ((row >= rows_ || col >= cols_) && double(at_slot(slot)[std::size_t(k)]) != 0)
+          throw shape_error(message("[borrow] value ", k, " of block (", block_row, ", ", block_col,
+                                    ") overhangs the matrix of ", rows_, " x ", cols_, ": it must be zero"));
+      }
+    });
   }
   static std::size_t elements_of(tessera::pattern const& stored) {
     return checked_multiply(std::size_t(stored.blocks()), Block::elements);
@@ -11173,7 +11271,8 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                 "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
-      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+      throw shape_error(
+          "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
 TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
@@ -11222,7 +11321,7 @@ TESSERA_COLD void lower(
   made.tiles = std::min(to.pattern().block_rows(), 4 * p.workers());
   const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
   if (overlap(at, from))
-    throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+    throw shape_error("[c = transposed(w)] c is w, or overlaps it: a matrix cannot be transposed in place");
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }

@@ -1986,6 +1986,7 @@ TESSERA_COLD inline void require_ieee_arithmetic() {
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -2015,9 +2016,17 @@ struct tensor_memory {
   }
   static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
+  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
+  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+
  private:
-  inline static std::atomic<std::size_t> live_{0}, peak_{0};
+  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
+
+/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
+/// and changes to which stay its own.
+enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
 TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
@@ -2028,10 +2037,10 @@ TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
   return product;
 }
 
-/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read at
-/// any of them: up to the next multiple of 64 bytes there is memory, and it is zero. Large arrays ask the
-/// system for huge pages: a panel of a deep activation lies on more small ones than a core keeps translations
-/// of.
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
+/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
+/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
+/// than a core keeps translations of.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -2049,18 +2058,54 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
+  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
+  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
+  /// if it cannot be borrowed. Copies of this array own their values.
+  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
+                                         borrowing how = borrowing::strict) {
+    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
+    if (lent.size() < used || lent.size() > whole)
+      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
+    for (std::size_t i = used; i < lent.size(); ++i)
+      if (double(lent[i]) != 0)
+        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
+    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
+      throw option_error(message(
+          "[borrow] ",
+          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
+                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
+          ", and kernels read whole registers: borrowing::or_copied copies such values"));
+    if (beyond != 0 || lent.size() < whole) {
+      aligned_array copy(size);
+      std::copy_n(lent.data(), used, copy.data_);
+      tensor_memory::add_copied(copy.size_bytes());
+      return copy;
+    }
+    aligned_array array;
+    array.data_ = lent.data();
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+  bool borrows() const { return borrows_; }
+
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
   }
   aligned_array(aligned_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrows_(std::exchange(other.borrows_, false)) {}
   aligned_array& operator=(aligned_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(borrows_, other.borrows_);
     return *this;
   }
   ~aligned_array() {
-    if (!data_) return;
+    if (!data_ || borrows_) return;
     tensor_memory::remove(size_bytes());
     ::operator delete(data_, page_of(size_bytes()));
   }
@@ -2087,6 +2132,7 @@ template <class T> class aligned_array {
 
   T* data_ = nullptr;
   std::size_t size_ = 0;
+  bool borrows_ = false;
 };
 
 }}  // namespace tessera::TESSERA_ISA
@@ -5594,6 +5640,20 @@ template <element Element, domain Axis> class axis_vector {
                    [](auto number) { return static_cast<Element>(number); });
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
+  /// of its own, and so has what another vector is assigned to.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
+  ///   or
+  ///          of a panel's tokens
+  /// Throws as block_sparse_matrix::over.
+  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
+                                       borrowing how = borrowing::strict) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
+    made.size_ = size;
+    return made;
+  }
+  bool borrows() const { return values_.borrows(); }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
@@ -7327,6 +7387,33 @@ template <element Element, class Block> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
+  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
+  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
+  /// or a pattern with another number of blocks: see borrows.
+  /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
+  ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
+  /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
+  /// is behind the last, or the grid of the pattern is another one; option_error if `lent` is not aligned or
+  /// the zeros behind it are missing, unless such values may be copied.
+  TESSERA_COLD static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND,
+                                               std::int64_t rows, std::int64_t cols, tessera::pattern stored,
+                                               borrowing how = borrowing::strict) {
+    block_sparse_matrix made;
+    made.rows_ = rows;
+    made.cols_ = cols;
+    made.check_grid(stored);
+    made.pattern_ = stored;
+    made.values_ = aligned_array<Element>::over(lent, elements_of(stored), elements_of(stored), how);
+    made.check_overhang();
+    return made;
+  }
+  static block_sparse_matrix over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t rows,
+                                  std::int64_t cols, borrowing how = borrowing::strict) {
+    return over(lent, rows, cols,
+                tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
+  }
+  /// Whether the values are those that `over` was given.
+  bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>
   explicit block_sparse_matrix(block_sparse_matrix<Other, Block> const& other)
@@ -7487,6 +7574,17 @@ template <element Element, class Block> class block_sparse_matrix {
                                 " x ", Block::cols, " has ", block_rows, " x ", block_cols,
                                 " blocks but the pattern has ", stored.block_rows(), " x ",
                                 stored.block_cols()));
+  }
+  TESSERA_COLD void check_overhang() const {
+    pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      for (int k = 0; k < Block::elements; ++k) {
+        const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
+        const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
+        if ((row >= rows_ || col >= cols_) && double(at_slot(slot)[std::size_t(k)]) != 0)
+          throw shape_error(message("[borrow] value ", k, " of block (", block_row, ", ", block_col,
+                                    ") overhangs the matrix of ", rows_, " x ", cols_, ": it must be zero"));
+      }
+    });
   }
   static std::size_t elements_of(tessera::pattern const& stored) {
     return checked_multiply(std::size_t(stored.blocks()), Block::elements);
@@ -11173,7 +11271,8 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                 "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
-      throw shape_error("[c = a * b] c is also an operand: a product cannot be computed in place");
+      throw shape_error(
+          "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
 TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
@@ -11222,7 +11321,7 @@ TESSERA_COLD void lower(
   made.tiles = std::min(to.pattern().block_rows(), 4 * p.workers());
   const operand at = made.writes(all_of(to)), from = made.reads(all_of(w));
   if (overlap(at, from))
-    throw shape_error("[c = transposed(w)] c is w: a matrix cannot be transposed in place");
+    throw shape_error("[c = transposed(w)] c is w, or overlaps it: a matrix cannot be transposed in place");
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }
@@ -28707,22 +28806,30 @@ template <element T, class Block> struct linear {
   auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("linear", x, dy);
-    run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
-    add_weight_gradient(dy, x, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                  pass<T> const& p) {
-    run(p.ctx, g.weight += sampled(dy * transposed(x)));
-    if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
-  }
+                                  pass<T> const& p);
   /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
     return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
   }
 };
+
+template <element T, class Block>
+void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("linear", x, dy);
+  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
+  add_weight_gradient(dy, x, g, p);
+}
+
+template <element T, class Block>
+void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                                           pass<T> const& p) {
+  run(p.ctx, g.weight += sampled(dy * transposed(x)));
+  if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -28959,30 +29066,13 @@ struct multi_head_attention {
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
-    const auto dmixed = p.borrow(out.weight.cols());
-    out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
-    backward_of_heads(x, s, *dmixed, dx, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// From the gradient of `mixed` on.
   void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
-                         destination<T> dx, gradients& g, pass<T> const& p) const {
-    const auto dqkv = p.borrow(qkv.weight.rows());
-    feature_vector<accumulator_t<T>>* dscore = nullptr;
-    if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
-    run(p.ctx,
-        attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv,
-                           score, dscore),
-        when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
-    qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
-  }
+                         destination<T> dx, gradients& g, pass<T> const& p) const;
 
  private:
   static Score score_of(int heads, mask seen) {
@@ -28996,6 +29086,39 @@ struct multi_head_attention {
       return {};
   }
 };
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
+                                                            saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                                             panel_matrix<T> const& dy, destination<T> dx,
+                                                             gradients& g, pass<T> const& p) const {
+  require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
+  const auto dmixed = p.borrow(out.weight.cols());
+  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+  backward_of_heads(x, s, *dmixed, dx, g, p);
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matrix<T> const& x,
+                                                                      saved const& s,
+                                                                      panel_matrix<T> const& dmixed,
+                                                                      destination<T> dx, gradients& g,
+                                                                      pass<T> const& p) const {
+  const auto dqkv = p.borrow(qkv.weight.rows());
+  feature_vector<accumulator_t<T>>* dscore = nullptr;
+  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+  run(p.ctx,
+      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
+                         dscore),
+      when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
+  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -29028,16 +29151,24 @@ template <element T, class Layer> struct residual {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    layer.forward(x, y.with(x), s, p);
-    y.add_term(p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    layer.backward(x, s, dy, dx.with(dy), g.layer, p);
-    dx.add_term(p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Layer>
+void residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                 pass<T> const& p) const {
+  layer.forward(x, y.with(x), s, p);
+  y.add_term(p);
+}
+
+template <element T, class Layer>
+void residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                  destination<T> dx, gradients& g, pass<T> const& p) const {
+  layer.backward(x, s, dy, dx.with(dy), g.layer, p);
+  dx.add_term(p);
+}
 
 /// y = last(… second(first(x))): two or more layers on activations of T. Parameters are named `0.weight`, …
 template <element T, class... Layer> struct sequence {
@@ -29062,14 +29193,9 @@ template <element T, class... Layer> struct sequence {
     return features;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_from<0>(x, y, s, p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("sequence", s.between.back().tokens(), dy.tokens());
-    backward_from<count - 1>(x, s, dy, dx, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
  private:
   template <std::size_t Index>
@@ -29097,6 +29223,19 @@ template <element T, class... Layer> struct sequence {
     }
   }
 };
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  forward_from<0>(x, y, s, p);
+}
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("sequence", s.between.back().tokens(), dy.tokens());
+  backward_from<count - 1>(x, s, dy, dx, g, p);
+}
 
 /// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
 /// `prepare`.
@@ -29131,17 +29270,25 @@ template <element T, class Layer> struct recomputed {
   }
   std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
-    const auto s = p.template borrow_saved<typename Layer::saved>();
-    layer.forward(x, y, *s, p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    const auto s = p.template borrow_saved<typename Layer::saved>();
-    nn::recompute(layer, x, *s, p);
-    layer.backward(x, *s, dy, dx, g.layer, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Layer>
+void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved&,
+                                   pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  layer.forward(x, y, *s, p);
+}
+
+template <element T, class Layer>
+void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                    destination<T> dx, gradients& g, pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  nn::recompute(layer, x, *s, p);
+  layer.backward(x, *s, dy, dx, g.layer, p);
+}
 
 /// Consecutive layers, held by reference. Input and output have equally many features.
 template <element T, class Layer> struct layer_range {
@@ -29153,25 +29300,10 @@ template <element T, class Layer> struct layer_range {
   };
   using gradients = std::span<typename Layer::gradients>;
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    panel_matrix<T> const& last_input = all_but_last(x, s, p);
-    layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
-  }
-  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    panel_matrix<T> const& last_input = all_but_last(x, s, p);
-    nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients g, pass<T> const& p) const {
-    const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-    panel_matrix<T> const* above = &dy;
-    for (std::size_t i = layers.size() - 1; i > 0; --i) {
-      panel_matrix<T>& below = above == &*a ? *b : *a;
-      layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
-      above = &below;
-    }
-    layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
-  }
+                gradients g, pass<T> const& p) const;
 
  private:
   /// Computes all layers but the last one, and returns its input.
@@ -29188,6 +29320,32 @@ template <element T, class Layer> struct layer_range {
     return *below;
   }
 };
+
+template <element T, class Layer>
+void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients g, pass<T> const& p) const {
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (std::size_t i = layers.size() - 1; i > 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+    above = &below;
+  }
+  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+}
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
 /// equally many features.
@@ -29217,33 +29375,10 @@ template <element T, class Layer> struct stack {
 
   /// Throws option_error for a stack without layers, which would never write y, and for more segments than
   /// layers.
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    require_layers();
-    s.segments = segments;
-    if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
-    s.inputs.resize(std::size_t(segments - 1));
-    for (int i = 0; i < segments; ++i) {
-      if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
-      segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
-                         *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
-    }
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
   /// Throws error unless `s` is of a forward with as many segments.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward(s);
-    if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
-    const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-    panel_matrix<T> const* above = &dy;
-    for (int i = segments - 1; i >= 0; --i) {
-      panel_matrix<T>& below = above == &*a ? *b : *a;
-      const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
-      segment(i).recompute(input(x, s, i), *again, p);
-      segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
-                          std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
-      above = &below;
-    }
-  }
+                gradients& g, pass<T> const& p) const;
 
  private:
   void require_layers() const {
@@ -29272,6 +29407,36 @@ template <element T, class Layer> struct stack {
     return i == 0 ? x : s.inputs[std::size_t(i - 1)];
   }
 };
+
+template <element T, class Layer>
+void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  require_layers();
+  s.segments = segments;
+  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+  s.inputs.resize(std::size_t(segments - 1));
+  for (int i = 0; i < segments; ++i) {
+    if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
+    segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
+                       *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
+  }
+}
+
+template <element T, class Layer>
+void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                               destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward(s);
+  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (int i = segments - 1; i >= 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
+    segment(i).recompute(input(x, s, i), *again, p);
+    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+    above = &below;
+  }
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -29925,26 +30090,34 @@ struct mlp {
   template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("mlp", x, dy);
-    require_forward("mlp", s.z.tokens(), dy.tokens());
-    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-               dz_room = p.borrow(up.weight.rows(), dy.tokens());
-    panel_matrix<T>&h = *h_room, &dz = *dz_room;
-    run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-        dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-        dx = up.input_gradient(dz));
-    down.add_weight_gradient(dy, h, g.down, p);
-    up.add_weight_gradient(dz, x, g.up, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                        pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("mlp", x, dy);
+  require_forward("mlp", s.z.tokens(), dy.tokens());
+  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+             dz_room = p.borrow(up.weight.rows(), dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room;
+  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
+      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+      dx = up.input_gradient(dz));
+  down.add_weight_gradient(dy, h, g.down, p);
+  up.add_weight_gradient(dz, x, g.up, p);
+}
 
 /// First number of the random patterns of gates, beyond the numbers of all other matrices.
 inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
@@ -29990,29 +30163,38 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
   }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("gated_mlp", x, dy);
-    require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-    const std::int64_t hidden = up.weight.rows();
-    const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
-               du_room = p.borrow(hidden, dy.tokens());
-    panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-    const auto dh = local(down.input_gradient(dy));
-    run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
-        gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-    if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-    down.add_weight_gradient(dy, h, g.down, p);
-    gate.add_weight_gradient(dz, x, g.gate, p);
-    up.add_weight_gradient(du, x, g.up, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                              pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
+                                               pass<T> const& p) const {
+  dx.require_apart("gated_mlp", x, dy);
+  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
+  const std::int64_t hidden = up.weight.rows();
+  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
+             du_room = p.borrow(hidden, dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
+  const auto dh = local(down.input_gradient(dy));
+  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
+      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
+  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
+  down.add_weight_gradient(dy, h, g.down, p);
+  gate.add_weight_gradient(dz, x, g.gate, p);
+  up.add_weight_gradient(du, x, g.up, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -30070,27 +30252,34 @@ template <element T> struct layer_norm {
     return (x - s.mean) * s.scale * weight + bias;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("layer_norm", s.mean.size(), dy.tokens());
-    const auto dz = named<"dy">(dy);
-    const auto n = named<"n">((x - s.mean) * s.scale);
-    const auto d = named<"d">(dz * weight);
-    const double share = 1 / double(x.features());
-    const auto sum_d = local(sum_features(d));
-    const auto sum_dn = local(sum_features(d * n));
-    const auto mean_d = local(s.scale * (share * sum_d));
-    const auto slope = local(square(s.scale) * (share * sum_dn));
-    run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
-        dx = s.scale * d - mean_d - slope * (x - s.mean));
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T>
+void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("layer_norm", s.mean.size(), dy.tokens());
+  const auto dz = named<"dy">(dy);
+  const auto n = named<"n">((x - s.mean) * s.scale);
+  const auto d = named<"d">(dz * weight);
+  const double share = 1 / double(x.features());
+  const auto sum_d = local(sum_features(d));
+  const auto sum_dn = local(sum_features(d * n));
+  const auto mean_d = local(s.scale * (share * sum_d));
+  const auto slope = local(square(s.scale) * (share * sum_dn));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+      dx = s.scale * d - mean_d - slope * (x - s.mean));
+}
 
 /// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
 ///   x, y (features, tokens)   w (features)
@@ -30124,21 +30313,28 @@ template <element T> struct rms_norm {
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("rms_norm", s.scale.size(), dy.tokens());
-    const auto dn = named<"dn">(dy * x * s.scale);
-    const auto sum_dn = local(sum_features(dn * weight));
-    const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-    run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T>
+void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                           destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("rms_norm", s.scale.size(), dy.tokens());
+  const auto dn = named<"dn">(dy * x * s.scale);
+  const auto sum_dn = local(sum_features(dn * weight));
+  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -30232,43 +30428,55 @@ struct transformer_block {
     }
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    panel_matrix<T>& to = *y.to();
-    if constexpr (is_pre)
-      run(p.ctx, prepare(x, s, p),
-          mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                              [&](auto const& branch) { return to = s.h + branch; }));
-    else
-      run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
-    y.add_term(p);
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    require_forward("transformer_block", s.h.tokens(), dy.tokens());
-    const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
-    const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
-    panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
-    if constexpr (is_pre) {
-      run(p.ctx, n = norm2.value(s.h, s.norm2));
-      mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
-      norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
-      run(p.ctx, n = norm1.value(x, s.norm1));
-      attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
-      norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
-    } else {
-      panel_matrix<T>& dv = dh;
-      norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
-      run(p.ctx, n = norm1.value(s.h, s.norm1));
-      mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
-      norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
-      attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                         p);
-    }
-    dx.add_term(p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
+                                                                       destination<T> y, saved& s,
+                                                                       pass<T> const& p) const {
+  resize(s, x.tokens());
+  panel_matrix<T>& to = *y.to();
+  if constexpr (is_pre)
+    run(p.ctx, prepare(x, s, p),
+        mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
+                            [&](auto const& branch) { return to = s.h + branch; }));
+  else
+    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
+  y.add_term(p);
+}
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
+                                                                        saved const& s,
+                                                                        panel_matrix<T> const& dy,
+                                                                        destination<T> dx, gradients& g,
+                                                                        pass<T> const& p) const {
+  require_forward("transformer_block", s.h.tokens(), dy.tokens());
+  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
+  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
+  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  if constexpr (is_pre) {
+    run(p.ctx, n = norm2.value(s.h, s.norm2));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
+    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
+    run(p.ctx, n = norm1.value(x, s.norm1));
+    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
+    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+  } else {
+    panel_matrix<T>& dv = dh;
+    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
+    run(p.ctx, n = norm1.value(s.h, s.norm1));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
+    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
+    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
+                       p);
+  }
+  dx.add_term(p);
+}
 
 /// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
 /// Norms and the products of attention with itself stay in the element of the weights.
@@ -30323,25 +30531,35 @@ template <element T, class Op> struct masked_token_head {
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    fit(s.z, x.features(), x.tokens());
-    fit(s.activated, x.features(), x.tokens());
-    norm.resize(s.norm, x.tokens());
-    run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
-        logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
-  }
+               pass<T> const& p) const;
   /// Also adds to dtable, the gradient by the table.
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
                 panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
-                gradients& g, pass<T> const& p) const {
-    const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-    run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
-        dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-    norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
-    run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-    transform.backward(x, {}, *dz, dx, g.transform, p);
-  }
+                gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Op>
+void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  fit(s.z, x.features(), x.tokens());
+  fit(s.activated, x.features(), x.tokens());
+  norm.resize(s.norm, x.tokens());
+  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
+      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+}
+
+template <element T, class Op>
+void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
+                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        pass<T> const& p) const {
+  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
+  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
+      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
+  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
+  transform.backward(x, {}, *dz, dx, g.transform, p);
+}
 
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
@@ -30412,34 +30630,10 @@ struct encoder_body {
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
-  void encode(input const& in, saved& s, pass<T> const& p) const {
-    require_tokens(in.ids, p);
-    list_positions(p.sequences, config.context, s.positions);
-    for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
-        when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-    if (config.segment_types > 0) {
-      if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
-      run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
-    }
-    embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    blocks.forward(s.embedded, s.top, s.blocks, p);
-  }
+  void encode(input const& in, saved& s, pass<T> const& p) const;
   /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
   void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
-                       pass<T> const& p) const {
-    const auto dx = p.borrow(config.hidden);
-    blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
-    panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
-    embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dsummed, s.positions);
-        }));
-    if (config.segment_types > 0)
-      run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
-  }
+                       pass<T> const& p) const;
 
  protected:
   /// That of a head for sequences; no layer has its number.
@@ -30452,6 +30646,36 @@ struct encoder_body {
     return in.segments.empty() ? s.first_segment : in.segments;
   }
 };
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
+  require_tokens(in.ids, p);
+  list_positions(p.sequences, config.context, s.positions);
+  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
+      when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
+  if (config.segment_types > 0) {
+    if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
+    run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
+  }
+  embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
+                                                    gradients& g, pass<T> const& p) const {
+  const auto dx = p.borrow(config.hidden);
+  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
+  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
+      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
+  if (config.segment_types > 0)
+    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+}
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
 /// token table, and, if the configuration says so, whether the second segment of a sequence follows the
@@ -30508,72 +30732,24 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
   double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
-    this->encode(in, s, p);
-    panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-    fit(s.logits, config.vocabulary, top.tokens());
-    head.forward(token_embedding.table, top, s.logits, s.head, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 double count = 1) const;
 
   /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
   /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
   ///   labels (sequences)   is_next, is_not_next or `ignored`
   /// Throws option_error if the configuration has no next_sentence.
   double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
-                 saved& s, pass<T> const& p, double count = 1) const {
-    if (!config.next_sentence)
-      throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
-    const double masked = forward(in, targets, s, p, count);
-    const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
-    if (labelled == 0 || s.targets.count() == 0) return masked;
-    return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
-                                          count * labelled / double(s.targets.count()));
-  }
+                 saved& s, pass<T> const& p, double count = 1) const;
 
   /// Logits (2, sequences) of the next sentences.
-  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    this->encode(in, s, p);
-    next_sentence.predict(s.top, logits, s.next_sentence, p);
-  }
+  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
   void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    this->encode(in, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    fit(logits, config.vocabulary, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    head.forward(token_embedding.table, s.counted, logits, s.head, p);
-  }
+               pass<T> const& p) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    const auto dtop = p.borrow(config.hidden);
-    const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
-      head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
-    };
-    if (s.targets.all()) {
-      head_backward(s.top, *dtop);
-    } else {
-      const auto dcounted = p.borrow(config.hidden, s.targets.count());
-      head_backward(s.counted, *dcounted);
-      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-    }
-    if (s.next_sentence.loss.has_gradient) {
-      const auto dnext = p.borrow(config.hidden);
-      next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
-      run(p.ctx, *dtop += *dnext);
-    }
-    this->encode_backward(in, s, *dtop, g, p);
-  }
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
 
  private:
   static transformer_config const& checked(transformer_config const& of) {
@@ -30581,6 +30757,75 @@ struct encoder : encoder_body<T, Block, Layer> {
     return of;
   }
 };
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets, saved& s,
+                                             pass<T> const& p, double count) const {
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
+  this->encode(in, s, p);
+  panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
+  fit(s.logits, config.vocabulary, top.tokens());
+  head.forward(token_embedding.table, top, s.logits, s.head, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets,
+                                             std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                                             double count) const {
+  if (!config.next_sentence)
+    throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
+  const double masked = forward(in, targets, s, p, count);
+  const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
+  if (labelled == 0 || s.targets.count() == 0) return masked;
+  return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
+                                        count * labelled / double(s.targets.count()));
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>& logits, saved& s,
+                                                pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  this->encode(in, s, p);
+  next_sentence.predict(s.top, logits, s.next_sentence, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
+                                           panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  this->encode(in, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  fit(logits, config.vocabulary, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  head.forward(token_embedding.table, s.counted, logits, s.head, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
+                                            pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  const auto dtop = p.borrow(config.hidden);
+  const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
+    head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
+  };
+  if (s.targets.all()) {
+    head_backward(s.top, *dtop);
+  } else {
+    const auto dcounted = p.borrow(config.hidden, s.targets.count());
+    head_backward(s.counted, *dcounted);
+    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+  }
+  if (s.next_sentence.loss.has_gradient) {
+    const auto dnext = p.borrow(config.hidden);
+    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
+    run(p.ctx, *dtop += *dnext);
+  }
+  this->encode_backward(in, s, *dtop, g, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -30667,67 +30912,86 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
   ///   ids, targets (tokens): of the batch of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 1) const {
-    require_tokens(ids, p);
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    compute_top(ids, s, p);
-    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 pass<T> const& p, double count = 1) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-    {
-      const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
-      run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-          g.token_embedding.table += sampled(s.logits * transposed(*n)));
-      if (s.targets.all()) {
-        final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
-      } else {
-        final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
-        run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
-      }
-    }
-    blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
-          return scatter_rows(g.position_embedding.table, dembedded, s.positions);
-        }));
-  }
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
   void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    require_tokens(ids, p);
-    s.loss.has_gradient = false;
-    compute_top(ids, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    compute_logits(s.counted, logits, s, p);
-  }
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
  private:
-  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-    list_positions(p.sequences, config.context, s.positions);
-    fit(s.embedded, config.hidden, p.tokens());
-    fit(s.top, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
-        when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    blocks.forward(s.embedded, s.top, s.blocks, p);
-  }
-  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    final_norm.resize(s.final_norm, top.tokens());
-    fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, final_norm.prepare(top, s.final_norm, p),
-        logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
-  }
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Layer>
+double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets,
+                                     saved& s, pass<T> const& p, double count) const {
+  require_tokens(ids, p);
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  compute_top(ids, s, p);
+  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
+                                    pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+  {
+    const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
+    run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+        g.token_embedding.table += sampled(s.logits * transposed(*n)));
+    if (s.targets.all()) {
+      final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
+    } else {
+      final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
+      run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
+    }
+  }
+  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
+        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
+      }));
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+                                   panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  require_tokens(ids, p);
+  s.loss.has_gradient = false;
+  compute_top(ids, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  compute_logits(s.counted, logits, s, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+  list_positions(p.sequences, config.context, s.positions);
+  fit(s.embedded, config.hidden, p.tokens());
+  fit(s.top, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+      when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
+                                          pass<T> const& p) const {
+  final_norm.resize(s.final_norm, top.tokens());
+  fit(logits, config.vocabulary, top.tokens());
+  run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+}
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
 template <element T, class Block>
@@ -31169,60 +31433,12 @@ template <element T, class Block> struct gru {
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    fit(s.gates, 3 * h, x.tokens());
-    fit(s.hidden, h, x.tokens());
-    fit(s.candidate, h, x.tokens());
-    detail::fit_state(s.initial, h, time.step_tokens());
-    const auto room = p.borrow(3 * h, time.step_tokens());
-    run(p.ctx, s.gates = input.value(x), s.hidden = 0);
-    for (std::int64_t t = 0; t < time.steps(); ++t) {
-      const auto step = [&](auto const& last) {
-        const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
-                   from_h = time.at(*room, 0, t);
-        const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h),
-                   n = detail::gate(gates, 2, h);
-        run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
-            z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
-            now = n + z * (last - n));
-      };
-      t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
-    }
-    run(p.ctx, y = converted(s.hidden));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
   /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("gru", x, dy);
-    require_forward("gru", s.hidden.tokens(), dy.tokens());
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
-               state_room = p.borrow(h, time.step_tokens());
-    panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
-    &state = *state_room;
-    detail::shift_in_time(s.hidden, s.initial, previous, p);
-    run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
-    for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
-      const auto last = time.at(previous, t);
-      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
-      const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
-      const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
-      run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
-          dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
-          detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
-          dh = transposed(recurrent.weight) * by_u + dh * z);
-    }
-    run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
-        dx = transposed(input.weight) * dgates);
-    input.add_weight_gradient(dgates, x, g.input, p);
-    recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
   /// Takes the state after the last step over to the next piece of the series.
   void carry(saved& s, pass<T> const& p) const {
@@ -31230,6 +31446,60 @@ template <element T, class Block> struct gru {
     run(p.ctx, s.initial = slice_tokens(s.hidden, s.hidden.tokens() - s.initial.tokens(), s.hidden.tokens()));
   }
 };
+
+template <element T, class Block>
+void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s.gates, 3 * h, x.tokens());
+  fit(s.hidden, h, x.tokens());
+  fit(s.candidate, h, x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  const auto room = p.borrow(3 * h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
+                 from_h = time.at(*room, 0, t);
+      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+      run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
+          z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
+          now = n + z * (last - n));
+    };
+    t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+}
+
+template <element T, class Block>
+void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("gru", x, dy);
+  require_forward("gru", s.hidden.tokens(), dy.tokens());
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
+  &state = *state_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
+    const auto last = time.at(previous, t);
+    const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+    const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
+    const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
+    run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
+        dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
+        detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
+        dh = transposed(recurrent.weight) * by_u + dh * z);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
+}
 
 /// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
 /// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
@@ -31263,65 +31533,13 @@ template <element T, class Block> struct lstm {
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    fit(s.gates, 4 * h, x.tokens());
-    fit(s.hidden, h, x.tokens());
-    fit(s.cell, h, x.tokens());
-    detail::fit_state(s.initial, h, time.step_tokens());
-    detail::fit_state(s.initial_cell, h, time.step_tokens());
-    run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
-    for (std::int64_t t = 0; t < time.steps(); ++t) {
-      const auto step = [&](auto const& last, auto const& last_cell) {
-        const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
-        const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
-                   g = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
-        run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g),
-            o = sigmoid(o), cell = f * last_cell + i * g, now = o * tanh(cell));
-      };
-      if (t == 0)
-        step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
-      else
-        step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
-    }
-    run(p.ctx, y = converted(s.hidden));
-  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
 
   /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
   /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
   /// do)
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("lstm", x, dy);
-    require_forward("lstm", s.hidden.tokens(), dy.tokens());
-    const detail::time_axis time(p.sequences);
-    const std::int64_t h = hidden();
-    const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
-               state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
-    panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
-    &state = *state_room, &dcells = *dcell_room;
-    detail::shift_in_time(s.hidden, s.initial, previous, p);
-    detail::shift_in_time(s.cell, s.initial_cell, cells, p);
-    run(p.ctx, dgates = 0, state = 0, dcells = 0);
-    for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-      const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
-      const auto last_cell = time.at(cells, t);
-      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
-                 candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
-      const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
-      run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
-          dcell += dh * o * (1.0 - square(tanh(cell))),
-          detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
-          detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
-          detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
-          dh = transposed(recurrent.weight) * d);
-    }
-    run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
-        dx = transposed(input.weight) * dgates);
-    input.add_weight_gradient(dgates, x, g.input, p);
-    recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
-  }
+                gradients& g, pass<T> const& p) const;
 
   /// Takes the states after the last step over to the next piece of the series.
   void carry(saved& s, pass<T> const& p) const {
@@ -31331,6 +31549,65 @@ template <element T, class Block> struct lstm {
         s.initial_cell = slice_tokens(s.cell, first, s.hidden.tokens()));
   }
 };
+
+template <element T, class Block>
+void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s.gates, 4 * h, x.tokens());
+  fit(s.hidden, h, x.tokens());
+  fit(s.cell, h, x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  detail::fit_state(s.initial_cell, h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last, auto const& last_cell) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
+      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h), g = detail::gate(gates, 2, h),
+                 o = detail::gate(gates, 3, h);
+      run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g), o = sigmoid(o),
+          cell = f * last_cell + i * g, now = o * tanh(cell));
+    };
+    if (t == 0)
+      step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
+    else
+      step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+}
+
+template <element T, class Block>
+void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                              destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("lstm", x, dy);
+  require_forward("lstm", s.hidden.tokens(), dy.tokens());
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
+  &state = *state_room, &dcells = *dcell_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  detail::shift_in_time(s.cell, s.initial_cell, cells, p);
+  run(p.ctx, dgates = 0, state = 0, dcells = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
+    const auto last_cell = time.at(cells, t);
+    const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
+               candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
+    const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
+    run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
+        dcell += dh * o * (1.0 - square(tanh(cell))),
+        detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
+        detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
+        detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
+        dh = transposed(recurrent.weight) * d);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -31442,57 +31719,79 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
   ///   ids, targets (tokens): of the time steps of p
   double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 1) const {
-    require_tokens(targets, p, "targets");
-    s.targets.choose(targets);
-    compute_top(ids, s, p);
-    compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
+                 pass<T> const& p, double count = 1) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
-    const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-    {
-      const auto dcounted = p.borrow(config.hidden, top.tokens());
-      run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-          g.token_embedding.table += sampled(s.logits * transposed(top)));
-      run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-    }
-    if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
-    cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
-    panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-    run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
-  }
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
 
   /// Logits (vocabulary, positions) of the tokens that follow some tokens of the time steps of p.
   void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    s.loss.has_gradient = false;
-    compute_top(ids, s, p);
-    fit(s.counted, config.hidden, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, s.top, positions));
-    compute_logits(s.counted, logits, p);
-  }
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
  private:
-  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-    require_tokens(ids, p);
-    fit(s.embedded, config.hidden, p.tokens());
-    fit(s.top, config.hidden, p.tokens());
-    run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
-    if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-    cells.forward(s.embedded, s.top, s.cells, p);
-    if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
-  }
-  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const {
-    fit(logits, config.vocabulary, top.tokens());
-    run(p.ctx, logits = token_embedding.table * top + bias);
-  }
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Cell>
+double recurrent_model<T, Block, Cell>::forward(std::span<std::int32_t const> ids,
+                                                std::span<std::int32_t const> targets, saved& s,
+                                                pass<T> const& p, double count) const {
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  compute_top(ids, s, p);
+  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
+  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
+                                               gradients& g, pass<T> const& p) const {
+  cross_entropy<T>::require_gradient(s.loss);
+  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
+  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+  {
+    const auto dcounted = p.borrow(config.hidden, top.tokens());
+    run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+        g.token_embedding.table += sampled(s.logits * transposed(top)));
+    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
+  }
+  if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
+  cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::predict(std::span<std::int32_t const> ids,
+                                              std::span<std::int32_t const> positions,
+                                              panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  compute_top(ids, s, p);
+  fit(s.counted, config.hidden, std::int64_t(positions.size()));
+  run(p.ctx, gather_tokens(s.counted, s.top, positions));
+  compute_logits(s.counted, logits, p);
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> ids, saved& s,
+                                                  pass<T> const& p) const {
+  require_tokens(ids, p);
+  fit(s.embedded, config.hidden, p.tokens());
+  fit(s.top, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  cells.forward(s.embedded, s.top, s.cells, p);
+  if (top_dropout.drops(p)) run(p.ctx, s.top = top_dropout.masked(s.top, p));
+}
+
+template <element T, class Block, class Cell>
+void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
+                                                     pass<T> const& p) const {
+  fit(logits, config.vocabulary, top.tokens());
+  run(p.ctx, logits = token_embedding.table * top + bias);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -31627,24 +31926,36 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
   /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
   ///   labels (sequences)   0 … classes - 1; sequences that are labelled have a token
   double forward(input const& in, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
-                 double count = 1) const {
-    s.head.loss.has_gradient = false;
-    this->encode(in, s, p);
-    return head.forward(s.top, labels, s.head, p, count);
-  }
+                 double count = 1) const;
   /// Logits (classes, sequences).
-  void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    this->encode(in, s, p);
-    head.predict(s.top, logits, s.head, p);
-  }
+  void predict(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
 
   /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const {
-    const auto dtop = p.borrow(config.hidden);
-    head.backward(s.head, *dtop, g.head, p);
-    this->encode_backward(in, s, *dtop, g, p);
-  }
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
 };
+
+template <element T, class Block, class Layer>
+double sequence_classifier<T, Block, Layer>::forward(input const& in, std::span<std::int32_t const> labels,
+                                                     saved& s, pass<T> const& p, double count) const {
+  s.head.loss.has_gradient = false;
+  this->encode(in, s, p);
+  return head.forward(s.top, labels, s.head, p, count);
+}
+
+template <element T, class Block, class Layer>
+void sequence_classifier<T, Block, Layer>::predict(input const& in, panel_matrix<T>& logits, saved& s,
+                                                   pass<T> const& p) const {
+  this->encode(in, s, p);
+  head.predict(s.top, logits, s.head, p);
+}
+
+template <element T, class Block, class Layer>
+void sequence_classifier<T, Block, Layer>::backward(input const& in, saved const& s, gradients& g,
+                                                    pass<T> const& p) const {
+  const auto dtop = p.borrow(config.hidden);
+  head.backward(s.head, *dtop, g.head, p);
+  this->encode_backward(in, s, *dtop, g, p);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -32114,55 +32425,18 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
       return weight8.scale * (transposed(weight8.values) * dy);
   }
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("quantised_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    add_weight_gradient(dy, x, g, p);
-  }
+                gradients& g, pass<T> const& p) const;
   /// dW += (sx sdy) dy8 x8ᵀ at the blocks of W; the observer of the pass sees the factors. The rounded ones
   /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
   /// the scales, is rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                           pass<T> const& p) const {
-    const auto x_room = p.borrow(x.features(), x.tokens());
-    const auto largest_room = p.template borrow_saved<largest_of_tokens>();
-    panel_matrix<T>& x8 = *x_room;
-    auto& [of_x, of_dy] = *largest_room;
-    fit(of_x, x.tokens());
-    const float sx = x_scale.scale();
-    if constexpr (rounds_gradients) {
-      const auto dy_room = p.borrow(dy.features(), dy.tokens());
-      panel_matrix<T>& dy8 = *dy_room;
-      fit(of_dy, dy.tokens());
-      run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
-          dy8 = sx * (dy_scale.scale() * in_8_bits(dy_scale, dy)), of_dy = max_features(abs(dy)));
-      g.dy_scale.observe(of_dy);
-      base::add_weight_gradient(dy8, x8, g, p);
-    } else {
-      run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
-      base::add_weight_gradient(dy, x8, g, p);
-    }
-    g.x_scale.observe(of_x);
-  }
+                           pass<T> const& p) const;
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
   /// refused.
-  void refresh(std::int64_t) {
-    const float most = amax(weight);
-    if (!std::isfinite(most)) weight8 = {};
-    const float scale = quantisation_scale<E>(most);
-    if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
-    weight8.scale = scale;
-    exec::serial alone;
-    context here(alone);
-    run(here, weight8.values = (1 / scale) * weight);
-  }
+  void refresh(std::int64_t);
   /// The same after a step, whose largest values the next scales know.
-  void refresh(std::int64_t step, gradients const& of_step) {
-    refresh(step);
-    x_scale.follow(of_step.x_scale);
-    dy_scale.follow(of_step.dy_scale);
-  }
+  void refresh(std::int64_t step, gradients const& of_step);
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
     weight8 = {};
@@ -32191,6 +32465,59 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
                   "after W was made, read or changed outside of training"));
   }
 };
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const&,
+                                                       panel_matrix<T> const& dy, destination<T> dx,
+                                                       gradients& g, pass<T> const& p) const {
+  dx.require_apart("quantised_linear", x, dy);
+  run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+  add_weight_gradient(dy, x, g, p);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T> const& dy,
+                                                                  panel_matrix<T> const& x, gradients& g,
+                                                                  pass<T> const& p) const {
+  const auto x_room = p.borrow(x.features(), x.tokens());
+  const auto largest_room = p.template borrow_saved<largest_of_tokens>();
+  panel_matrix<T>& x8 = *x_room;
+  auto& [of_x, of_dy] = *largest_room;
+  fit(of_x, x.tokens());
+  const float sx = x_scale.scale();
+  if constexpr (rounds_gradients) {
+    const auto dy_room = p.borrow(dy.features(), dy.tokens());
+    panel_matrix<T>& dy8 = *dy_room;
+    fit(of_dy, dy.tokens());
+    run(p.ctx, x8 = in_8_bits(x_scale, x), of_x = max_features(abs(x)),
+        dy8 = sx * (dy_scale.scale() * in_8_bits(dy_scale, dy)), of_dy = max_features(abs(dy)));
+    g.dy_scale.observe(of_dy);
+    base::add_weight_gradient(dy8, x8, g, p);
+  } else {
+    run(p.ctx, x8 = sx * in_8_bits(x_scale, x), of_x = max_features(abs(x)));
+    base::add_weight_gradient(dy, x8, g, p);
+  }
+  g.x_scale.observe(of_x);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t) {
+  const float most = amax(weight);
+  if (!std::isfinite(most)) weight8 = {};
+  const float scale = quantisation_scale<E>(most);
+  if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
+  weight8.scale = scale;
+  exec::serial alone;
+  context here(alone);
+  run(here, weight8.values = (1 / scale) * weight);
+}
+
+template <element T, class Block, element E, class Gradient>
+void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t step, gradients const& of_step) {
+  refresh(step);
+  x_scale.follow(of_step.x_scale);
+  dy_scale.follow(of_step.dy_scale);
+}
 
 template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;

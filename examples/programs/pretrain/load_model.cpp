@@ -15,7 +15,8 @@
 #include "model_module.hpp"
 #include "option_values.hpp"
 
-namespace pretrain { namespace {
+namespace pretrain {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -55,8 +56,8 @@ model_module const& load(std::string const& name) {
   auto const* const module = static_cast<model_module const*>(dlsym(library, "pretrain_model_module"));
   if (!module) refuse_module("is no module of models");
   if (std::strcmp(module->build, this_build) != 0)
-    refuse_module(tessera::message("was compiled with other sources, flags or another compiler (", module->build,
-                                   ") than this program (", this_build, ")"));
+    refuse_module(tessera::message("was compiled with other sources, flags or another compiler (",
+                                   module->build, ") than this program (", this_build, ")"));
   return *module;
 }
 

@@ -8,8 +8,8 @@
 #include "fine_tuning.hpp"
 #include "model.hpp"
 
-// The networks of one element and block are a module beside the program, models/float_16x16.so, which is compiled
-// and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
+// The networks of one element and block are a module beside the program, models/float_16x16.so, which is
+// compiled and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
 
 namespace pretrain {
 
@@ -25,7 +25,8 @@ struct model_module {
   product_speed (*speed)(tessera::context& ctx);
 };
 
-/// Of this source file; a program and its modules must have the same. CMakeLists.txt adds up what is compiled.
+/// Of this source file; a program and its modules must have the same. CMakeLists.txt adds up what is
+/// compiled.
 inline constexpr char this_build[] = TESSERA_BUILD " " TESSERA_ISA_NAME;
 
 }  // namespace pretrain

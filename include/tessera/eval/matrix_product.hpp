@@ -142,7 +142,8 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                 "types: " TESSERA_ONE_ACCUMULATOR);
   for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
     if (overlap(all_of(to), leaf))
-      throw shape_error("[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
+      throw shape_error(
+          "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
 TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
