@@ -118,5 +118,21 @@ def on_page_markdown(markdown, page, config, files):
     return with_links_turned(markdown, source, page.file.src_uri) if (root / source).exists() else markdown
 
 
+# ---- what stays on one line, and bars in tables ----
+
+# Options, and numbers with hyphens or dashes, behind which browsers break lines.
+unbreakable = re.compile(r"(?<![\w-])(--?[A-Za-z][\w=.+-]*|(?=[\w.–-]*\d)[\w.]+(?:[–-][\w.]+)+)")
+figures = re.compile(r"<td([^>]*)>((?:[\d\s.,/±%*×x()–−+-]+(?: \w{1,4})?)?)</td>")  # and cells without text
+text_or_not = re.compile(r"(<pre.*?</pre>|<svg.*?</svg>|<[^>]*>)|([^<]+)", re.S)
+
+
+def on_page_content(html, page, config, files):
+    def marked(found):
+        return found[1] or unbreakable.sub(r'<span class="whole">\1</span>', found[2])
+
+    html = figures.sub(r'<td class="whole"\1>\2</td>', text_or_not.sub(marked, html))
+    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html, flags=re.S)  # code keeps the escape
+
+
 wanted = set()
 headers = reference()
