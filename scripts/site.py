@@ -120,8 +120,8 @@ def on_page_markdown(markdown, page, config, files):
 
 # ---- what stays on one line, and bars in tables ----
 
-# Options, and numbers with hyphens or dashes, behind which browsers break lines.
-unbreakable = re.compile(r"(?<![\w-])(--?[A-Za-z][\w=.+-]*|(?=[\w.–-]*\d)[\w.]+(?:[–-][\w.]+)+)")
+# Options, and numbers with hyphens or dashes, behind which browsers break lines, or with a percent sign.
+unbreakable = re.compile(r"(?<![\w-])(--?[A-Za-z][\w=.+-]*|(?=[\w.–-]*\d)[\w.]+(?:[–-][\w.]+)+|[\d.]+ %)")
 figures = re.compile(r"<td([^>]*)>((?:[\d\s.,/±%*×x()–−+-]+(?: \w{1,4})?)?)</td>")  # and cells without text
 text_or_not = re.compile(r"(<pre.*?</pre>|<svg.*?</svg>|<[^>]*>)|([^<]+)", re.S)
 
