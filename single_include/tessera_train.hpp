@@ -27697,8 +27697,8 @@ h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6re
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
 th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
 .compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
-.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.ticks,.scale{display:flex;justify-content:space-between;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem}
-.scale{justify-content:flex-start;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
+.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.pale{opacity:.2}.trace text{fill:var(--soft);font-size:11px}
+.scale{display:flex;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
 .bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key span{white-space:nowrap}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
 .mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
 @media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
@@ -27740,7 +27740,7 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
   if (most <= 0) return {};
   const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
   const std::size_t rows = (of_tile.size() + columns - 1) / columns;
-  const double side = 720.0 / double(columns);
+  const double side = std::min(720.0 / double(columns), 60.0);
   std::string svg = message("<figure><figcaption>", title, "</figcaption><svg viewBox=\"0 0 720 ",
                             at(double(rows) * side + 1), "\" role=\"img\">");
   for (std::size_t t = 0; t < of_tile.size(); ++t) {
@@ -27753,49 +27753,96 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
   return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
 }
 
-/// Time from left to right, tiles from top to bottom: what each did in each step.
-inline std::string step_trace(profile const& p) {
-  constexpr std::size_t most_rows = 46, most_steps = 160;
-  const double all = double(p.cycles());
-  if (all <= 0 || p.on.tiles < 1) return {};
-  const auto tiles = std::size_t(p.on.tiles);
-  const std::size_t rows = std::min(most_rows, tiles);
-  const double width = 720, height = double(rows) * (rows > 8 ? 5 : 22), row_height = height / double(rows);
-  std::string svg = message("<svg viewBox=\"0 0 720 ", at(height), "\" role=\"img\">");
-  // The longest steps are drawn; the others leave their time empty.
+/// A step in a picture of time.
+struct drawn_step {
+  step_record const* step;
+  double x, width;  // pixels; a step is as wide as it is long, but two pixels at least
+  bool drawn;       // of many steps the longest are; the others leave their time empty
+};
+inline std::vector<drawn_step> drawn_steps(profile const& p) {
+  constexpr std::size_t most = 400;
   std::vector<std::int64_t> lengths;
   for (auto const& s : p.steps) lengths.push_back(s.cycles);
   std::sort(lengths.begin(), lengths.end(), std::greater<>());
-  const std::int64_t least = lengths.size() > most_steps ? lengths[most_steps] : 0;
-  double now = 0;
+  const std::int64_t least = lengths.size() > most ? lengths[most] : 0;
+  std::vector<drawn_step> all;
+  double x = 0;
   for (auto const& s : p.steps) {
-    const double x = now / all * width, w = double(s.cycles) / all * width;
-    now += double(s.cycles);
-    if (s.cycles < least || s.cycles == 0) continue;
-    const std::string title =
-        message("<title>", escaped(s.name), ", ", name_of(s.kind), ": ", short_number(double(s.cycles)),
-                p.on.measured ? " ns" : " cycles", "</title>");
-    if (s.by_tile.empty()) {
-      svg += message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"0\" width=\"",
-                     at(std::max(w, 0.3)), "\" height=\"", at(height), "\">", title, "</rect>");
+    const bool drawn = s.cycles > 0 && s.cycles >= least;
+    const double share = double(s.cycles) / double(p.cycles()) * 720,
+                 width = drawn ? std::max(share, 2.0) : share;
+    all.push_back({&s, x, width, drawn});
+    x += width;
+  }
+  return all;
+}
+/// The names of steps that are wide enough to be seen, the longest first, where there is room.
+inline std::string names_above(std::vector<drawn_step> steps, double width) {
+  std::sort(steps.begin(), steps.end(), [](drawn_step const& a, drawn_step const& b) {
+    return a.width != b.width ? a.width > b.width : a.x < b.x;
+  });
+  std::vector<std::pair<double, double>> taken;
+  std::string svg;
+  for (auto const& s : steps) {
+    const double end = s.x + 6.5 * double(s.step->name.size()) + 8;
+    if (s.width < 10 || end > width) continue;
+    if (std::any_of(taken.begin(), taken.end(),
+                    [&](auto const& t) { return s.x < t.second && t.first < end; }))
       continue;
-    }
-    svg += "<g>" + title;
+    taken.emplace_back(s.x, end);
+    svg += message("<text x=\"", at(s.x), "\" y=\"11\">", escaped(s.step->name), "</text>");
+  }
+  return svg;
+}
+/// Quarters of the time, each below its place in its step.
+inline std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y) {
+  const double all = double(p.cycles());
+  constexpr std::array anchors{"start", "middle", "middle", "middle", "end"};
+  double begin = 0;
+  std::size_t quarter = 0;
+  std::string svg;
+  for (auto const& s : steps) {
+    const double cycles = double(s.step->cycles);
+    for (; cycles > 0 && quarter <= 4 && all * double(quarter) / 4 <= begin + cycles; ++quarter)
+      svg += message("<text x=\"", at(s.x + (all * double(quarter) / 4 - begin) / cycles * s.width),
+                     "\" y=\"", at(y), "\" text-anchor=\"", anchors[quarter], "\">",
+                     short_time(p.on.seconds(all * double(quarter) / 4)), "</text>");
+    begin += cycles;
+  }
+  return svg;
+}
+/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
+/// slowest was done.
+inline std::string step_trace(profile const& p) {
+  constexpr std::size_t most_rows = 46;
+  if (p.cycles() <= 0 || p.on.tiles < 1) return {};
+  const auto tiles = std::size_t(p.on.tiles);
+  const std::size_t rows = std::min(most_rows, tiles);
+  const double top = 16, row_height = rows > 8 ? 5 : 22, height = double(rows) * row_height;
+  const std::vector<drawn_step> steps = drawn_steps(p);
+  const double width = steps.back().x + steps.back().width;
+  std::string svg =
+      message("<div class=\"wide\"><svg class=\"trace\" style=\"min-width:", at(width), "px\" viewBox=\"0 0 ",
+              at(width), " ", at(top + height + 18), "\" role=\"img\">", names_above(steps, width));
+  for (auto const& [step, x, step_width, drawn] : steps) {
+    if (!drawn) continue;
+    auto const& by_tile = step->by_tile;
+    const double w = step_width - 0.5;  // half a pixel between steps
+    svg +=
+        message("<g class=\"", name_of(step->kind), "\"><title>", escaped(step->name), ", ",
+                name_of(step->kind), ": ", short_number(double(step->cycles)),
+                p.on.measured ? " ns" : " cycles", "</title><path", by_tile.empty() ? "" : " class=\"pale\"",
+                " d=\"M", at(x), " ", at(top), "h", at(w), "v", at(height), "H", at(x), "z\"/><path d=\"");
     for (std::size_t r = 0; r < rows; ++r) {
       const std::size_t tile = r * tiles / rows;
-      if (tile >= s.by_tile.size()) continue;
-      const double part = w * double(s.by_tile[tile]) / double(s.cycles);
-      if (part < 0.05) continue;
-      svg +=
-          message("<rect class=\"", name_of(s.kind), "\" x=\"", at(x), "\" y=\"", at(double(r) * row_height),
-                  "\" width=\"", at(part), "\" height=\"", at(row_height * 0.8), "\"/>");
+      const double part = tile < by_tile.size() ? w * double(by_tile[tile]) / double(step->cycles) : 0;
+      if (part >= 0.05)
+        svg += message("M", at(x), " ", at(top + double(r) * row_height), "h", at(part), "v",
+                       at(row_height - 1), "H", at(x), "z");
     }
-    svg += "</g>";
+    svg += "\"/></g>";
   }
-  svg += "</svg><div class=\"ticks\">";
-  for (int tick = 0; tick <= 4; ++tick)
-    svg += message("<span>", short_time(p.on.seconds(all * tick / 4)), "</span>");
-  return svg + "</div>";
+  return svg + times_below(steps, p, top + height + 14) + "</svg></div>";
 }
 
 inline std::string liveness_curve(profile const& p) {
@@ -27888,10 +27935,13 @@ inline std::string to_page(profile const& p, std::string const& pictures = {}) {
   page += shares_of_activities([&](activity a) { return double(p.cycles(a)); });
   page += "<figure><figcaption>Time from left to right, ";
   page += p.on.measured ? "threads" : "tiles";
-  page += " from top to bottom</figcaption>" + step_trace(p) +
-          "</figure>\n<div "
-          "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
-          "th><th>bytes</th><th>FLOP a cycle</th></tr></thead><tbody>\n";
+  page +=
+      " from top to bottom. Pale: waiting for the slowest. Short steps are drawn two pixels "
+      "wide</figcaption>" +
+      step_trace(p) +
+      "</figure>\n<div "
+      "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
+      "th><th>bytes</th><th>FLOP a cycle</th></tr></thead><tbody>\n";
   bool any_estimated = false;
   std::size_t listed = 0;
   for (auto const& s : p.by_name()) {

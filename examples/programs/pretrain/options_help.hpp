@@ -61,10 +61,11 @@ std::string help_text(option_table<Settings> const& table, std::string_view comm
     bool is_first = true;
     for (auto const& row : group.options) {
       if (!command.empty() && !among(row.commands, command)) continue;
-      if (std::exchange(is_first, false)) all += "\n" + std::string(group.title) + "\n";
+      if (std::exchange(is_first, false)) all.append("\n").append(group.title).append("\n");
       std::string words(row.help);
-      if (is_interval(row.values)) words += "; in " + std::string(row.values);
-      if (const std::string value = default_text(row); !value.empty()) words += "; by default " + value;
+      if (is_interval(row.values)) words.append("; in ").append(row.values);
+      if (const std::string value = default_text(row); !value.empty())
+        words.append("; by default ").append(value);
       if (command.empty() && !row.commands.empty()) {
         words += "; of ";
         for (const char c : row.commands) words += c == '|' ? std::string(", ") : std::string(1, c);
