@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Writes include/tessera/tokenizers/unicode_tables.hpp from Python's copy of the Unicode character database.
+"""Writes include/tessera/tokenizers/unicode_tables.hpp: what the tokenizers of Hugging Face take each character for,
+which is what they do with it. Their tables are of several versions of Unicode, so none of it gives the same tokens.
 
+    pip install tokenizers==0.23.3
     python3 scripts/unicode_tables.py
 """
 import os
-import unicodedata
+
+import tokenizers
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 LAST = 0x10FFFF
@@ -38,16 +43,24 @@ def ranges(holds):
     return text
 
 
-def category(code):
-    return "Cs" if 0xD800 <= code <= 0xDFFF else unicodedata.category(chr(code))
+def words(cutter, text):
+    return len(cutter.pre_tokenize_str(text))
+
+
+# BERT's tokenizer in the parts that its tables need, and the words of GPT-2's.
+CLEANED = BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+FOLDED = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True)
+MARKS, PAIRS = BertPreTokenizer(), ByteLevel(add_prefix_space=False, use_regex=True)
+
+
+def holds(code, property_of):
+    """Surrogates are no characters of a text."""
+    return not 0xD800 <= code <= 0xDFFF and property_of(chr(code))
 
 
 def folded(code):
     """Lower case without accents: what BERT's uncased vocabularies make of a character."""
-    decomposed = unicodedata.normalize("NFD", chr(code))
-    kept = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-    lower = "".join(c.lower() for c in kept)
-    return "".join(c for c in unicodedata.normalize("NFD", lower) if unicodedata.category(c) != "Mn")
+    return FOLDED.normalize_str(chr(code))
 
 
 def foldings():
@@ -71,14 +84,13 @@ def table(name, comment, text):
 
 
 def main():
-    version = unicodedata.unidata_version
     parts = [
-        table("letters", "Categories L*.", ranges(lambda c: category(c)[0] == "L")),
-        table("numbers", "Categories N*.", ranges(lambda c: category(c)[0] == "N")),
-        table("punctuation", "Categories P*.", ranges(lambda c: category(c)[0] == "P")),
-        table("others", "Categories C*: control, format, private use, surrogates, unassigned.",
-              ranges(lambda c: category(c)[0] == "C")),
-        table("nonspacing_marks", "Category Mn.", ranges(lambda c: category(c) == "Mn")),
+        table("letters", "Categories L*.", ranges(lambda c: holds(c, lambda x: words(PAIRS, "a" + x + "a") == 1))),
+        table("numbers", "Categories N*.", ranges(lambda c: holds(c, lambda x: words(PAIRS, "1" + x + "1") == 1))),
+        table("punctuation", "Categories P* and the symbols of ASCII.",
+              ranges(lambda c: holds(c, lambda x: words(MARKS, "a" + x + "b") == 3))),
+        table("controls", "Characters that BERT leaves out: categories Cc, Cf and Co, and U+FFFD.",
+              ranges(lambda c: holds(c, lambda x: CLEANED.normalize_str(x) == ""))),
         table("foldings", "Lower case without accents, of characters that it changes.", foldings()),
     ]
     header = f"""// SPDX-License-Identifier: BSD-3-Clause
@@ -86,8 +98,9 @@ def main():
 
 #include <tessera/core/config.hpp>
 
-// Properties of characters, of Unicode {version}. Written by scripts/unicode_tables.py: never edited. Numbers are
-// digits of five bits, the lowest first, of the alphabet of base64; 32 is added where more follow.
+// Properties of characters, as tokenizers {tokenizers.__version__} of Hugging Face has them. Written by
+// scripts/unicode_tables.py: never edited. Numbers are digits of five bits, the lowest first, of the alphabet of
+// base64; 32 is added where more follow.
 
 namespace tessera {{ inline namespace TESSERA_ISA {{ namespace tokenizers {{ namespace tables {{
 

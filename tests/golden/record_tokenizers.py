@@ -6,13 +6,14 @@
 
 Small vocabularies are recorded with their tokens, files that are written in unusual ways with what is read from
 them; of the vocabularies of BERT and GPT-2, which TESSERA_DATA holds, the tokens of the same texts and a hash over
-those of a whole book.
+those of a whole book; of each character of Unicode, what they take it for.
 """
 import json
 import os
 import tempfile
 
 import tokenizers
+from tokenizers.normalizers import BertNormalizer
 from transformers import BertTokenizerFast, GPT2Tokenizer, GPT2TokenizerFast
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -120,6 +121,39 @@ def read_from_files(folder):
     return {"word_texts": WORD_TEXTS, "words": words, "pair_texts": PAIR_TEXTS, "pairs": pairs}
 
 
+# Characters are taken a block at a time: all of the first three planes, and every 17th of those that have few or none.
+BLOCKS = [range(first, first + 0x1000) for first in range(0, 0x30000, 0x1000)]
+BLOCKS += [range(first, first + 0x10000, 17) for first in range(0x30000, 0x110000, 0x10000)]
+
+
+def characters_of(block):
+    return [chr(c) for c in block if not 0xD800 <= c <= 0xDFFF]
+
+
+def characters(folder):
+    """Hashes over the tokens of each character between two letters: which characters BERT leaves out, takes for a blank,
+    sets apart or changes, and which GPT-2 takes for letters, for numbers and for neither."""
+    fold = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True)
+    everything = [c for block in BLOCKS for c in characters_of(block)]
+    results = sorted({r for c in everything for r in fold.normalize_str(c) if fold.normalize_str(c) != c and not r.isspace()})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "ab", "##ab"]
+    pieces += [p for r in results if r not in "ab" for p in (r, "##" + r)]
+    path = os.path.join(folder, "vocab.txt")
+    open(path, "w", encoding="utf-8").write("\n".join(pieces) + "\n")
+    golden = {"blocks": [[b.start, b.stop, b.step] for b in BLOCKS], "results": "".join(results)}
+    for name, lower in (("lower", True), ("kept", False)):
+        tokenizer = bert(path, lower)
+        golden[name] = [hash_of(tokens_of(tokenizer, " ".join(f"a{c}b" for c in characters_of(b)))) for b in BLOCKS]
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    merges = [(x, y) for x in "a1!" for y in alphabet]
+    vocabulary = {p: i for i, p in enumerate(alphabet + [x + y for x, y in merges] + ["<|endoftext|>"])}
+    json.dump(vocabulary, open(os.path.join(folder, "vocab.json"), "w"))
+    open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8").write("".join(f"{x} {y}\n" for x, y in merges))
+    pairs = GPT2TokenizerFast(vocab=os.path.join(folder, "vocab.json"), merges=os.path.join(folder, "merges.txt"))
+    golden["pairs"] = [hash_of(tokens_of(pairs, "".join(f"a{c}1{c}!{c}" for c in characters_of(b)))) for b in BLOCKS]
+    return golden
+
+
 def main():
     book = open(os.path.join(DATA, "wikipedia.txt"), encoding="utf-8").read()
     sample = book[:200000]
@@ -165,6 +199,7 @@ def main():
                                 "wikipedia.txt": hash_of(tokens_of(gpt2, book))}}
     with tempfile.TemporaryDirectory() as folder:
         golden["files"] = read_from_files(folder)
+        golden["characters"] = characters(folder)
     with open(os.path.join(HERE, "tokenizers.json"), "w", encoding="utf-8") as out:
         json.dump(golden, out, ensure_ascii=False, separators=(",", ":"))
 

@@ -101,6 +101,39 @@ TEST_CASE("byte_pair: the tokens of GPT2Tokenizer, and decoding gives the text")
   CHECK(tokenizer.decode(tokenizer.encode(bytes)) == bytes);
 }
 
+TEST_CASE("tokenizers: every character is what Hugging Face's tokenizers take it for") {
+  const auto recorded = golden().at("characters");
+  std::vector<std::string> pieces{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
+                                  "a",     "b",     "##b",   "ab",    "##ab"};
+  for (std::string_view rest = recorded.at("results").as_string(); !rest.empty();) {
+    const std::string one(rest.substr(0, io::utf8_length(rest)));
+    rest.remove_prefix(one.size());
+    if (one != "a" && one != "b") pieces.insert(pieces.end(), {one, "##" + one});
+  }
+  const std::vector<std::string> all = byte_pair({}).pieces();
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const char* left : {"a", "1", "!"})
+    for (std::size_t i = 0; i < 256; ++i) merges.emplace_back(left, all[i]);
+  const wordpiece lower(pieces), kept(pieces, letter_case::kept);
+  const byte_pair words(merges);
+  const auto blocks = recorded.at("blocks");
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const tokens block = numbers(blocks.at(i));  // from, to, step
+    INFO(block[0]);
+    std::string between, behind;
+    for (std::int32_t c = block[0]; c < block[1]; c += block[2]) {
+      if (c >= 0xD800 && c <= 0xDFFF) continue;  // surrogates
+      std::string one;
+      tokenizers::append_utf8(one, char32_t(c));
+      between += (between.empty() ? "a" : " a") + one + "b";
+      behind += "a" + one + "1" + one + "!" + one;
+    }
+    CHECK(hash_of(lower.encode(between)) == recorded.at("lower").at(i).as_string());
+    CHECK(hash_of(kept.encode(between)) == recorded.at("kept").at(i).as_string());
+    CHECK(hash_of(words.encode(behind)) == recorded.at("pairs").at(i).as_string());
+  }
+}
+
 TEST_CASE("tokenizers: the vocabularies of BERT and GPT-2 give the recorded tokens of whole books") {
   const std::string data = data_folder();
   if (data.empty()) return;

@@ -172,14 +172,11 @@ class wordpiece {
     return {text.size(), special_names.size()};
   }
 
+  /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
   static bool is_chinese(char32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
-           (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-  }
-  bool is_punctuation(char32_t c) const {
-    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126) ||
-           (c >= 128 && punctuation_.contains(c));
+           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
   }
 
   /// Calls visit(word) for each word and each mark of punctuation.
@@ -192,16 +189,15 @@ class wordpiece {
     };
     while (!text.empty()) {
       const char32_t c = take_character(text);
-      const bool is_blank = c == '\t' || c == '\n' || c == '\r';
-      if (!is_blank && (c == 0 || c == 0xFFFD || others_.contains(c))) continue;  // a control character
-      if (is_blank || is_white_space(c)) {
+      if (controls_.contains(c)) continue;
+      if (is_white_space(c)) {
         end_word();
         continue;
       }
       letters.clear();
       letters_ == letter_case::lower ? folding_.append(letters, c) : letters.push_back(c);
       for (const char32_t letter : letters) {
-        const bool apart = is_punctuation(letter) || is_chinese(c);
+        const bool apart = punctuation_.contains(letter) || is_chinese(c);
         if (apart) end_word();
         append_utf8(word, letter);
         if (apart) end_word();
@@ -253,7 +249,7 @@ class wordpiece {
   std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
-  character_set punctuation_{tables::punctuation}, others_{tables::others};
+  character_set punctuation_{tables::punctuation}, controls_{tables::controls};
   accent_folding folding_;
 };
 
