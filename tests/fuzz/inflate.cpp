@@ -11,7 +11,7 @@ using namespace tessera;
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   if (size < 2) return 0;
   const auto all = std::as_bytes(std::span(bytes, size));
-  constexpr io::unpack_limit limit{1 << 16};
+  constexpr io::memory_limit limit{1 << 16};
   try {
     if (io::is_gzip(all)) {
       if (io::gunzip(all, "input", limit).size() > limit.bytes) std::abort();

@@ -11,7 +11,7 @@ using namespace tessera;
 // What is read with each element once is read, as the same matrix, where elements may be repeated.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   return reading(bytes, size, [](std::string const& path) {
-    constexpr io::unpack_limit limit{1 << 16};
+    constexpr io::memory_limit limit{1 << 16};
     const auto summed = io::read_matrix_market<float, block_shape<4>>(path, duplicates::summed, limit);
     try {
       const auto once = io::read_matrix_market<float, block_shape<4>>(path, duplicates::refused, limit);

@@ -9,7 +9,7 @@ using namespace tessera;
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   return reading(bytes, size, [](std::string const& path) {
-    const io::numpy_file file(path, io::unpack_limit{1 << 20});
+    const io::numpy_file file(path, io::memory_limit{1 << 20});
     for (std::string const& name : file.names()) {
       if (!file.contains(name)) std::abort();
       try {

@@ -22,6 +22,7 @@ namespace file_test {
 using tessera::io_error;
 using tessera::io::file_writer;
 using tessera::io::mapped_file;
+using tessera::io::memory_limit;
 using tessera::io::read_file;
 using tessera::io::require_writable;
 using tessera::io::write_atomically;
@@ -45,6 +46,21 @@ class file_size_limit {
   void (*handler_)(int);
   rlimit before_{};
 };
+
+TEST_CASE("file: one of more bytes than the limit is refused before there is memory for them") {
+  const scratch_folder folder;
+  put(folder / "holes", "text");
+  std::filesystem::resize_file(folder / "holes", std::uintmax_t(1) << 36);  // no more bytes on the disk
+  CHECK(error_of<io_error>([&] { read_file(folder / "holes"); }) ==
+        "[read " + (folder / "holes") + "] 68719476736 bytes, but the memory_limit is 1073741824");
+  put(folder / "a", "text");
+  CHECK(read_file(folder / "a", memory_limit{4}) == "text");
+  CHECK(error_of<io_error>([&] { read_file(folder / "a", memory_limit{3}); }).find("4 bytes") !=
+        std::string::npos);
+  CHECK(error_of<io_error>([] {
+          read_file("/proc/self/maps", memory_limit{10});
+        }).find("memory_limit is 10") != std::string::npos);  // which says that it has none
+}
 
 TEST_CASE("file: what is written is read again") {
   const scratch_folder folder;

@@ -338,13 +338,13 @@ TEST_CASE("numpy: an array is unpacked when it is asked for, to a limit that can
     d.replace(at + 46 + name + 4, 16, d.substr(at + 46 + name + 12, 16));
   }
   put(folder / "deflated.npz", deflated);
-  const io::numpy_file whole(folder / "deflated.npz", io::unpack_limit{text.size()});
+  const io::numpy_file whole(folder / "deflated.npz", io::memory_limit{text.size()});
   CHECK(io::read_numbers<int>(whole, "x") == std::vector<int>(30, 7));
   CHECK(error_of<io_error>([&] { whole.at("damaged"); }).find("member \"damaged.npy\"] some of its bytes") !=
         std::string::npos);
-  const io::numpy_file limited(folder / "deflated.npz", io::unpack_limit{text.size() - 1});
-  CHECK(error_of<io_error>([&] { limited.at("x"); }).find("but the unpack_limit is ") != std::string::npos);
-  CHECK(io::read_numbers<int>(io::numpy_file(folder / "stored.npz", io::unpack_limit{0}), "x").size() == 30);
+  const io::numpy_file limited(folder / "deflated.npz", io::memory_limit{text.size() - 1});
+  CHECK(error_of<io_error>([&] { limited.at("x"); }).find("but the memory_limit is ") != std::string::npos);
+  CHECK(io::read_numbers<int>(io::numpy_file(folder / "stored.npz", io::memory_limit{0}), "x").size() == 30);
 }
 
 // The right values are those of scipy.sparse.load_npz 1.17.
@@ -432,8 +432,8 @@ TEST_CASE("inflate: damaged data end in an error") {
   CHECK(error_of<io_error>([&] { unpack(good, std::uint64_t(1) << 50); }).find("less data") !=
         std::string::npos);
   CHECK(error_of<io_error>([&] {
-          io::inflate(std::as_bytes(std::span(good)), 120, "here", io::unpack_limit{119});
-        }) == "[here] 8 bytes become 120, but the unpack_limit is 119");
+          io::inflate(std::as_bytes(std::span(good)), 120, "here", io::memory_limit{119});
+        }) == "[here] 8 bytes become 120, but the memory_limit is 119");
 }
 
 }  // namespace numpy_test

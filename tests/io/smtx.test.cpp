@@ -146,12 +146,12 @@ TEST_CASE("matrix market: a file of gzip is read, whatever its name, to a limit 
       "\xf3\x52\x8b\x12\x73\xb8\x8c\x14\x8c\x15\x0c\xc1\xa4\x39\x17\x00\x5a\x9f\x87\x74\x3d\x00\x00\x00",
       74);
   put(folder / "a.mtx", packed);
-  const auto read = [&](io::unpack_limit limit = {}) {
+  const auto read = [&](io::memory_limit limit = {}) {
     return io::read_matrix_market<double, block_shape<1>>(folder / "a.mtx", duplicates::refused, limit);
   };
   CHECK(read()(1, 2) == 7);
   CHECK(read({61})(1, 2) == 7);
-  CHECK(error_of<io_error>([&] { read({60}); }).find("more data than the unpack_limit of 60 bytes") !=
+  CHECK(error_of<io_error>([&] { read({60}); }).find("more data than the memory_limit of 60 bytes") !=
         std::string::npos);
   put(folder / "a.mtx", packed + std::string(512, '\0'));  // as tapes have it
   CHECK(read()(1, 2) == 7);

@@ -345,6 +345,34 @@ TEST_CASE("tokenizers: a vocabulary that is not text is refused with the line") 
         "[wordpiece] " + (folder / "vocab.txt") + " line 6 is not UTF-8");
 }
 
+TEST_CASE("tokenizers: an error is short whatever a vocabulary holds, and names another format") {
+  const scratch_folder folder;
+  const std::string piece(10'000, 'x'), vocabulary = folder / "vocab.json", merges = folder / "merges.txt";
+  const auto check_short = [&](std::string const& pieces, std::string const& of_merges) {
+    put(vocabulary, pieces);
+    put(merges, of_merges);
+    const std::string error = error_of<tessera::error>([&] { byte_pair::read(vocabulary, merges); });
+    INFO(error);
+    CHECK((error.size() > 0 && error.size() < 450));
+  };
+  check_short("{\"" + piece + "\": [1]}", "");
+  check_short("{\"" + piece + "\": 0, \"b\": 0}", "");
+  check_short("{\"" + piece + "\": 4000000000}", "");
+  check_short("{\"a\": 0}", piece);
+  check_short("{\"a\": 0}", piece + " " + piece);
+  const wordpiece none({"a"});
+  CHECK(error_of<option_error>([&] { none.encode(piece); }).size() < 450);
+
+  const std::string packed("\x1f\x8b\x08\0", 4);
+  put(vocabulary, packed), put(merges, packed);
+  for (auto const& error : {error_of<io_error>([&] { byte_pair::read(vocabulary, merges); }),
+                            error_of<io_error>([&] { byte_pair::read(merges); }),
+                            error_of<io_error>([&] { wordpiece::read(merges); })})
+    CHECK(error.find("] is compressed by gzip: unpack it first") != std::string::npos);
+  put(merges, "{\"a\": 0}");
+  CHECK(error_of<io_error>([&] { wordpiece::read(merges); }).find("] is of JSON") != std::string::npos);
+}
+
 TEST_CASE("tokenizers: what a vocabulary lacks is named") {
   scratch_folder folder;
   const auto merges = [&](std::string const& text) {

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include <tessera/exec/context.hpp>
 
 #include "report.hpp"
@@ -25,7 +23,7 @@ inline double training_bytes(settings const& s, nn::model_size const& size) {
 
 /// Throws option_error if a variant does not fit the memory of this machine.
 inline void require_memory(settings const& s, int symbols) {
-  const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
+  const double memory = double(all_memory().bytes);
   for (variant const& v : variants_of(s)) {
     const double bytes = training_bytes(s, size_of(first_description_of(s, v, symbols)));
     if (bytes > memory)

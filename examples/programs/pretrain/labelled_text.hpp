@@ -29,7 +29,7 @@ struct labelled_line {
 /// Reads a file of lines LABEL, a tab, TEXT. Throws io_error for a line of another form, by its number.
 inline std::vector<labelled_line> read_labelled(std::string const& path) {
   require_no_folder("labels", path);
-  const std::string all = tessera::io::read_file(path);
+  const std::string all = tessera::io::read_file(path, all_memory());
   std::vector<labelled_line> lines;
   int number = 0;
   std::string_view rest = without_byte_order_mark(all);

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
-#include <tessera/io/file.hpp>
-#include <tessera/io/json_parser.hpp>
+#include <tessera/io/read_json.hpp>
 #include <tessera/nn/presets.hpp>
 
 #include "settings.hpp"
@@ -63,7 +62,7 @@ inline settings new_settings(string_list const& arguments) {
            s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
   if (begins_from || !s.config.empty()) {
     const std::string path = begins_from ? s.from + "/settings.json" : s.config;
-    const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
+    const tessera::io::json file = tessera::io::read_json(path);
     s = stored_settings(file, path);
     for (given_option const& one : read_json(settings_table(), file, path)) stated.push_back(one);
     if (!begins_from && !s.from.empty())

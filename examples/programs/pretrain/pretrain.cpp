@@ -17,8 +17,8 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
-#include <tessera/io/json_parser.hpp>
 #include <tessera/io/printable.hpp>
+#include <tessera/io/read_json.hpp>
 
 #include "forecast.hpp"
 #include "guarded_main.hpp"
@@ -46,8 +46,7 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
   const std::string path = folder + "/settings.json";
   if (!std::filesystem::exists(path))
     refuse("--resume", folder + " is not the folder of a run: it has no settings.json");
-  return resumed_settings(stored_settings(tessera::io::parse_json(tessera::io::read_file(path), path), path),
-                          arguments);
+  return resumed_settings(stored_settings(tessera::io::read_json(path), path), arguments);
 }
 
 bool has_checkpoint(std::filesystem::path const& run, std::string const& name) {
@@ -87,7 +86,7 @@ void write_origins(settings const& s, std::filesystem::path const& run, tessera:
 /// That checkpoint. Throws option_error if it is not what it was.
 std::string origin_of(std::filesystem::path const& run, variant const& v) {
   const std::string path = (run / "from.json").string();
-  const tessera::io::json file = tessera::io::parse_json(tessera::io::read_file(path), path);
+  const tessera::io::json file = tessera::io::read_json(path);
   const auto origin = tessera::io::json_place(file, path).at(v.name);
   const std::string folder = origin.at("checkpoint").as_string();
   if (checkpoint_hash(folder) != origin.at("hash").as_integer<std::uint64_t>())

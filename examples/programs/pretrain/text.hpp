@@ -12,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/text.hpp>
 
 #include "vocabulary.hpp"
@@ -94,6 +97,11 @@ inline void add_documents(std::string_view part, documents divided, std::string&
   end_document();
 }
 
+/// The limit of a text that the user names: the memory of this machine.
+inline tessera::io::memory_limit all_memory() {
+  return {std::uint64_t(sysconf(_SC_PHYS_PAGES)) * std::uint64_t(sysconf(_SC_PAGE_SIZE))};
+}
+
 /// Throws io_error for a folder where a file is meant.
 inline void require_no_folder(char const* what, std::string const& path) {
   std::error_code unknown;
@@ -110,7 +118,7 @@ inline corpus read_files(std::vector<std::string> const& paths, text_level level
   corpus all;
   for (std::string const& path : paths) {
     require_no_folder("text", path);
-    const std::string bytes = tessera::io::read_file(path);
+    const std::string bytes = tessera::io::read_file(path, all_memory());
     const std::string_view text = without_byte_order_mark(bytes);
     if (text.empty()) throw tessera::io_error(tessera::message("[text] ", path, " is empty"));
     if (const std::string fault = text_fault(bytes, level); !fault.empty())

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/memory_limit.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -83,11 +84,17 @@ inline file_to_read open_to_read(std::string const& path) {
 }  // namespace detail
 
 /// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
-/// pipe, a socket or a device.
-inline std::string read_file(std::string const& path) {
+/// pipe, a socket or a device, and for more bytes than the limit, before there is memory for them.
+inline std::string read_file(std::string const& path, memory_limit limit = {}) {
   const auto [file, size] = detail::open_to_read(path);
+  const auto require_allowed = [&](std::uint64_t bytes) {
+    if (bytes > limit.bytes)
+      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
+  };
+  require_allowed(size);
   std::string text(size + 4096, '\0');  // files of /proc say 0
   for (std::size_t filled = 0;;) {
+    require_allowed(filled);
     if (filled == text.size()) text.resize(2 * filled);
     const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;

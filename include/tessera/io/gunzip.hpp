@@ -25,13 +25,13 @@ inline bool is_gzip(std::span<std::byte const> bytes) {
 /// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
 /// is really there.
 inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
-                                     unpack_limit limit = {}) {
+                                     memory_limit limit = {}) {
   std::vector<std::byte> all;
   std::size_t at = 0;
   const auto fail = [&](std::string const& what) {
     throw io_error(message("[read ", path, "] compressed by gzip, byte ", at, ": ", what));
   };
-  const auto too_long = [&] { fail(message("more data than the unpack_limit of ", limit.bytes, " bytes")); };
+  const auto too_long = [&] { fail(message("more data than the memory_limit of ", limit.bytes, " bytes")); };
   const auto skip = [&](std::size_t bytes) {
     if (bytes > file.size() - at) fail("the file ends within a header or a checksum");
     return std::exchange(at, at + bytes);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/memory_limit.hpp>
 
 // DEFLATE (RFC 1951), the compression of zip files, so that NumPy's files need no other library.
 
@@ -209,22 +210,16 @@ template <class Fail, class TooLong> class inflater {
 
 }  // namespace detail
 
-/// How many bytes compressed data may become. They become up to 1032 times as many, so a small file may ask
-/// for much memory. What is stored as it is needs none, and is not limited.
-struct unpack_limit {
-  std::uint64_t bytes = std::uint64_t(1) << 30;
-};
-
 /// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
 /// damaged, or more than the limit allows. Memory grows with what is really there.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
-                                      std::string_view where, unpack_limit limit = {}) {
+                                      std::string_view where, memory_limit limit = {}) {
   const auto fail = [&](std::string const& what) {
     throw io_error(message("[", std::string(where), "] ", what));
   };
   if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a byte can become
   if (size > limit.bytes)
-    fail(message(compressed.size(), " bytes become ", size, ", but the unpack_limit is ", limit.bytes));
+    fail(message(compressed.size(), " bytes become ", size, ", but the memory_limit is ", limit.bytes));
   std::vector<std::byte> bytes;
   const auto too_long = [&] { fail("more data than the file says"); };
   detail::inflater(compressed, bytes, size, fail, too_long).run();

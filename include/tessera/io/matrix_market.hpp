@@ -16,7 +16,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
-#include <tessera/io/inflate.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/io/text_numbers.hpp>
@@ -110,8 +110,8 @@ template <class Add> std::array<int, 2> read_elements(text_numbers& file, Add&& 
 }
 
 /// Throws io_error with the line of the first element that is in the file twice, if there is one.
-inline void refuse_repeated(std::string const& path, unpack_limit limit) {
-  text_numbers file(path, limit);
+inline void refuse_repeated(std::string const& path, memory_limit limit) {
+  text_numbers file(path, "io::read_matrix_market", limit);
   std::set<std::array<std::int32_t, 2>> seen;
   read_elements(file, [&](std::int32_t i, std::int32_t j, double) {
     if (!seen.insert({i, j}).second)
@@ -134,8 +134,8 @@ inline void refuse_repeated(std::string const& path, unpack_limit limit) {
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_matrix_market(std::string const& path,
                                                  duplicates repeated = duplicates::refused,
-                                                 unpack_limit limit = {}) {
-  text_numbers file(path, limit);
+                                                 memory_limit limit = {}) {
+  text_numbers file(path, "io::read_matrix_market", limit);
   std::vector<std::int32_t> row, col;
   std::vector<double> values;
   const auto [rows, cols] = detail::read_elements(file, [&](std::int32_t i, std::int32_t j, double value) {

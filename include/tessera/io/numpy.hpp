@@ -23,7 +23,8 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
-#include <tessera/io/inflate.hpp>
+#include <tessera/io/file_format.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/numpy_header.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
@@ -70,9 +71,10 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 ///   limit   what a compressed array may become
 class numpy_file {
  public:
-  explicit numpy_file(std::string path, unpack_limit limit = {})
+  explicit numpy_file(std::string path, memory_limit limit = {})
       : contents_(std::make_unique<contents>(std::move(path), limit)) {
     mapped_file& file = contents_->file;
+    refuse_other_format(contents_->path, file.bytes(), "io::numpy_file");
     if (begins_with(file.bytes(), array_mark)) {
       contents_->members.emplace("", "");
       static_cast<void>(at(""));
@@ -121,9 +123,9 @@ class numpy_file {
     std::vector<std::byte> unpacked, ordered;
   };
   struct contents {  // in one place when the file is moved
-    contents(std::string name, unpack_limit most) : path(std::move(name)), limit(most), file(path) {}
+    contents(std::string name, memory_limit most) : path(std::move(name)), limit(most), file(path) {}
     std::string path;
-    unpack_limit limit;
+    memory_limit limit;
     mapped_file file;
     std::optional<zip_archive> archive;
     std::map<std::string, std::string, std::less<>> members;  // by the names of their arrays

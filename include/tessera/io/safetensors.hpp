@@ -19,6 +19,7 @@
 #include <tessera/io/checksum.hpp>
 #include <tessera/io/dtypes.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/file_format.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/own_checksum.hpp>
@@ -291,6 +292,7 @@ class safetensors_file {
   std::string_view header_text() const {
     const std::span<std::byte const> all = file_.bytes();
     std::uint64_t length = 0;
+    refuse_other_format(path(), all, "io::safetensors_file");
     if (all.size() < header_at)
       fail(all.size(), "the file ends within the length of the header: not a safetensors file");
     std::memcpy(&length, all.data(), sizeof(length));

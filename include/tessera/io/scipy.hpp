@@ -14,7 +14,7 @@
 
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/io/inflate.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/numpy.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/text.hpp>
@@ -66,8 +66,12 @@ inline coordinates coordinates_of(numpy_file const& file) {
 /// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,
-                                         unpack_limit limit = {}) {
+                                         memory_limit limit = {}) {
   const numpy_file file(path, limit);
+  if (!file.contains("format") || !file.contains("shape"))
+    file.fail(
+        "no matrix of scipy.sparse.save_npz, which has \"format\" and \"shape\": io::numpy_file reads "
+        "arrays");
   const auto size = read_numbers<std::int64_t>(file, "shape");
   if (size.size() != 2 || std::min(size[0], size[1]) < 0 ||
       std::max(size[0], size[1]) > std::numeric_limits<int>::max())

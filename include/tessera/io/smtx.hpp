@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/io/file.hpp>
-#include <tessera/io/inflate.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/text_numbers.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -21,8 +21,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// Reads a pattern of single elements: see reblocked() for larger blocks. The file may be compressed by gzip,
 /// and becomes at most as large as the limit says. Throws io_error for anything else. Takes O(n log n) for n
 /// bytes of text, and memory as the numbers need that are there, whatever the file says.
-inline pattern read_smtx(std::string const& path, unpack_limit limit = {}) {
-  text_numbers file(path, limit);
+inline pattern read_smtx(std::string const& path, memory_limit limit = {}) {
+  text_numbers file(path, "io::read_smtx", limit);
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto rows = file.integer("the number of rows", 0, most),
              cols = file.integer("the number of columns", 0, most),

@@ -8,32 +8,29 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/file_format.hpp>
 #include <tessera/io/gunzip.hpp>
-#include <tessera/io/inflate.hpp>
+#include <tessera/io/memory_limit.hpp>
 #include <tessera/io/parse_number.hpp>
 #include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// A text file of numbers between spaces, commas and ends of lines. One that was compressed by gzip is
-/// unpacked, whatever its name. Throws io_error, with the path, if it was compressed by another program.
+/// unpacked, whatever its name. Throws io_error, with the path, for a file of another format.
+///   reader   the name of who reads it, for that error
 class text_numbers {
  public:
-  explicit text_numbers(std::string const& path, unpack_limit limit = {}) : file_(path) {
+  explicit text_numbers(std::string const& path, std::string_view reader, memory_limit limit = {})
+      : file_(path) {
     std::span<std::byte const> bytes = file_.bytes();
     if (is_gzip(bytes)) bytes = unpacked_ = gunzip(bytes, path, limit);
     rest_ = {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
-    using namespace std::string_view_literals;
-    for (auto const& [mark, program] :
-         {std::pair("BZh"sv, "bzip2"), std::pair("\xfd\x37zXZ"sv, "xz"),
-          std::pair("\x28\xb5\x2f\xfd"sv, "zstd"), std::pair("PK\3\4"sv, "zip")})
-      if (rest_.starts_with(mark))
-        throw io_error(message("[read ", path, "] compressed by ", program, ": unpack it, or use gzip"));
+    refuse_other_format(path, rest_, reader);
   }
   text_numbers(text_numbers const&) = delete;
   text_numbers& operator=(text_numbers const&) = delete;

@@ -63,7 +63,7 @@ class zip_archive {
   /// the member is damaged, encrypted, compressed by another method than DEFLATE, or becomes more than the
   /// limit allows.
   std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room,
-                                     unpack_limit limit = {}) const {
+                                     memory_limit limit = {}) const {
     const auto found = members_.find(name);
     if (found == members_.end()) throw io_error(message("[read ", path(), "] no member ", in_quotes(name)));
     detail::zip_member const& member = found->second;

@@ -16,7 +16,9 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
-#include <tessera/io/json_parser.hpp>
+#include <tessera/io/file_format.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/io/read_json.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/tokenizers/merges.hpp>
 #include <tessera/tokenizers/pieces.hpp>
@@ -65,9 +67,10 @@ class byte_pair {
   }
 
   /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
-  /// cannot be read or two pieces have one number, and as the constructor.
+  /// cannot be read, have another format or more than 1 GiB, or two pieces have one number, and as the
+  /// constructor.
   static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
-    const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
+    const io::json document = io::read_json(vocabulary_path);
     const io::json_place object(document, vocabulary_path);
     if (object.members().empty()) object.fail("has no pieces");
     const std::size_t most = 4 * object.members().size() + 1000;
@@ -191,6 +194,7 @@ class byte_pair {
   }
   static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
     const std::string text = io::read_file(path);
+    io::refuse_other_format(path, text, "byte_pair");
     std::vector<std::pair<std::string, std::string>> merges;
     int line_number = 0;
     for (std::string_view rest = text; !rest.empty();) {

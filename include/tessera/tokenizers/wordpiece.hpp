@@ -16,6 +16,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/file_format.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/tokenizers/merges.hpp>
 #include <tessera/tokenizers/pieces.hpp>
@@ -53,9 +54,10 @@ class wordpiece {
   }
 
   /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
-  /// read or is empty.
+  /// read, has another format or is empty, and for more than 1 GiB.
   static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
     const std::string text = io::read_file(path);
+    io::refuse_other_format(path, text, "wordpiece");
     if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
     std::vector<std::string> pieces;
     for (std::string_view rest = text; !rest.empty();) {

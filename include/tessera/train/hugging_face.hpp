@@ -18,9 +18,8 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/io/json_parser.hpp>
+#include <tessera/io/read_json.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 
@@ -71,7 +70,7 @@ class weight_files {
 
   void list(std::string const& name) {
     const std::string index = in_folder(name);
-    const io::json document = io::parse_json(io::read_file(index), index);
+    const io::json document = io::read_json(index);
     std::set<std::string> names;
     const io::json_place map = io::json_place(document, index).at("weight_map");
     for (io::json_member const& tensor : map.members()) {
