@@ -525,11 +525,11 @@ TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistake
   put(here.in("test.tsv"),
       "\xEF\xBB\xBF"
       "even\tof 1\nneither\tof 2\n");
-  refused(finetune, 2, "test.tsv line 2: 'neither' is in no line to train on");
+  refused(finetune, 2, "test.tsv line 2: \"neither\" is in no line to train on");
   put(here.in("train.tsv"), "even\tof 1\nno tab\n");
   refused(finetune, 1, "train.tsv line 2: a label, a tab and a text are meant");
   put(here.in("train.tsv"), "even\tof 1\n");
-  refused(finetune, 2, "has the one label 'even'");
+  refused(finetune, 2, "has the one label \"even\"");
   CHECK(shell(here.pretrain("b", "--steps 2 --only dense")).code == 0);
   refused(FINETUNE " --checkpoint " + here.in("runs/b") + " --train x --validation x", 2,
           "finetune takes a BERT");

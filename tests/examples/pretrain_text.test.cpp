@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <pretrain/labelled_text.hpp>
 #include <pretrain/text.hpp>
 #include <pretrain/windows.hpp>
 
@@ -38,7 +40,31 @@ TEST_CASE("vocabulary: bytes stand for themselves whatever the text") {
 TEST_CASE("vocabulary: an unknown character is refused with its place") {
   const vocabulary v(text_level::character, "abc");
   CHECK(error_of<option_error>([&] { (void)v.encode("abéc"); }) ==
-        "[encode] 'é' at byte 2 is not among the 3 symbols this model knows; leave it out");
+        "[encode] \"é\" at byte 2 is not among the 3 symbols this model knows; leave it out");
+}
+
+TEST_CASE("labels: a label that is quoted is cut, and shows no control characters") {
+  const scratch_folder folder;
+  put(folder / "a", "\x1b" + std::string(10'000, 'x') + "\ta text\n");
+  const auto lines = read_labelled(folder / "a");
+  const std::string error = error_of<option_error>(
+      [&] { labelled_text(folder / "a", lines, {"y"}, tessera::tokenizers::wordpiece({"a"}), 8); });
+  CHECK(error == "[labels] " + (folder / "a") + " line 1: \"\\x1b" + std::string(99, 'x') +
+                     "…\" is in no line to train on");
+}
+
+TEST_CASE("text: a file with holes is refused before there is memory for it") {
+  const scratch_folder folder;
+  put(folder / "a", "text");
+  std::error_code failure;  // of a file system without such files
+  std::filesystem::resize_file(folder / "a", std::uintmax_t(1) << 43, failure);
+  if (failure) {
+    MESSAGE("skipped: no file of 8 TiB");
+    return;
+  }
+  for (auto const& error : {error_of<io_error>([&] { read_files({folder / "a"}, text_level::byte); }),
+                            error_of<io_error>([&] { read_labelled(folder / "a"); })})
+    CHECK(error.find("8796093022208 bytes, but the memory_limit is ") != error.npos);
 }
 
 TEST_CASE("text: the last tenth of each file validates") {

@@ -171,6 +171,47 @@ TEST_CASE("checkpoint: a folder that holds something else stays as it is") {
   CHECK(loaded == first);
 }
 
+TEST_CASE("checkpoint: errors and notes are short whatever its files hold") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c", name(10'000, 'x');
+  const auto check_short = [&](std::string const& text) {
+    INFO(text);
+    CHECK((text.size() > 0 && text.size() < 450));
+    CHECK(contains(text, std::string(90, 'x')));
+  };
+  const everything saved(1);
+  saved.save(folder);
+  put_metadata(folder, io::checksums::in_metadata, [&](auto& metadata) {
+    for (auto& [key, text] : metadata)
+      if (key.starts_with("tessera.matrix.")) text = name;
+  });
+  check_short(refusal(folder));
+
+  saved.save(folder);
+  {
+    const io::safetensors_file file(folder + "/tensors.safetensors");
+    std::vector<io::safetensor> all{{name, "U8", {0}, {}}};
+    for (auto const& [its_name, tensor] : file.tensors()) all.push_back(tensor);
+    io::write_safetensors(file.path(), all, file.metadata(), io::checksums::in_metadata);
+  }
+  check_short(refusal(folder));
+
+  const auto with = [&](auto&& change) {
+    saved.save(folder);
+    io::json state = io::parse_json(io::read_file(folder + "/state.json"));
+    change(state);
+    put_state(folder, io::to_text(state));
+  };
+  with([&](io::json& state) { state["arithmetic"] = name; });
+  check_short(train::checkpoint(folder).notes(saved.parameters).at(0));
+  with([&](io::json& state) { state["architecture"][name] = 1; });
+  check_short(refusal(folder));
+  with([&](io::json& state) { state["architecture"][name + ".1"] = 1; });
+  check_short(refusal(folder));
+  with([&](io::json& state) { state["architecture"]["other"] = name; });
+  check_short(refusal(folder));
+}
+
 TEST_CASE("checkpoint: truncated or missing files are refused and change nothing") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c", tensors = folder + "/tensors.safetensors",

@@ -10,6 +10,7 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/printable.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/train/schedules.hpp>
 
 #include "fine_tuning.hpp"
@@ -52,7 +53,8 @@ int command(string_list const& arguments) {
   const std::vector<labelled_line> lines = read_labelled(s.train);
   const std::vector<std::string> classes = classes_of(lines);
   if (classes.size() < 2)
-    refuse("--train", s.train + " has the one label '" + classes[0] + "'; two are the least");
+    refuse("--train",
+           s.train + " has the one label " + tessera::io::in_quotes(classes[0]) + "; two are the least");
   const labelled_text training(s.train, lines, classes, *words, origin.asked.context),
       validation(s.validation, read_labelled(s.validation), classes, *words, origin.asked.context);
   std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n",

@@ -13,6 +13,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/io/file.hpp>
+#include <tessera/io/text.hpp>
 
 #include "fine_tuning.hpp"
 #include "text.hpp"
@@ -62,8 +63,9 @@ class labelled_text {
     for (labelled_line const& line : lines) {
       const auto at = std::lower_bound(classes.begin(), classes.end(), line.label);
       if (at == classes.end() || *at != line.label)
-        throw tessera::option_error(tessera::message("[labels] ", path, " line ", line.number, ": '",
-                                                     line.label, "' is in no line to train on"));
+        throw tessera::option_error(tessera::message("[labels] ", path, " line ", line.number, ": ",
+                                                     tessera::io::in_quotes(line.label),
+                                                     " is in no line to train on"));
       std::vector<token> tokens = words.encode(line.text);
       const std::size_t most = static_cast<std::size_t>(context) - 2;
       cut_ += tokens.size() > most;

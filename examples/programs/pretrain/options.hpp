@@ -12,6 +12,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/io/text.hpp>
 
 #include "option_values.hpp"
 
@@ -94,7 +95,8 @@ void assign(option<Settings> const& row, Settings& settings, given_option const&
     } else {
       if (given.values.size() != 1) refuse(given.where, "takes one value, not a list");
       const std::string wanted = read_value_of(row.values, given.values[0], value);
-      if (!wanted.empty()) refuse(given.where, "'" + given.values[0] + "' is not " + wanted);
+      if (!wanted.empty())
+        refuse(given.where, "'" + tessera::io::excerpt(given.values[0]) + "' is not " + wanted);
     }
   };
   std::visit(store, row.member);
@@ -184,7 +186,8 @@ std::vector<given_option> read_json(option_table<Settings> const& table, tessera
   };
   std::vector<given_option> all;
   for (auto const& [name, value] : tessera::io::json_place(object, document).members()) {
-    given_option& given = all.emplace_back(given_option{name, {}, document + ": " + name});
+    given_option& given =
+        all.emplace_back(given_option{name, {}, document + ": " + tessera::io::excerpt(name)});
     const std::string wanted = kind_wanted(find_option(table, name, given.where), value);
     if (!wanted.empty()) refuse(given.where, "takes " + wanted + ", not " + value.kind());
     if (auto const* elements = value.template get_if<json::array>())

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <tessera/io/printable.hpp>
+#include <tessera/io/text.hpp>
 
 #include "run_record.hpp"
 
@@ -53,8 +54,8 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     if (v.name == read.record.variant)
       read.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()), ctx);
   if (!read.network)
-    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant '" + read.record.variant +
-                            "' that its settings do not have");
+    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
+                            tessera::io::in_quotes(read.record.variant) + " that its settings do not have");
   read.network->load(from);
   std::fprintf(stderr, "%s\n", tessera::io::printable(folder).c_str());
   return read;

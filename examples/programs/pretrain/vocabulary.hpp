@@ -50,7 +50,7 @@ class symbol_list {
     for_each_symbol(text, [&](std::string_view symbol) {
       const auto found = std::lower_bound(pieces_.begin(), pieces_.end(), symbol);
       if (found == pieces_.end() || *found != symbol)
-        throw tessera::option_error(tessera::message("[encode] '", std::string(symbol), "' at byte ",
+        throw tessera::option_error(tessera::message("[encode] ", tessera::io::in_quotes(symbol), " at byte ",
                                                      symbol.data() - text.data(), " is not among the ",
                                                      size(), " symbols this model knows; leave it out"));
       tokens.push_back(static_cast<token>(found - pieces_.begin()));

@@ -77,10 +77,11 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
 
 /// "F32 (3, 4)".
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+  constexpr std::size_t most_shown = 8;
   std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
-  for (std::size_t i = 0; i < shape.size() && i < 20; ++i)
+  for (std::size_t i = 0; i < shape.size() && i < most_shown; ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + (shape.size() > 20 ? ", …)" : ")");
+  return text + (shape.size() > most_shown ? ", …)" : ")");
 }
 
 /// "is F31 (3, 4)", and why that has no size.

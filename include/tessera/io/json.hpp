@@ -171,10 +171,7 @@ class json_place {
   std::string members_text() const {
     auto const* members = value_->get_if<json::object>();
     if (!members || members->empty()) return message(", it is ", value_->kind());
-    std::string list;
-    for (std::size_t i = 0; i < members->size() && list.size() < 300; ++i)
-      list += (i == 0 ? "; it has " : ", ") + in_quotes((*members)[i].key);
-    return list;
+    return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
   }
 
   static constexpr std::size_t longest_path = 99;

@@ -221,7 +221,7 @@ inline numpy_array make_numpy_array(std::string const& path, safetensor const& t
   }
   for (numpy_type const& type : numpy_types)
     if (type.dtype == tensor.dtype) descr = type.descr;
-  if (descr.empty()) fail(message("is ", tensor.dtype, ", which NumPy does not have"));
+  if (descr.empty()) fail(message("is ", excerpt(tensor.dtype), ", which NumPy does not have"));
   std::string shape;
   for (const std::int64_t extent : tensor.shape) shape += std::to_string(extent) + ",";
   std::string text =

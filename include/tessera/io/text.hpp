@@ -70,14 +70,20 @@ TESSERA_COLD inline std::string excerpt(std::string_view text) {
 /// The same between quotation marks.
 TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
 
-/// `, but "a", "b"`: some names of those that a map has, for an error.
-inline std::string other_names(auto const& map) {
+/// The first of some names, `"a", "b", …`, for an error: as many as a line has room for.
+///   text_of   the text of one
+TESSERA_COLD inline std::string some_of(auto const& all, auto&& text_of) {
   std::string some;
-  for (auto const& [name, value] : map) {
+  for (auto const& one : all) {
     if (some.size() > 100) return some + ", …";
-    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
+    some += (some.empty() ? "" : ", ") + text_of(one);
   }
   return some;
+}
+/// `, but "a", "b"`: some names of those that a map has, for an error.
+inline std::string other_names(auto const& map) {
+  const std::string some = some_of(map, [](auto const& member) { return in_quotes(member.first); });
+  return some.empty() ? some : ", but " + some;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io

@@ -99,7 +99,7 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
     const auto [list, number] = list_of(key);
     const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
     if (number < 0 || in_file == now) return;
-    const std::string name(list.empty() ? "its layers" : list.substr(0, list.size() - 1));
+    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
     written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
   };
   for (io::json_member const& setting : here) {
@@ -111,13 +111,14 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
     }
     if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
       written.at(setting.key)
-          .fail(message("is ", in_file, " in the checkpoint but ", now, " in this ", owner, advice));
+          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
+                        advice));
   }
   for (io::json_member const& setting : there) {
     if (asked.find(setting.key)) continue;
     lists_agree(setting.key);
-    written.at(setting).fail(message("is ", io::to_text(setting.value), " in the checkpoint, but this ",
-                                     owner, " has none", advice));
+    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
+                                     " in the checkpoint, but this ", owner, " has none", advice));
   }
 }
 

@@ -147,8 +147,8 @@ class checkpoint {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
     if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
-      all.push_back(message(path_, " was written by a program for ", written, ", and is read by one for ",
-                            here, ": results will differ in their last bits"));
+      all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
+                            ", and is read by one for ", here, ": results will differ in their last bits"));
     if (version_ < 2)
       all.push_back(message(path_, " is of version ", version_,
                             ", which has no checksums: tensors that were ",
@@ -227,7 +227,7 @@ class checkpoint {
     for (auto const& [name, tensor] : tensors_.tensors())
       if (sizeof...(Like) > 0 && !expected.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                              expected.size(), ": \"", name, "\" is none of them"));
+                              expected.size(), ": ", io::in_quotes(name), " is none of them"));
     return patterns;
   }
 
@@ -253,15 +253,17 @@ class checkpoint {
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
     io::safetensor const& found = tensors_.at(name);
     if (found.dtype != dtype || found.shape != shape)
-      tensors_.fail(message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
-                            " but should be ", io::detail::tensor_text(dtype, shape)));
+      tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
+                            io::detail::tensor_text(found.dtype, found.shape), " but should be ",
+                            io::detail::tensor_text(dtype, shape)));
     check(name);
   }
 
   template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
     const auto compare = [&](std::string const& found, std::string const& wanted) {
       if (found != wanted)
-        tensors_.fail(message("matrix \"", name, "\" is ", found, " but should be ", wanted));
+        tensors_.fail(
+            message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
     };
     if (version_ >= 2) {
       const auto found = tensors_.metadata().find(detail::matrix_key(name));
@@ -297,7 +299,8 @@ class checkpoint {
     try {
       return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
     } catch (shape_error const& fault) {
-      throw io_error(message("[read ", tensors_.path(), "] the pattern of \"", name, "\": ", fault.what()));
+      throw io_error(
+          message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
     }
   }
 

@@ -101,10 +101,7 @@ class weight_files {
       fail(none +
            "adapter_model.safetensors: changes to the weights of another model; merge them in Python "
            "(merge_and_unload() of peft) and save the model that results");
-    std::string all;
-    for (std::size_t i = 0; i < names.size() && i < 10; ++i)
-      all += (i == 0 ? "" : ", ") + io::excerpt(names[i]);
-    fail(none + (names.empty() ? "nothing else either" : all));
+    fail(none + (names.empty() ? "nothing else either" : io::some_of(names, io::excerpt)));
   }
 
   /// Which transformers reads a file of weights in another format, and the argument of from_pretrained for
