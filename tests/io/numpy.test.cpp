@@ -249,7 +249,7 @@ TEST_CASE("numpy: headers are read as Python reads them, of Python 2, of Windows
   panel_matrix<float> x(3, 1);
   CHECK(error_of<io_error>([&] {
           io::read(io::numpy_file(folder / "a.npy"), "", x);
-        }).ends_with("is \\x1b[2J () but should be \\x1b[2J (1, 3)"));
+        }).ends_with("tensor \"\" is \"|\\x1b[2J\": numbers of this dtype are not read"));
 }
 
 TEST_CASE("numpy: an array that cannot be read spoils no other one, and says why when it is asked for") {
@@ -293,6 +293,25 @@ TEST_CASE("numpy: an array that cannot be read spoils no other one, and says why
   CHECK(&file.at("v") == &file.at("v.npy"));
   CHECK_FALSE(file.contains("text"));
   CHECK_FALSE(file.contains("v.npy.npy"));
+}
+
+TEST_CASE("numpy: of an array without numbers an error says what it holds") {
+  const scratch_folder folder;
+  panel_matrix<float> x(3, 1);
+  for (auto const& [descr, what] : {std::pair("<U5", "\"<U5\", texts of 5 characters"),
+                                    {">U5", "\">U5\", texts of 5 characters"},
+                                    {"|S3", "\"|S3\", texts of 3 bytes"},
+                                    {"S3", "\"|S3\", texts of 3 bytes"},
+                                    {"|O", "\"|O\", Python objects"},
+                                    {"<M8[D]", "\"<M8[D]\", dates"},
+                                    {"<c16", "\"<c16\", complex numbers"}}) {
+    put(folder / "a.npy",
+        npy(std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': (3,), }", ""));
+    const io::numpy_file file(folder / "a.npy");
+    const std::string says = std::string("tensor \"\" is ") + what + ": numbers of this dtype are not read";
+    CHECK(error_of<io_error>([&] { io::read(file, "", x); }).ends_with(says));
+    CHECK(error_of<io_error>([&] { io::read_numbers<float>(file, ""); }).ends_with(says));
+  }
 }
 
 TEST_CASE("numpy: names and shapes that a file cannot hold are refused before anything is written") {

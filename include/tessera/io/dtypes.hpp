@@ -75,7 +75,33 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
   return units / (8 / unit);
 }
 
-/// "F32 (3, 4)".
+/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
+/// for other descriptions, and for names of dtypes.
+TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
+  if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == descr.npos) return "";
+  const std::string size = excerpt(descr.substr(2, 20));
+  switch (descr[1]) {
+    case 'U':
+      return "texts of " + size + " characters";
+    case 'S':
+    case 'a':
+      return "texts of " + size + " bytes";
+    case 'O':
+      return "Python objects";
+    case 'M':
+      return "dates";
+    case 'm':
+      return "durations";
+    case 'V':
+      return "bytes without a type";
+    case 'c':
+      return "complex numbers";
+    default:
+      return "";
+  }
+}
+
+/// "F32 (3, 4)", of many extents the first.
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   constexpr std::size_t most_shown = 8;
   std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");

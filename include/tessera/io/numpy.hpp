@@ -166,9 +166,11 @@ class numpy_file {
     if (header.structured)
       fail_here(message("a structured array, of ", in_quotes(header.descr), ": save its fields one by one"));
     const std::string_view dtype = detail::dtype_of(header.descr);
-    if (dtype.empty() && header.descr.starts_with(">"))
+    const bool has_order = std::string_view("<>|=").find(header.descr.substr(0, 1)) != header.descr.npos;
+    const std::string descr = (has_order ? "" : "|") + std::string(header.descr);
+    if (dtype.empty() && descr.starts_with(">") && detail::kind_of_descr(descr).empty())
       fail_here("its numbers are big-endian: save x.astype('<f4')");
-    made.tensor = {name, std::string(dtype.empty() ? header.descr : dtype), header.shape,
+    made.tensor = {name, dtype.empty() ? descr : std::string(dtype), header.shape,
                    bytes.subspan(begin + length)};
     if (dtype.empty()) {  // a text, say: its bytes only
       made.tensor.shape = {};

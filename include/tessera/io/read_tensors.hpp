@@ -77,6 +77,13 @@ enum class orientation { as_it_is, transposed };
 
 namespace detail {
 
+/// Throws io_error for a tensor whose numbers are not read, and says what it holds.
+template <tensor_file File> void refuse_dtype(File const& file, safetensor const& tensor) {
+  const std::string kind = kind_of_descr(tensor.dtype);
+  file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
+                    kind.empty() ? kind : ", " + kind, ": numbers of this dtype are not read"));
+}
+
 /// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
 template <tensor_file File, class Visit>
 void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
@@ -91,13 +98,12 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   try_type(std::int64_t()), try_type(std::int32_t()), try_type(std::int16_t()), try_type(std::int8_t());
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());
-  if (!known)
-    file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
-                      ": numbers of this dtype are not read"));
+  if (!known) refuse_dtype(file, tensor);
 }
 
 template <tensor_file File>
 void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
+  if (dtype_bits(tensor.dtype) == 0) refuse_dtype(file, tensor);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
