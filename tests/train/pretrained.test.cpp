@@ -231,6 +231,54 @@ TEST_CASE("pretrained: a BERT with a head for next sentences predicts them") {
   CHECK(worst_difference(next, expected) < 2e-4);
 }
 
+TEST_CASE("pretrained: a folder of a class with another head says which class is read") {
+  const std::vector<float> some(64);
+  const auto has = [](std::string const& text, std::string const& part) {
+    INFO(text);
+    return text.find(part) != std::string::npos;
+  };
+  const auto classes = [](std::string const& name) { return io::json(io::json::array{name}); };
+  edited_folder classifier("bert");
+  classifier.set("architectures", classes("BertForSequenceClassification"))
+      .renamed([](std::string name) { return name.starts_with("cls.") ? "" : name; })
+      .with("classifier.weight", {2, 32}, some);
+  const std::string says =
+      "architectures is [\"BertForSequenceClassification\"], but BertForMaskedLM is read, "
+      "and its tensor \"cls.predictions.transform.dense.weight\" is not in the files";
+  CHECK(has(classifier.error<bert>(), says));
+  std::vector<std::string> unused;
+  CHECK(has(classifier.error<bert>(&unused), says));
+
+  edited_folder scored("gpt2");
+  scored.set("architectures", classes("GPT2ForSequenceClassification")).with("score.weight", {2, 32}, some);
+  CHECK(has(scored.error<gpt2>(),
+            "no place for 1 tensor of the files: \"score.weight\"; architectures of config.json is "
+            "[\"GPT2ForSequenceClassification\"], but GPT2LMHeadModel is read; with pretrained_settings"));
+  CHECK(scored.error<gpt2>(&unused).empty());
+  // What has all tensors is read, whatever it is called.
+  CHECK(edited_folder("gpt2").set("architectures", classes("GPT2Model")).error<gpt2>().empty());
+  CHECK(edited_folder("bert").set("architectures", io::json()).error<bert>().empty());
+  CHECK(edited_folder("bert").set("architectures", classes("BertForPreTraining")).error<bert>().empty());
+}
+
+TEST_CASE("pretrained: an error is short whatever tensors and files are called") {
+  const std::string name(10'000, 'x');
+  const std::vector<float> some(40);
+  const auto check_short = [](std::string const& error) {
+    INFO(error);
+    CHECK((error.size() > 0 && error.size() < 450));
+  };
+  edited_folder named("gpt2");
+  for (int i = 0; i < 10; ++i) named.with(name + std::to_string(i), {40}, some);
+  check_short(named.error<gpt2>());
+  for (char const* key :
+       {"model_type", "activation_function", "transformers_weights", "n_layer", "architectures"})
+    check_short(edited_folder("gpt2").set(key, name).set("vocab_size", 41).error<gpt2>());
+  edited_folder many("gpt2");
+  for (int i = 0; i < 100; ++i) put(many.scratch / (name.substr(0, 200) + std::to_string(i)), "x");
+  check_short(error_of<io_error>([&] { train::pretrained<gpt2>(many.scratch / "."); }));
+}
+
 TEST_CASE("pretrained: the files of the weights are chosen as from_pretrained chooses them") {
   const recorded torch;
   const auto differs = [&](edited_folder const& edited) {

@@ -138,10 +138,11 @@ class hugging_face {
                std::map<std::string, std::string> tied)
       : folder_(folder),
         config_path_(folder + "/config.json"),
-        config_(io::parse_json(io::read_file(config_path_), config_path_)),
+        reader_(std::move(reader)),
+        config_(io::read_json(config_path_)),
         base_(std::move(base)),
         tied_(std::move(tied)),
-        files_(weight_files(folder, text_of("transformers_weights"), std::move(reader)).paths()) {
+        files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
     if (const auto at = setting("quantization_config"); at && !at->value().is_null())
       at->fail("is given, but weights of a quantised model are not read");
   }
@@ -310,19 +311,31 @@ class hugging_face {
         holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
                             ", but in this model they are one"));
     }
-    if (!found) static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+    if (!found) {
+      if (const std::string other = other_head(); !other.empty())
+        fail("architectures",
+             message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
+      static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+    }
     if (found->dtype.find('F') == std::string::npos)
       file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
                          ": weights are floating-point numbers; those of a quantised model are not read"));
     return at->second;
   }
+  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
+  std::string other_head() const {
+    const auto at = setting("architectures");
+    if (!at || at->value().is_null()) return "";
+    for (io::json const& one : at->elements())
+      if (one == io::json(reader_)) return "";
+    return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
+  }
   [[noreturn]] void refuse(std::vector<std::string> const& names) const {
-    std::string some;
-    for (std::size_t i = 0; i < names.size() && i < 5; ++i)
-      some += (i == 0 ? "" : ", ") + io::in_quotes(names[i]);
+    const std::string other = other_head();
     throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
-                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ", some,
-                           names.size() > 5 ? ", …" : "",
+                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
+                           io::some_of(names, io::in_quotes),
+                           other.empty() ? other : "; architectures of config.json " + other,
                            "; with pretrained_settings::unused they are listed there, and left out"));
   }
   /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
@@ -332,7 +345,7 @@ class hugging_face {
     return false;
   }
 
-  std::string folder_, config_path_;
+  std::string folder_, config_path_, reader_;
   io::json config_;
   std::string base_;
   std::map<std::string, std::string> tied_;

@@ -186,10 +186,11 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 ///   Reads what from_pretrained of GPT2LMHeadModel and BertForMaskedLM reads (transformers 5): names with or
 ///   without "transformer." or "bert." before them, a table that is there only as the weight of the head,
 ///   gamma and beta of old files, and the defaults of members that the configuration lacks.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or is
-///   there twice and not the same; if a tensor has no place in the model (see pretrained_settings::unused;
-///   position_ids and the masks attn.bias and attn.masked_bias are no weights); or if the configuration asks
-///   for a model that Model is not. Throws option_error for settings without meaning.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing (those of the head, in a
+///   folder of a class with another one), has another shape, or is there twice and not the same; if a tensor
+///   has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias and
+///   attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
+///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
   Model model;
