@@ -60,8 +60,45 @@ TEST_CASE("clipping: the watch names the first parameter whose gradient is not f
     CHECK(what.find("step 5") != what.npos);
     CHECK(what.find("of bias") != what.npos);
   }
-  const std::string what = error_of<error>([&] { train::require_finite(5, std::nan(""), {}); });
-  CHECK(what.find("the loss is nan") != what.npos);
+  CHECK(
+      error_of<error>([&] { train::require_finite(5, std::nan(""), {}); }) ==
+      "[train] step 5: the loss is nan, though the norm of the gradient is finite; a lower learning rate or "
+      "clipping may help");
+}
+
+TEST_CASE("clipping: a norm that overflows is said to be infinite, with what may help") {
+  context ctx(1);
+  toy::model<float> g(7);
+  g.down.data()[3] = 1e20f;  // its square is beyond float
+  const train::gradient_size size = train::measure(ctx, g);
+  CHECK(size.not_finite == "down");
+  const auto says = [&](double loss, train::gradient_size const& found, double scale) {
+    return error_of<error>([&] { train::require_finite(5, loss, found, scale); });
+  };
+  CHECK(says(1.5, size, 1) ==
+        "[train] step 5: the loss is 1.5, but the norm of the gradient is infinite, first that of down; "
+        "clipping "
+        "cannot shorten it: a lower learning rate may help");
+  CHECK(says(1.5, size, 256) ==
+        "[train] step 5: the loss is 1.5, but the norm of the gradient is infinite, first that of down; "
+        "clipping "
+        "cannot shorten it: a lower learning rate, or a loss scale below 256, may help");
+  CHECK(
+      says(std::nan(""), {std::nan(""), "up"}, 1) ==
+      "[train] step 5: the loss is nan, and the norm of the gradient is no number, first that of up; a lower "
+      "learning rate or clipping may help");
+}
+
+TEST_CASE("clipping: a norm that overflows only as the sum of all parameters is infinite, too") {
+  context ctx(1);
+  toy::model<double> g(7);
+  g.up.data()[0] = g.down.data()[3] = 1.2e154;  // each square is in the range of double, their sum is not
+  const train::gradient_size size = train::measure(ctx, g);
+  CHECK(size.not_finite.empty());
+  CHECK(error_of<error>([&] { train::require_finite(5, 1, size); }) ==
+        "[train] step 5: the loss is 1, but the norm of the gradient is infinite; clipping cannot shorten "
+        "it: a "
+        "lower learning rate may help");
 }
 
 }  // namespace clipping_test

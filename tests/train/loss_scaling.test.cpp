@@ -112,7 +112,9 @@ TEST_CASE("loss scaling: a scale that does not adapt, or cannot become smaller, 
   training<float> t(m, {});
   CHECK_THROWS_AS(step(ctx, t, true), error);
   t.scaling = train::loss_scaling::adaptive(train::loss_scaling::least, 10);
-  CHECK_THROWS_AS(step(ctx, t, true), error);
+  CHECK(error_of<error>([&] { step(ctx, t, true); })
+            .starts_with("[train] step 0: the norm of the gradient is infinite, first that of bias, although "
+                         "the loss is multiplied by "));
   CHECK_THROWS_AS(train::loss_scaling::adaptive(0), option_error);
   CHECK_THROWS_AS(train::loss_scaling::adaptive(3), option_error);
   CHECK_THROWS_AS(train::loss_scaling::adaptive(64, 0), option_error);

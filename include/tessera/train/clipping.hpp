@@ -18,6 +18,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct gradient_size {
   double norm = 0;         // Euclidean, over the stored entries of all parameters
   std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
+
+  bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
@@ -47,14 +49,28 @@ inline double clipping_factor(double norm, double longest) {
   return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
 }
 
+namespace detail {
+/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
+/// exceed their accumulator.
+TESSERA_COLD inline std::string text_of(gradient_size const& size) {
+  if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
+  return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
+                 size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
+}
+}  // namespace detail
+
 /// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
-inline void require_finite(std::int64_t step, double loss, gradient_size const& size) {
-  if (std::isfinite(loss) && size.not_finite.empty()) return;
+inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
+  if (std::isfinite(loss) && size.is_finite()) return;
+  const std::string smaller =
+      loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
   throw error(message("[train] step ", step, ": the loss is ", loss,
-                      size.not_finite.empty()
-                          ? std::string(" and the norms of all gradients are finite")
-                          : " and the first gradient whose norm is not finite is that of " + size.not_finite,
-                      "; a lower learning rate or clipping may help"));
+                      size.is_finite() ? ", though the norm of the gradient is finite"
+                                       : (std::isfinite(loss) ? ", but " : ", and ") + detail::text_of(size),
+                      std::isfinite(loss) && std::isinf(size.norm)
+                          ? message("; clipping cannot shorten it: a lower learning rate", smaller)
+                          : message("; a lower learning rate or clipping", smaller),
+                      " may help"));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -35,11 +36,11 @@ struct loss_scaling {
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
-  void overflowed(std::int64_t step) {
+  ///   found   what is not finite, for the error
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
     if (scale / 2 < least)
-      throw error(message("[train] step ", step,
-                          ": gradients are not finite, although the loss is multiplied by ", scale,
-                          "; a lower learning rate or clipping may help"));
+      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                          "; a lower learning rate may help"));
     scale /= 2;
     good_steps = 0;
   }

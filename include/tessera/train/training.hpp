@@ -182,12 +182,12 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (t.progress.step == 0) detail::require_initialised(t);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
-  const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
+  const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
-    t.scaling.overflowed(t.progress.step);
+    t.scaling.overflowed(t.progress.step, detail::text_of(size));
   } else {
-    require_finite(t.progress.step, loss.mean(), size);
+    require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
     const auto update = [&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
