@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <unistd.h>
 
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/mlp.hpp>
@@ -52,7 +55,9 @@ TEST_CASE_TEMPLATE("classification: a sparse network learns, with progress and c
   context ctx(1);
   auto net = some_network<T>();
   train::training t(net, train::adamw{});
-  train::classification task(ctx, t, learned, held_out, {.batch = 50, .checkpoints = folder / "run"});
+  std::optional<train::classification<decltype(t)>> first;
+  train::classification<decltype(t)>& task = first.emplace(
+      ctx, t, learned, held_out, train::classification_settings{.batch = 50, .checkpoints = folder / "run"});
   int steps = 0;
   std::vector<double> accuracies;
   task.on_step = [&](train::step_report const&) { ++steps; };
@@ -64,6 +69,9 @@ TEST_CASE_TEMPLATE("classification: a sparse network learns, with progress and c
   CHECK(task.accuracy() > 0.85);
   CHECK(train::checkpoint_steps(folder / "run").size() >= 2);
 
+  const double accuracy = task.accuracy();
+  first.reset();  // its folder is free
+
   // A second training goes on where the first one ended, with its bits.
   auto other = some_network<T>();
   train::training again(other, train::adamw{});
@@ -73,7 +81,62 @@ TEST_CASE_TEMPLATE("classification: a sparse network learns, with progress and c
   CHECK(std::ranges::equal(other.up.weight, net.up.weight));
   // There is nothing left to do, and nothing was evaluated.
   CHECK(train::run_training(ctx, again, {.steps = 300}, rates, resumed) == train::stop_reason::steps);
-  CHECK(resumed.accuracy() == task.accuracy());
+  CHECK(resumed.accuracy() == accuracy);
+}
+
+TEST_CASE("classification: the folder of a task is kept for it, and seen to be moved") {
+  const scratch_folder folder;
+  const std::string run = folder / "run";
+  const examples learned(200, 1);
+  context ctx(1);
+  auto net = some_network<float>(), other = net;
+  train::training t(net, train::adamw{}), second(other, train::adamw{});
+  const train::classification_settings how{.batch = 50, .checkpoints = run};
+  const train::cosine rates{.highest = 0.01, .lowest = 0.001, .steps = 3};
+  const auto refusal = [&](auto&& work) { return error_of<io_error>(work); };
+  const std::string kept = message("[lock ", run, "] process ", ::getpid(),
+                                   " writes to this folder; wait for its end, or stop it");
+  {
+    train::classification task(ctx, t, learned, learned, how), late(ctx, second, learned, learned, how);
+    CHECK_FALSE(task.resume());
+    CHECK(refusal([&] { late.resume(); }) == kept);
+    CHECK(refusal([&] { train::run_training(ctx, second, {.steps = 1}, rates, late); }) == kept);
+    CHECK(second.progress.step == 0);
+    train::run_training(ctx, t, {.steps = 1}, rates, task);
+    std::filesystem::rename(run, folder / "elsewhere");
+    CHECK(refusal([&] {
+            train::run_training(ctx, t, {.steps = 2}, rates, task);
+          }).ends_with("while this process wrote to it; nothing more is written"));
+    CHECK_FALSE(std::filesystem::exists(run));
+  }
+  std::filesystem::rename(folder / "elsewhere", run);
+  train::classification task(ctx, second, learned, learned, how);
+  CHECK(task.resume());  // the folder was free again
+  CHECK(second.progress.step == 1);
+}
+
+TEST_CASE("classification: another number of examples, or another batch or seed, is refused by its name") {
+  const scratch_folder folder;
+  const examples learned(200, 1), more(201, 1);
+  context ctx(1);
+  auto net = some_network<float>();
+  train::training t(net, train::adamw{});
+  const train::classification_settings how{.batch = 50, .checkpoints = folder / "run"};
+  train::classification(ctx, t, learned, learned, how).save();
+  const auto refusal = [&](train::labelled_set set, std::int64_t batch, std::uint64_t seed) {
+    train::classification_settings its = how;
+    its.batch = batch, its.seed = seed;
+    return error_of<io_error>([&] { train::classification(ctx, t, set, learned, its).resume(); });
+  };
+  const auto says = [](std::string const& refused, std::string const& what) {
+    INFO(refused);
+    return refused.find(what) != refused.npos;
+  };
+  CHECK(refusal(learned, 50, 0) == "");
+  CHECK(says(refusal(more, 50, 0), "examples is 200 in the checkpoint but 201 in this classification"));
+  CHECK(says(refusal(learned, 40, 0), "is 50 in the checkpoint but 40"));
+  CHECK(says(refusal(learned, 50, 3), "is 0 in the checkpoint but 3"));
+  CHECK(train::classification(ctx, t, more, learned, how).resume(train::other_settings::allowed));
 }
 
 TEST_CASE("classification: the accuracy before any evaluation is that of the network as it is") {

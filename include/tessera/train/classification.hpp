@@ -18,6 +18,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/io/folder.hpp>
+#include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/destination.hpp>
@@ -73,6 +74,9 @@ template <class Model> auto element_of_model() {
 ///   train::training t(network, train::adamw{});
 ///   train::classification task(ctx, t, digits, held_out, {.batch = 100, .checkpoints = "runs/digits"});
 ///   train::run_training(ctx, t, {.steps = 2000, .evaluate_every = 200, .save_every = 500}, rates, task);
+/// From `resume` or its first step on it keeps the folder of its checkpoints (io::folder_lock): these throw
+/// io_error if another process or task writes there, or nothing can be written, and `save` if the folder has
+/// been moved since.
 template <class Training> class classification : public program {
   using model = std::remove_cvref_t<decltype(std::declval<Training&>().model)>;
   using T = decltype(detail::element_of_model<model>());
@@ -107,6 +111,7 @@ template <class Training> class classification : public program {
   }
 
   token_loss accumulate(std::int64_t step, int micro_batch) {
+    keep_folder();
     const random_stream random(settings_.seed, random_purpose::batches, std::uint64_t(micro_batch),
                                std::uint64_t(step));
     const auto count = std::uint64_t(training_.count());
@@ -149,15 +154,20 @@ template <class Training> class classification : public program {
   }
   void save() {
     if (settings_.checkpoints.empty()) return;
-    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
-    keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
+    keep_folder();
+    sole_writer_->keep_in_place([&] {
+      train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
+      keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
+    });
   }
   bool interrupted() { return settings_.interrupts && settings_.interrupts->signal() != 0; }
 
   /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network, or
-  /// unless `allowed` if another batch, seed or setting of the training is in it: see train::resume.
+  /// unless `allowed` if another batch, seed, number of examples or setting of the training is in it: see
+  /// train::resume.
   bool resume(other_settings settings = other_settings::refused) {
     if (settings_.checkpoints.empty()) return false;
+    keep_folder();
     io::remove_unfinished(settings_.checkpoints);
     const auto steps = checkpoint_steps(settings_.checkpoints);
     if (steps.empty()) return false;
@@ -167,15 +177,22 @@ template <class Training> class classification : public program {
         !program_state(from).value().is_null())  // not before version 4
       detail::require_settings(program_state(from), settings_to_compare(), "classification",
                                "; set it back, or resume with train::other_settings::allowed",
-                               [](std::string const&) { return true; });
+                               [](std::string const& setting) { return setting != "examples"; });
     train::resume(t_, from, settings);
     accuracy_.reset();
     return true;
   }
 
  private:
+  /// The folder of the checkpoints, which is made, is this task's alone.
+  void keep_folder() {
+    if (sole_writer_ || settings_.checkpoints.empty()) return;
+    io::make_folder(settings_.checkpoints);
+    sole_writer_.emplace(settings_.checkpoints);
+  }
   io::json settings_to_compare() const {
-    return io::json::object{{"batch", settings_.batch}, {"seed", settings_.seed}};
+    return io::json::object{
+        {"batch", settings_.batch}, {"seed", settings_.seed}, {"examples", training_.count()}};
   }
   void require_set(const char* name, labelled_set const& set) const {
     if (set.count() == 0) throw shape_error(message("[classification] the ", name, " set has no examples"));
@@ -221,6 +238,7 @@ template <class Training> class classification : public program {
   classification_settings settings_;
   std::int64_t classes_ = 0;
   std::optional<double> accuracy_;  // of the last evaluation
+  std::optional<io::folder_lock> sole_writer_;
 
   sequences batch_;
   nn::workspace<T> room_;
