@@ -12,6 +12,7 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/nm_linear.hpp>
+#include <tessera/nn/quantised_linear.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
@@ -55,6 +56,18 @@ TEST_CASE("architecture: the settings of all layers by name, none of a model wit
       R"("block.0.norm2.epsilon":1e-05,)"
       R"("block.0.mlp.activation":"relu","final_norm.epsilon":1e-05})");
   CHECK(train::architecture(toy::model<float>()) == io::json(io::json::object{}));
+}
+
+TEST_CASE("architecture: 8-bit numbers of one template are told apart, in products and in gradients") {
+  const auto settings = []<class E, class Gradient>(std::type_identity<E>, std::type_identity<Gradient>) {
+    return io::to_text(train::architecture(nn::quantised_linear<float, block, E, Gradient>()));
+  };
+  const std::type_identity<float8_e4m3> e4m3;
+  const std::type_identity<float8_e5m2> e5m2;
+  CHECK(settings(e4m3, e5m2) == R"({"products_in":"float8","fraction_bits":3,"gradient_fraction_bits":2})");
+  CHECK(settings(e4m3, e4m3) == R"({"products_in":"float8","fraction_bits":3,"gradient_fraction_bits":3})");
+  CHECK(settings(e5m2, e4m3) == R"({"products_in":"float8","fraction_bits":2,"gradient_fraction_bits":3})");
+  CHECK(settings(std::type_identity<int8>(), std::type_identity<void>()) == R"({"products_in":"int8"})");
 }
 
 /// Scores that stay within ±cap.

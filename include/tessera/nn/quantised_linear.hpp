@@ -86,7 +86,10 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
 
   static void parts(auto& each, auto&... of) {
     base::parts(each, of...);
-    each.setting("products_in", E());
+    each.setting("products_in", E());  // without the arguments of a template
+    if constexpr (requires { E::fraction_bits; }) each.setting("fraction_bits", E::fraction_bits);
+    if constexpr (requires { Gradient::fraction_bits; })
+      each.setting("gradient_fraction_bits", Gradient::fraction_bits);
     each.frozen("amax_x", of.x_scale.amaxes...);
     if constexpr (rounds_gradients) each.frozen("amax_dy", of.dy_scale.amaxes...);
   }
