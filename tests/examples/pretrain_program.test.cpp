@@ -167,6 +167,32 @@ TEST_CASE("pretrain: a model may begin with the blocks of a dense one that score
   CHECK(shell(here.generate("snip")).code == 0);
 }
 
+TEST_CASE("pretrain: settings and checkpoints that were changed from outside are refused by their names") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("a", "--only sparse --steps 2 --updates 0")).code == 0);
+  const std::string path = here.in("runs/a/settings.json"), settings = contents(path);
+  const auto refused = [&](std::string const& name, std::string const& before, std::string const& after) {
+    const std::string setting = "\"" + name + "\": ";
+    std::string changed = settings;
+    const std::size_t at = changed.find(setting + before);
+    REQUIRE(at != changed.npos);
+    put(path, changed.replace(at, setting.size() + before.size(), setting + after));
+    const outcome result = shell(here.resume("a"));
+    CHECK(result.code == 2);
+    CHECK(contains(result, "[--" + name + "] is " + before + " in the run to be resumed, not " + after));
+  };
+  refused("only", "\"sparse\"", "\"dense\"");
+  refused("clip", "1.0", "2.0");
+  refused("seed", "1", "2");
+  REQUIRE(shell(here.pretrain("b", "--steps 2 --updates 0")).code == 0);
+  const std::string last = "/step-00000002", run = here.in("runs/b/");
+  REQUIRE(shell("rm -r " + run + "dense" + last + " && cp -r " + run + "sparse" + last + " " + run + "dense")
+              .code == 0);
+  const outcome result = shell(here.resume("b"));
+  CHECK(result.code == 1);
+  CHECK(contains(result, "state.program.record.variant should be \"dense\""));
+}
+
 TEST_CASE("pretrain: another block size trains") {
   const workplace here;  // 16 everywhere else; 1 and 8 are not in builds for tests
   CHECK(shell(here.pretrain("a", "--only sparse --steps 3 --block 4")).code == 0);

@@ -148,23 +148,34 @@ struct progress_so_far {
   std::optional<train::checkpoint> from;
   run_record earlier;
 };
-progress_so_far find_progress(run_origin const& origin, variant const& v, std::filesystem::path const& run) {
+progress_so_far find_progress(run_origin const& origin, std::string const& variant,
+                              std::filesystem::path const& run) {
   progress_so_far found;
-  const std::string folder = (run / v.name).string();
+  const std::string folder = (run / variant).string();
   if (const auto steps = train::checkpoint_steps(folder); !steps.empty()) {
     const std::string newest = train::checkpoint_folder(folder, steps.back());
     found.from.emplace(newest);
     const auto program = program_of(*found.from, newest);
     require_same_run(origin, read_origin(program, newest), newest);
-    found.earlier = read_record(program.at("record"));
+    const auto record = program.at("record");
+    found.earlier = read_record(record);
+    if (found.earlier.variant != variant) record.at("variant").fail("should be \"" + variant + "\"");
+    const std::int64_t steps_of_run = found.earlier.steps;
+    if (origin.asked.steps > 0 && steps_of_run != origin.asked.steps)
+      record.at("steps").fail(tessera::message("should be ", origin.asked.steps, ", of --steps"));
+    if (found.from->state().at("step").as_integer() > steps_of_run)
+      found.from->state().at("step").fail(
+          tessera::message("should be at most ", steps_of_run, ", of the run"));
   }
   return found;
 }
 
 /// Throws what would keep any variant from going on, before one of them is trained.
 void require_progress(run_origin const& origin, std::filesystem::path const& run) {
+  for (char const* name : {"dense", "sparse"})  // one that the settings have no more would be forgotten
+    static_cast<void>(find_progress(origin, name, run));
   for (variant const& v : variants_of(origin.asked))
-    if (const auto newest = find_progress(origin, v, run).from)
+    if (const auto newest = find_progress(origin, v.name, run).from)
       newest->require_whole();
     else if (std::filesystem::exists(run / "from.json"))
       train::checkpoint(origin_of(run, v)).require_whole();
@@ -182,7 +193,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
                                         std::filesystem::path const& run, tessera::context& ctx,
                                         tessera::io::folder_lock const& sole_writer, int& ended_by) {
   const std::string folder = (run / v.name).string();
-  auto [from, earlier] = find_progress(origin, v, run);
+  auto [from, earlier] = find_progress(origin, v.name, run);
 
   training_run training(origin, v, text, folder, ctx, sole_writer);
   if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
