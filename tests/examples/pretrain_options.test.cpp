@@ -312,6 +312,20 @@ TEST_CASE("options: a resumed run keeps what decides its results") {
         }).ends_with("--from runs/a --time 3m00s"));
 }
 
+TEST_CASE("options: checkpoints that a run has need no more room, and say how large others are") {
+  const scratch_folder here;
+  CHECK(bytes_to_come(here / "none", 3, 100).kept == 300);
+  for (const int step : {1, 2}) {
+    const std::string folder = train::checkpoint_folder(here / "dense", step);
+    std::filesystem::create_directories(folder);
+    put(folder + "/tensors.safetensors", std::string(50, 'x'));
+    put(folder + "/state.json", std::string(10, 'x'));
+  }
+  CHECK(bytes_to_come(here / "dense", 3, 100).kept == 60);
+  CHECK(bytes_to_come(here / "dense", 3, 100).written == 60);
+  CHECK(bytes_to_come(here / "dense", 1, 100).kept == 0);
+}
+
 TEST_CASE("options: a folder that cannot hold a run is refused before it begins") {
   const scratch_folder here;
   put(here / "file", "");

@@ -167,6 +167,22 @@ TEST_CASE("pretrain: a model may begin with the blocks of a dense one that score
   CHECK(shell(here.generate("snip")).code == 0);
 }
 
+TEST_CASE("pretrain: a run that goes on looks for room on the disk first, and so does freeze") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("a", "--only sparse --steps 4 --updates 0")).code == 0);
+  const std::string disk = here.in("disk"), last = disk + "/a/sparse/step-00000004";
+  const auto refused = with_full_disk(disk, "cp -r " + here.in("runs/a") + " " + disk + " && rm -r " + last,
+                                      PRETRAIN " --resume " + disk + "/a");
+  if (!refused) return;
+  CHECK(refused->code == 1);
+  CHECK(contains(*refused, "[" + disk + "/a] the checkpoints of this run need "));
+  CHECK(contains(*refused, "B, but 0B are free; make room, or --keep fewer"));
+  const auto frozen =
+      with_full_disk(disk, "true", FREEZE " --checkpoint " + here.in("runs/a") + " --out " + disk + "/f");
+  CHECK(frozen->code == 1);
+  CHECK(contains(*frozen, "[" + disk + "/f] the weights need "));
+}
+
 TEST_CASE("pretrain: settings and checkpoints that were changed from outside are refused by their names") {
   const workplace here;
   REQUIRE(shell(here.pretrain("a", "--only sparse --steps 2 --updates 0")).code == 0);
@@ -536,6 +552,12 @@ TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistake
   CHECK(contains(learned, "accuracy 100.0 %"));
   CHECK(shell(finetune).output + "in " + here.in("tuned") + "\n" == learned.output);  // the same bits
   CHECK(shell(finetune + "--random-weights").output != shell(finetune).output);
+  if (const auto full =
+          with_full_disk(here.in("disk"), "true", finetune + "--out " + here.in("disk/tuned"))) {
+    CHECK(full->code == 1);
+    CHECK(contains(*full, "[" + here.in("disk/tuned") + "] the weights need "));
+    CHECK(full->output.find("epoch") == std::string::npos);
+  }
   const tessera::io::safetensors_file before(here.in("runs/a/sparse/step-00000060/tensors.safetensors")),
       after(here.in("tuned/tensors.safetensors"));
   for (auto const& [name, tensor] : after.tensors())

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -79,6 +80,19 @@ inline outcome terminate(std::string const& command, std::string const& awaited,
   return shell(command + " & pid=$!; until ls " + awaited +
                " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -" + signal +
                " $pid; wait $pid");
+}
+
+/// Runs a command where a folder is a small file system of its own, after `before` full; null if the system
+/// mounts none for tests.
+inline std::optional<outcome> with_full_disk(std::string const& folder, std::string const& before,
+                                             std::string const& command) {
+  const std::string mount =
+      "mkdir -p " + folder + " && unshare -rm sh -c 'mount -t tmpfs -o size=20m none " + folder + " && ";
+  if (shell(mount + "true'").code != 0) {
+    MESSAGE("skipped: no file system can be mounted here");
+    return {};
+  }
+  return shell(mount + before + " && { cat /dev/zero >" + folder + "/full 2>/dev/null; " + command + "; }'");
 }
 
 /// Whether two checkpoints hold the same bits; their metadata may differ, since they say how long it took.

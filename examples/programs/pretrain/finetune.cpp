@@ -13,6 +13,7 @@
 #include <tessera/io/text.hpp>
 #include <tessera/train/schedules.hpp>
 
+#include "disk_room.hpp"
 #include "fine_tuning.hpp"
 #include "format.hpp"
 #include "guarded_main.hpp"
@@ -69,6 +70,7 @@ int command(string_list const& arguments) {
     if (v.name == record.variant) {
       model_description what = description_of(origin.asked, v, origin.symbols.size());
       what.seed = s.seed;
+      if (!s.out.empty()) require_room(s.out, double(size_of(what).weight_bytes()), "the weights need");
       model = make_fine_tuning(what, s.random_weights ? nullptr : &from, static_cast<int>(classes.size()),
                                {.weight_decay = s.weight_decay}, ctx);
     }

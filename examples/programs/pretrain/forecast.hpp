@@ -8,6 +8,7 @@
 
 #include <tessera/exec/context.hpp>
 
+#include "disk_room.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "validation.hpp"
@@ -32,16 +33,23 @@ inline void require_memory(settings const& s, int symbols) {
   }
 }
 
-/// Bytes on disk that the checkpoints of a run take at most, one of them just being written.
-inline double checkpoint_bytes(settings const& s, int symbols) {
-  double bytes = 0, largest = 0;
-  for (variant const& v : variants_of(s)) {
-    const nn::model_size size = size_of(first_description_of(s, v, symbols));
-    const double one = double(size.weight_bytes()) + double(size.moment_bytes());
-    bytes += most_checkpoints(s) * one;
-    largest = std::max(largest, one);
+/// Bytes on disk that the checkpoints of some models of a run will take at most, one of them just being
+/// written, beyond what they take now.
+///   run   the folder of a run that goes on; empty for a new one
+inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of, int symbols,
+                               std::string const& run) {
+  double bytes = 0, written = 0;
+  for (variant const& v : of) {
+    const nn::model_size size =
+        size_of(begins_dense(s) ? first_description_of(s, v, symbols) : description_of(s, v, symbols));
+    const double first = double(size.weight_bytes()) + double(size.moment_bytes());
+    const auto [kept, one] = run.empty() ? checkpoints_to_come{most_checkpoints(s) * first, first}
+                                         : bytes_to_come(run + "/" + v.name, most_checkpoints(s), first);
+    bytes += kept;
+    written = std::max(written, one);
+    if (run.empty() && s.densify) bytes += double(size.weight_bytes());  // with which it begins
   }
-  return bytes + largest;
+  return bytes + written;
 }
 
 /// The table of --dry-run.

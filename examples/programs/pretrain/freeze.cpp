@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <system_error>
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/printable.hpp>
 
+#include "disk_room.hpp"
 #include "format.hpp"
 #include "guarded_main.hpp"
 #include "options_help.hpp"
@@ -18,14 +18,7 @@
 
 namespace pretrain { namespace {
 
-std::string bytes_of(std::string const& folder) {
-  std::uintmax_t bytes = 0;
-  std::error_code gone;  // another process may just replace the folder
-  for (char const* file : {train::detail::tensors_file, train::detail::state_file})
-    if (const std::uintmax_t size = std::filesystem::file_size(folder + "/" + file, gone); !gone)
-      bytes += size;
-  return quantity(double(bytes)) + "B";
-}
+std::string bytes_of(std::string const& folder) { return quantity(checkpoint_bytes(folder)) + "B"; }
 
 int command(string_list const& arguments) {
   const freezing_settings s = new_freezing_settings(arguments);
@@ -38,6 +31,7 @@ int command(string_list const& arguments) {
   tessera::context ctx(1);
   const std::string from = find_checkpoint(s.checkpoint);
   trained_model trained = read_trained(from, ctx);
+  require_room(s.out, weight_bytes(trained), "the weights need");
   trained.record.history = {};  // only a training goes on with it
   tessera::io::json kept = to_json(trained.origin);
   kept["record"] = to_json(trained.record);

@@ -170,6 +170,17 @@ progress_so_far find_progress(run_origin const& origin, std::string const& varia
   return found;
 }
 
+/// The variants of a run that goes on which have not come to their end.
+std::vector<variant> unfinished(run_origin const& origin, std::filesystem::path const& run) {
+  std::vector<variant> all = variants_of(origin.asked);
+  std::erase_if(all, [&](variant const& v) {
+    const progress_so_far found = find_progress(origin, v.name, run);
+    return found.from && found.earlier.whole_loss &&
+           found.from->state().at("step").as_integer() >= found.earlier.steps;
+  });
+  return all;
+}
+
 /// Throws what would keep any variant from going on, before one of them is trained.
 void require_progress(run_origin const& origin, std::filesystem::path const& run) {
   for (char const* name : {"dense", "sparse"})  // one that the settings have no more would be forgotten
@@ -269,7 +280,9 @@ int command(string_list const& arguments, std::string const& typed) {
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   if (s.dry_run) print("\n" + forecast(s, text, ctx));
   require_memory(s, text.symbols.size());
-  require_run_folder(s, resumed, resumed.empty() ? checkpoint_bytes(s, text.symbols.size()) : 0);
+  const std::vector<variant> to_train =
+      resumed.empty() ? variants_of(s) : unfinished(origin, folder_named(resumed));
+  require_run_folder(s, resumed, checkpoint_bytes(s, to_train, text.symbols.size(), resumed));
   if (s.dry_run) {
     if (!resumed.empty())
       require_progress(origin, folder_named(resumed));

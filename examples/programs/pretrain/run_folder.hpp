@@ -12,6 +12,7 @@
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json.hpp>
 
+#include "disk_room.hpp"
 #include "format.hpp"
 #include "settings.hpp"
 
@@ -88,9 +89,7 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
   const auto refuse_place = [&](std::string const& why) {
     throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + why);
   };
-  fs::path there = folder;  // or the nearest of the folders above it that there is
-  while (fs::symlink_status(there, failure).type() == fs::file_type::not_found && there.has_relative_path())
-    there = there.parent_path();
+  const fs::path there = nearest_folder(folder);
   // Of what there is not, each name must be possible in a folder.
   for (fs::path const& name : folder.lexically_relative(there))
     if (fs::symlink_status(there / name, failure).type() == fs::file_type::none)
@@ -98,11 +97,7 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
   if (resumed.empty() && !s.name.empty() && there == folder && !is_left_empty(folder)) refuse_taken(folder);
   if (!fs::is_directory(there, none)) refuse_place(there.string() + " is no folder");
   if (access(there.c_str(), W_OK | X_OK) != 0) refuse_place(there.string() + " is not writable");
-  const fs::space_info room = fs::space(there, none);
-  if (!none && double(room.available) < bytes)
-    throw tessera::io_error("[" + folder.string() + "] the checkpoints of this run need " + quantity(bytes) +
-                            "B, but " + quantity(double(room.available)) +
-                            "B are free; make room, or --keep fewer");
+  require_room(folder, bytes, "the checkpoints of this run need", "make room, or --keep fewer");
 }
 
 /// Makes the folder of a new run with its settings.json. Throws what make_empty_folder and folder_lock throw,

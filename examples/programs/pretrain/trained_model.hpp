@@ -40,6 +40,15 @@ struct trained_model {
   std::unique_ptr<model> network;
 };
 
+/// Bytes of its weights in a file.
+inline double weight_bytes(trained_model const& of) {
+  double bytes = 0;
+  for (variant const& v : variants_of(of.origin.asked))
+    if (v.name == of.record.variant)
+      bytes = double(size_of(description_of(of.origin.asked, v, of.origin.symbols.size())).weight_bytes());
+  return bytes;
+}
+
 /// Reads the checkpoint that `named` means, and prints where it is. Throws io_error if it is not one of a
 /// run.
 inline trained_model read_trained(std::string const& named, tessera::context& ctx) {
