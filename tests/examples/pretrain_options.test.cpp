@@ -312,6 +312,14 @@ TEST_CASE("options: a resumed run keeps what decides its results") {
         }).ends_with("--from runs/a --time 3m00s"));
 }
 
+TEST_CASE("options: where one model is pruned first, it is trained first") {
+  const auto first = [](string_list const& arguments) {
+    return in_order_of_training(new_settings(arguments)).front().name;
+  };
+  CHECK(first({}) == "dense");
+  CHECK(first({"--initial-pattern=snip"}) == "sparse");
+}
+
 TEST_CASE("options: checkpoints that a run has need no more room, and say how large others are") {
   const scratch_folder here;
   CHECK(bytes_to_come(here / "none", 3, 100).kept == 300);

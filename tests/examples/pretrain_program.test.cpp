@@ -167,6 +167,19 @@ TEST_CASE("pretrain: a model may begin with the blocks of a dense one that score
   CHECK(shell(here.generate("snip")).code == 0);
 }
 
+TEST_CASE("pretrain: a model that is pruned first is trained before the dense one, and both are compared") {
+  const workplace here;
+  const outcome first = terminate(
+      here.pretrain("a", "--steps 9000 --updates 5 --block 4 --initial-pattern snip --checkpoint-every 1"),
+      here.in("runs/a/sparse/step-*"));
+  CHECK(first.code == 128 + SIGTERM);
+  CHECK(contains(first, "sparse   interrupted"));
+  CHECK(!fs::exists(here.in("runs/a/dense")));
+  CHECK(shell(here.resume("a", "--until-tokens 1")).code == 0);
+  const std::string table = contents(here.in("runs/a/table.txt"));
+  CHECK(table.find("dense") < table.find("sparse"));
+}
+
 TEST_CASE("pretrain: a run that goes on looks for room on the disk first, and so does freeze") {
   const workplace here;
   REQUIRE(shell(here.pretrain("a", "--only sparse --steps 4 --updates 0")).code == 0);

@@ -22,11 +22,21 @@ inline double training_bytes(settings const& s, nn::model_size const& size) {
          double(size.saved_bytes(tokens)) + double(size.room_bytes(tokens));
 }
 
+/// Bytes of the tensors that score blocks for --initial-pattern, beside those of a training.
+inline double scoring_bytes(settings const& s, variant const& v, nn::model_size const& size) {
+  if (v.density == 1) return 0;
+  const double gradient = double(size.gradient_bytes());
+  return s.initial_pattern == "snip"    ? gradient
+         : s.initial_pattern == "grasp" ? 3 * gradient + double(size.weight_bytes())
+                                        : 0;
+}
+
 /// Throws option_error if a variant does not fit the memory of this machine.
 inline void require_memory(settings const& s, int symbols) {
   const double memory = double(all_memory().bytes);
   for (variant const& v : variants_of(s)) {
-    const double bytes = training_bytes(s, size_of(first_description_of(s, v, symbols)));
+    const nn::model_size size = size_of(first_description_of(s, v, symbols));
+    const double bytes = training_bytes(s, size) + scoring_bytes(s, v, size);
     if (bytes > memory)
       refuse("memory", "the " + v.name + " model needs " + quantity(bytes) + "B, but this machine has " +
                            quantity(memory) + "B; make --hidden, --layers, --batch or --context smaller");

@@ -311,7 +311,7 @@ int command(string_list const& arguments, std::string const& typed) {
 
   int ended_by = 0;
   std::vector<run_record> records;
-  for (variant const& v : variants_of(s)) {
+  for (variant const& v : in_order_of_training(s)) {
     const auto record = [&] {
       try {
         return train_variant(origin, v, text, run, ctx, sole_writer, ended_by);
@@ -327,6 +327,8 @@ int command(string_list const& arguments, std::string const& typed) {
     }
     records.push_back(*record);
   }
+  std::sort(records.begin(), records.end(),
+            [](run_record const& a, run_record const& b) { return a.variant < b.variant; });  // dense, sparse
   conclude(origin, text, floors, run, records, sole_writer);
   return 0;
 }

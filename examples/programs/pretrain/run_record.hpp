@@ -47,6 +47,14 @@ inline std::vector<variant> variants_of(settings const& s) {
   return all;
 }
 
+/// In the order of training. A model that is pruned first comes first: if it cannot be, nothing else has been
+/// trained in vain.
+inline std::vector<variant> in_order_of_training(settings const& s) {
+  std::vector<variant> all = variants_of(s);
+  if (s.initial_pattern != "random") std::reverse(all.begin(), all.end());
+  return all;
+}
+
 inline model_description description_of(settings const& s, variant const& v, int symbols) {
   model_description what;
   what.family = s.model;
