@@ -205,6 +205,13 @@ TEST_CASE("options: a preset in a settings file is one, and the file goes over i
   CHECK(s.lr == 2e-4);
   CHECK(s.level == "wordpiece");
   CHECK(new_settings({"--config", folder / "a.json", "--preset", "mini"}).layers == 4);
+  CHECK(refusal_of({"--config", folder / "a.json", "--preset=xl"}) ==
+        "[--preset] 'xl' is not one of tiny|mini|small|medium|base");
+  CHECK(refusal_of({"--preset=huge"}) == "[--preset] 'huge' is not one of tiny|mini|small|medium|large|xl");
+  CHECK(refusal_of({"--preset="}) == "[--preset] '' is not one of tiny|mini|small|medium|large|xl");
+  put(folder / "a.json", R"({"preset": "huge"})");
+  CHECK(refusal_of({"--config", folder / "a.json"}) ==
+        "[" + (folder / "a.json") + ": preset] 'huge' is not one of tiny|mini|small|medium|large|xl");
   put(folder / "b.json", R"({"model": "rnn", "batch": 4})");
   CHECK(new_settings({"--config", folder / "b.json"}).batch == 4);
   CHECK(refusal_of({"--density=0.9999"}) ==
@@ -310,6 +317,12 @@ TEST_CASE("options: a resumed run keeps what decides its results") {
   CHECK(error_of<tessera::option_error>([&] {
           (void)resumed_settings(stored, {"--resume=runs/a", "--time=3m"});
         }).ends_with("--from runs/a --time 3m00s"));
+}
+
+TEST_CASE("options: a run cannot go on and begin from another at once") {
+  CHECK(refusal_of({"--resume=runs/a", "--from=runs/b"}) ==
+        "[--from] has no meaning with --resume, which goes on with the run's own models; leave one of them "
+        "out");
 }
 
 TEST_CASE("options: where one model is pruned first, it is trained first") {

@@ -483,7 +483,8 @@ TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask 
   refused(fill + " --text '" + std::string(200, '.') + "[MASK]'", 2, "this model takes 16");
   refused(here.generate("a"), 2, "fill_mask says what it expects");
   refused(here.pretrain("b", "--model bert --level char"), 2, "--model bert needs --level wordpiece");
-  refused(here.pretrain("b", "--model bert --preset huge"), 2, "there are tiny, mini, small, medium, base");
+  refused(here.pretrain("b", "--model bert --preset huge"), 2,
+          "[--preset] 'huge' is not one of tiny|mini|small|medium|base");
   refused(here.pretrain("b", "--vocabulary-file x"), 2, "has no meaning with --level char");
   put(here.in("vocab.txt"), "[PAD]\n[CLS]\n[SEP]\n[MASK]\nof\n");
   refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,

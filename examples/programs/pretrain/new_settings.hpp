@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,22 @@
 
 namespace pretrain {
 
-/// The shape of the preset, where `says` does not say otherwise.
-inline void take_preset(settings& s, auto const& says) {
-  if (s.preset.empty()) return;
-  const tessera::nn::transformer_config shape =
-      s.model == "bert" ? tessera::nn::bert_config(s.preset) : tessera::nn::gpt2_config(s.preset);
-  if (!says("layers")) s.layers = static_cast<int>(shape.layers);
-  if (!says("hidden")) s.hidden = static_cast<int>(shape.hidden);
-  if (!says("heads")) s.heads = static_cast<int>(shape.heads);
+/// The shape of the preset, where `says` does not say otherwise. Throws option_error if there is no such
+/// preset; `where` it was said.
+inline void take_preset(settings& s, std::string const& where, auto const& says) {
+  using tessera::nn::preset;
+  const auto all = s.model == "bert" ? std::span<preset const>(tessera::nn::bert_presets)
+                                     : std::span<preset const>(tessera::nn::gpt_presets);
+  const auto named =
+      std::find_if(all.begin(), all.end(), [&](preset const& p) { return p.name == s.preset; });
+  if (named == all.end()) {
+    std::string names;
+    for (preset const& p : all) names += (names.empty() ? "" : "|") + std::string(p.name);
+    refuse(where, "'" + s.preset + "' is not one of " + names);
+  }
+  if (!says("layers")) s.layers = static_cast<int>(named->layers);
+  if (!says("hidden")) s.hidden = static_cast<int>(named->hidden);
+  if (!says("heads")) s.heads = static_cast<int>(named->heads);
 }
 
 /// Throws option_error unless a run that begins --from another has its model.
@@ -54,7 +63,10 @@ inline settings new_settings(string_list const& arguments) {
   if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
   if (!s.config.empty() && !s.resume.empty())
     refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
-  const bool begins_from = says("from") && s.resume.empty();
+  if (says("from") && !s.resume.empty())
+    refuse("--from",
+           "has no meaning with --resume, which goes on with the run's own models; leave one of them out");
+  const bool begins_from = says("from");
   if (begins_from && !s.config.empty())
     refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
   if (begins_from && !std::filesystem::exists(s.from + "/settings.json"))
@@ -84,10 +96,11 @@ inline settings new_settings(string_list const& arguments) {
       s.from = std::filesystem::absolute(s.from).string();
     }
   }
-  if (says("preset") && s.model != "rnn")
-    take_preset(s, says);
-  else if (is_stated("preset") && s.model != "rnn")
-    take_preset(s, is_stated);
+  const auto preset =
+      std::find_if(stated.begin(), stated.end(), [](given_option const& g) { return g.name == "preset"; });
+  if (s.model != "rnn" && (says("preset") || !s.preset.empty()))
+    take_preset(s, preset->where,
+                [&](const char* name) { return is_said(says("preset") ? given : stated, name); });
   if (s.model == "rnn" && !s.preset.empty())
     refuse("--preset", "has no meaning with --model rnn; say --layers and --hidden");
   // Series fill the lanes of a time step.
