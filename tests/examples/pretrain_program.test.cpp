@@ -282,7 +282,9 @@ TEST_CASE("pretrain: screens show no control characters, and samples keep them")
   CHECK(is_plain(run.output));
   CHECK(contains(run, "\\x"));
   CHECK(!is_plain(contents(here.in("runs/a/dense/sample.txt"))));
-  CHECK(!is_plain(shell(here.generate("a", "2>/dev/null")).output));
+  const std::string raw = here.generate("a", "--temperature 3 2>/dev/null");
+  CHECK(!is_plain(shell(raw).output));
+  CHECK(shown_in_terminal(raw) == tessera::io::printable(shell(raw).output));
   for (std::string const& command :
        {here.pretrain("b", "--policy $'\\e[31m\\a'"), here.pretrain("b", "--text $'no\\e]0;file\\a'"),
         here.pretrain("$'\\e[31m\\xff'", "--steps 1 --only dense"), here.generate("$'a\\e'")})

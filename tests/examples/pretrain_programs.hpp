@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,7 +13,10 @@
 
 #include <doctest/doctest.h>
 #include <examples/shell.hpp>
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include <tessera/io/safetensors.hpp>
 
@@ -80,6 +84,29 @@ inline outcome terminate(std::string const& command, std::string const& awaited,
   return shell(command + " & pid=$!; until ls " + awaited +
                " >/dev/null 2>&1 || ! kill -0 $pid; do sleep 0.005; done; kill -" + signal +
                " $pid; wait $pid");
+}
+
+/// What a command writes to a terminal, in a few lines.
+inline std::string shown_in_terminal(std::string const& command) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  REQUIRE(terminal >= 0);
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  const std::string name = ptsname(terminal);
+  const int kept = open(name.c_str(), O_RDWR | O_NOCTTY);  // what is written stays readable
+  termios raw{};
+  REQUIRE(tcgetattr(kept, &raw) == 0);
+  cfmakeraw(&raw);
+  REQUIRE(tcsetattr(kept, TCSANOW, &raw) == 0);
+  CHECK(shell(command + " >" + name).code == 0);
+  std::string shown;
+  for (char part[4096];;) {
+    const ssize_t size = read(terminal, part, sizeof part);
+    if (size <= 0) break;
+    shown.append(part, std::size_t(size));
+  }
+  close(kept), close(terminal);
+  return shown;
 }
 
 /// Runs a command where a folder is a small file system of its own, after `before` full; null if the system

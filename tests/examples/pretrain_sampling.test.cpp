@@ -2,10 +2,15 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <pretrain/sampling.hpp>
+#include <pretrain/text_output.hpp>
+
+#include <tessera/io/printable.hpp>
 
 namespace pretrain_sampling_test {
 
@@ -44,6 +49,26 @@ TEST_CASE("sampling: logits that are no finite numbers are refused, not put in o
       CHECK_THROWS_WITH_AS(choose_token(logits, rule, 0.5), doctest::Contains("the logit of token 42 is"),
                            tessera::error);
   }
+}
+
+TEST_CASE("sampling: a text in pieces is shown as the whole of it, wherever its characters are cut") {
+  const std::string_view text =
+      "a\tb\n\x1b[31m \xc3\xa4 \xe0\xa0\x80\xed\x9f\xbf \xf0\x9f\x98\x80\xf4\x8f\xbf\xbf"  // characters
+      "\xc3 \xe0\x9f\x80 \xed\xa0\x80 \xf0\x9f\x98 \xf5\xc2\x85\x80\x7f \xe2\x82";         // and none
+  const std::string whole = tessera::io::printable(text);
+  for (std::size_t cut = 0; cut <= text.size(); ++cut)
+    for (std::size_t again = cut; again <= text.size(); ++again) {
+      printable_pieces pieces;
+      std::string shown = pieces.add(text.substr(0, cut));
+      shown += pieces.add(text.substr(cut, again - cut));
+      shown += pieces.add(text.substr(again));
+      CHECK(shown.size() + 8 >= whole.size());  // at most an unfinished character is held back
+      CHECK(shown + pieces.end() == whole);
+    }
+  printable_pieces pieces;
+  CHECK(pieces.add("a\xf0\x9f") == "a");
+  CHECK(pieces.add("\x98") == "");
+  CHECK(pieces.add("\x80") == "\xf0\x9f\x98\x80");
 }
 
 }  // namespace pretrain_sampling_test

@@ -11,6 +11,7 @@
 #include "options_help.hpp"
 #include "reader_settings.hpp"
 #include "sampling.hpp"
+#include "text_output.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
@@ -33,14 +34,12 @@ int command(string_list const& arguments) {
   std::vector<token> text = symbols.encode(s.prompt);
   if (text.empty()) text = symbols.beginning();
 
-  std::fputs(s.prompt.c_str(), stdout);
+  text_output out(stdout);
+  out.add(s.prompt);
   sample(*trained.network, text, trained.origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed,
-         [&](token t) {
-           const std::string symbol = symbols.text_after_others(t);
-           std::fwrite(symbol.data(), 1, symbol.size(), stdout);  // a byte of it may be zero
-           std::fflush(stdout);
-         });
-  std::fputs("\n", stdout);
+         [&](token t) { out.add(symbols.text_after_others(t)); });
+  out.end();
+  out.add("\n");
   return 0;
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <unistd.h>
+
+#include <tessera/io/printable.hpp>
+#include <tessera/io/text.hpp>
+
+namespace pretrain {
+
+/// Whether a character of UTF-8 may begin so and go on: its first bytes, not all.
+inline bool begins_character(std::string_view bytes) {
+  for (char const* rest :
+       {"\x80\x80\x80", "\xa0\x80\x80"})  // some second bytes are at least a0, others below
+    if (tessera::io::utf8_length(std::string(bytes) + rest) > bytes.size()) return true;
+  return false;
+}
+
+/// io::printable of a text that comes in pieces, which may cut characters in two.
+class printable_pieces {
+ public:
+  /// What can be shown after another piece.
+  std::string add(std::string_view piece) {
+    text_ += piece;
+    std::size_t kept = 0;
+    for (std::size_t last = 1; last <= 3 && last <= text_.size(); ++last)
+      if (begins_character(std::string_view(text_).substr(text_.size() - last))) kept = last;
+    const std::string shown = tessera::io::printable(std::string_view(text_).substr(0, text_.size() - kept));
+    text_.erase(0, text_.size() - kept);
+    return shown;
+  }
+  /// The rest, after the last piece.
+  std::string end() { return tessera::io::printable(std::exchange(text_, {})); }
+
+ private:
+  std::string text_;  // the beginning of a character
+};
+
+/// Writes a text that comes in pieces: its bytes, or, to a terminal, which would obey control characters,
+/// what io::printable makes of them.
+class text_output {
+ public:
+  explicit text_output(std::FILE* out) : out_(out), is_terminal_(isatty(fileno(out)) != 0) {}
+  text_output(text_output const&) = delete;
+  text_output& operator=(text_output const&) = delete;
+
+  void add(std::string_view piece) { write(is_terminal_ ? pieces_.add(piece) : std::string(piece)); }
+  /// After the last piece: a character that was not completed.
+  void end() { write(pieces_.end()); }
+
+ private:
+  void write(std::string const& text) {
+    std::fwrite(text.data(), 1, text.size(), out_);  // a byte of it may be zero
+    std::fflush(out_);
+  }
+
+  std::FILE* out_;
+  bool is_terminal_;
+  printable_pieces pieces_;
+};
+
+}  // namespace pretrain
