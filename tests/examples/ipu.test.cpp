@@ -70,6 +70,26 @@ TEST_CASE("ipu: a plan is written as a page, JSON and CSV, with the same cycles"
   CHECK(contains(page, "</html>"));
 }
 
+TEST_CASE(
+    "ipu: a plan shows all products, or the one that is asked for, to screens without control characters") {
+  const scratch_folder here;
+  const std::string product = "plan --m 512 --k 512 --n 64 --density 1/8";
+  const char* const modes[] = {"dense", "static", "dynamic"};
+  for (const std::string asked : modes) {
+    const std::string csv = here / "a\x1b[31m.csv";
+    const outcome told = run_ipu(product + " --mode " + asked + " --csv '" + csv + "'");
+    CHECK(told.code == 0);
+    for (const std::string mode : modes) {
+      CHECK(contains(told.output, "\n" + mode + ": ") == (mode == asked));
+      CHECK(contains(content(csv), "\n" + mode + ",") == (mode == asked));
+    }
+    CHECK(contains(told.output, "times dense") == (asked != "dense"));
+    CHECK(contains(told.output, "written: " + (here / "a\\x1b[31m.csv")));
+  }
+  CHECK(contains(run_ipu(product + " --groups 2 --mode static").output,
+                 "2 groups: the static product has one"));
+}
+
 TEST_CASE("ipu: a pattern comes from a file, and its size counts") {
   const scratch_folder here;
   std::ofstream(here / "w.smtx") << "4, 8, 5\n0 2 3 4 5\n0 4 1 7 2\n";

@@ -21,6 +21,8 @@ int measure_host(settings const& s);
 /// The target that is asked for, with the numbers that are changed.
 tessera::ipu::target asked_target(settings const& s);
 int asked_threads(settings const& s);
+/// Says that a file was written.
+void print_written(std::string const& path);
 /// Prints a report, and writes it to the files that are asked for.
 void deliver(settings const& s, tessera::ipu::profile const& report, std::string const& pictures = {});
 

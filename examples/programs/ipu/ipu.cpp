@@ -52,6 +52,7 @@ int main_of(std::vector<std::string> arguments) {
     pretrain::assign(table(), s, given);
     if (s.help) return print_help(c);
     require_effect(s, given, name);
+    s.one_mode = is_said(given, "mode");
     for (std::string const& file : {s.html, s.json, s.csv})
       if (!file.empty()) tessera::io::require_writable(file);  // before the work rather than after
     return c.run(s);

@@ -37,11 +37,10 @@ struct all_ways {
   std::string title;
   double flops;  // of non-zeros
   ipu::target on;
-  std::vector<way> ways;  // the dense one first
+  std::vector<way> ways;    // those that are shown
+  double dense_cycles = 0;  // 0: the dense product does not fit
 
-  double speed_up(way const& of) const {
-    return of.why_not.empty() && ways[0].why_not.empty() ? ways[0].cycles() / of.cycles() : 0;
-  }
+  double speed_up(way const& of) const { return of.why_not.empty() ? dense_cycles / of.cycles() : 0; }
 };
 
 all_ways plan_all(settings const& s) {
@@ -54,8 +53,8 @@ all_ways plan_all(settings const& s) {
                2 * double(p.stored.blocks()) * s.block * s.block * double(p.shape.n) * double(p.shape.groups),
                asked_target(s),
                {}};
-  const auto add = [&](char const* name, auto&& make) {
-    way& w = all.ways.emplace_back();
+  const auto planned = [&](char const* name, auto&& make) {
+    way w;
     w.name = name;
     const auto begin = std::chrono::steady_clock::now();
     try {
@@ -64,25 +63,30 @@ all_ways plan_all(settings const& s) {
       w.why_not = none.what();
     }
     w.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return w;
   };
+  const auto is_shown = [&](char const* name) { return !s.one_mode || s.mode == name; };
   ipu::target const& on = all.on;
-  add("dense", [&] {
+  const way dense = planned("dense", [&] {
     const auto plan = ipu::plan_dense(on, p.shape, of, {of});
     return std::pair(plan.explain(), plan.cost);
   });
+  if (dense.why_not.empty()) all.dense_cycles = dense.cycles();
+  if (is_shown("dense")) all.ways.push_back(dense);
   // Options are of the mode that is asked for; the other one is planned as it is by default.
   const ipu::option_flags flags = asked_options(s);
   const auto fixed = s.mode == "static" ? ipu::static_options::from(flags) : ipu::static_options{};
   const auto moving = s.mode == "dynamic" ? ipu::dynamic_options::from(flags) : ipu::dynamic_options{};
-  if (p.shape.groups == 1)
-    add("static", [&] {
+  if (is_shown("static") && (p.shape.groups == 1 || s.one_mode))
+    all.ways.push_back(planned("static", [&] {
       const auto plan = ipu::plan_static(on, p.shape, p.stored, s.block, of, fixed);
       return std::pair(plan.explain(), plan.cost);
-    });
-  add("dynamic", [&] {
-    const auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), s.block, of, moving);
-    return std::pair(plan.explain(), ipu::cost_of(on, plan, p.stored));
-  });
+    }));
+  if (is_shown("dynamic"))
+    all.ways.push_back(planned("dynamic", [&] {
+      const auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), s.block, of, moving);
+      return std::pair(plan.explain(), ipu::cost_of(on, plan, p.stored));
+    }));
   return all;
 }
 
@@ -94,8 +98,7 @@ void print(all_ways const& all) {
     if (!w.why_not.empty()) continue;
     std::printf("  %s cycles, %s of non-zeros", short_number(w.cycles()).c_str(),
                 short_number(all.flops / all.on.seconds(w.cycles()), "FLOP/s").c_str());
-    if (const double up = all.speed_up(w); up > 0 && &w != &all.ways[0])
-      std::printf(", %.2f times dense", up);
+    if (const double up = all.speed_up(w); up > 0 && w.name != "dense") std::printf(", %.2f times dense", up);
     std::printf("  (planned in %.3f s)\n", w.seconds);
     for (auto const& p : w.cost.phases)
       std::printf("    %-32s %-9s %12s cycles  %6s\n", p.name, ipu::name_of(p.kind),
@@ -157,7 +160,7 @@ std::string to_page(all_ways const& all) {
   page += "<p>" + escaped(all.title) + "</p>\n<div class=\"cards\">";
   for (way const& w : all.ways)
     page += w.why_not.empty() ? card(short_number(w.cycles()) + " cycles",
-                                     w.name + (&w != &all.ways[0] && all.speed_up(w) > 0
+                                     w.name + (w.name != "dense" && all.speed_up(w) > 0
                                                    ? ": " + times(all.speed_up(w), 1) + " times dense"
                                                    : std::string()))
                               : card("–", w.name + ": does not fit");
@@ -183,7 +186,7 @@ int plan_product(settings const& s) {
   const auto write = [](std::string const& path, auto&& make) {
     if (path.empty()) return;
     io::write_atomically(path, make());
-    std::printf("\nwritten: %s\n", path.c_str());
+    std::printf("\n"), print_written(path);
   };
   write(s.json, [&] { return io::to_text(to_json(all), 1) + "\n"; });
   write(s.csv, [&] { return to_csv(all); });

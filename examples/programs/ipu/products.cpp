@@ -16,6 +16,7 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/matrix_market.hpp>
+#include <tessera/io/printable.hpp>
 #include <tessera/io/smtx.hpp>
 #include <tessera/ipu/dense_plan.hpp>
 #include <tessera/ipu/dense_product.hpp>
@@ -45,12 +46,14 @@ ipu::target asked_target(settings const& s) {
 
 int asked_threads(settings const& s) { return s.threads > 0 ? s.threads : exec::available_threads(); }
 
+void print_written(std::string const& path) { std::printf("written: %s\n", io::printable(path).c_str()); }
+
 void deliver(settings const& s, ipu::profile const& report, std::string const& pictures) {
   std::printf("%s", ipu::to_text(report).c_str());
   if (!s.json.empty()) io::write_atomically(s.json, io::to_text(ipu::to_json(report), 1) + "\n");
   if (!s.html.empty()) io::write_atomically(s.html, ipu::to_page(report, pictures));
   for (auto const* path : {&s.json, &s.html})
-    if (!path->empty()) std::printf("\nwritten: %s\n", path->c_str());
+    if (!path->empty()) std::printf("\n"), print_written(*path);
 }
 
 ipu::precision asked_type(settings const& s) {

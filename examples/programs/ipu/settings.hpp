@@ -34,6 +34,8 @@ struct settings {
   std::uint64_t seed = 1;
   std::string html, json, csv;
   bool help = false;
+
+  bool one_mode = false;  ///< whether --mode was said: plan then shows that product alone
 };
 
 inline pretrain::option_table<settings> const& table() {
@@ -57,8 +59,10 @@ inline pretrain::option_table<settings> const& table() {
          "a pattern instead: .smtx or Matrix Market (.mtx), whose size is m x k", run, one},
         {"type", &s::type, "half|float", "of the elements", run, all_products},
         {"mode", &s::mode, "static|dynamic|dense",
-         "whether the pattern is known when the product is planned, or every block is stored", run,
-         all_products},
+         "whether the pattern is known when the product is planned, or every block is stored; without it, "
+         "plan "
+         "shows all three",
+         run, all_products},
         {"pass", &s::pass, "forward|all", "all: the gradients of X and of W too, checked as well", run,
          "emulate"},
         {"option", &s::option, "NAME=VALUE",

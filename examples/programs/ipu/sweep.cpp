@@ -109,7 +109,7 @@ int sweep_products(settings const& s) {
   if (s.csv.empty())
     std::printf("%s", csv.c_str());
   else
-    io::write_atomically(s.csv, csv), std::printf("written: %s\n", s.csv.c_str());
+    io::write_atomically(s.csv, csv), print_written(s.csv);
   return 0;
 }
 
@@ -177,7 +177,7 @@ int map_products(settings const& s) {
               ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
               "does not fit.</p>",
               panels, "</main></body></html>\n"));
-  std::printf("\nwritten: %s\n", s.html.c_str());
+  std::printf("\n"), print_written(s.html);
   return 0;
 }
 
