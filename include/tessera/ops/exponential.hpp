@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include <tessera/ops/scalar.hpp>
 #include <tessera/simd/exp2.hpp>
@@ -14,7 +15,8 @@ namespace detail {
 ///   rounding       1.5 · 2^mantissa_bits + bias - 1: added to a number it rounds it to an integer n and
 ///                  leaves n + bias - 1, the exponent field of 2^(n-1), in the lowest bits of the sum
 ///   largest        that sum for the largest n
-///   lowest         (1 - bias) ln 2: near it that field is 0, and so is the power; below, the field overflows
+///   lowest         the least x, (1 - bias) ln 2, of which e^x is a normal number
+///   highest        the greatest x, (bias + 1) ln 2, of which e^x is finite
 ///   ln2_high       so short that n · ln2_high is exact; ln2_low is the rest of ln 2
 ///   coefficients   2 (e^r - 1) / r, derived by scripts/fit_activations.py; error .06 and .08 ulp of e^r
 template <class T> struct exponential_constants;
@@ -24,7 +26,8 @@ template <> struct exponential_constants<float> {
   static constexpr int mantissa_bits = 23;
   static constexpr float rounding = 0x1.8p23f + 126;
   static constexpr float largest = rounding + 128;
-  static constexpr float lowest = -87.336545f;
+  static constexpr float lowest = -87.33654f;
+  static constexpr float highest = 88.72283f;
   static constexpr float log2_e = 1.442695f;
   static constexpr float ln2_high = 0.693359375f;
   static constexpr float ln2_low = -2.1219444e-4f;
@@ -38,6 +41,7 @@ template <> struct exponential_constants<double> {
   static constexpr double rounding = 0x1.8p52 + 1022;
   static constexpr double largest = rounding + 1024;
   static constexpr double lowest = -708.3964185322641;
+  static constexpr double highest = 709.782712893384;
   static constexpr double log2_e = 1.4426950408889634;
   static constexpr double ln2_high = 0.6931471803691238;  // 32 bits
   static constexpr double ln2_low = 1.9082149292705877e-10;
@@ -69,27 +73,32 @@ template <class V> TESSERA_INLINE V half_power(V rounded) {
 }
 
 /// r = x - n ln 2
-template <class V> TESSERA_INLINE V reduced_argument(V x, V rounded) {
+template <class V> TESSERA_INLINE V reduced_argument(V x, V n) {
   using constants = exponential_constants<scalar_t<V>>;
-  const V n = rounded - V(constants::rounding);
   return fnma(n, V(constants::ln2_low), fnma(n, V(constants::ln2_high), x));
 }
 
 }  // namespace detail
 
 /// e^x
-///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -125.5 ln 2 (double: -1021.5 ln
-///   2), just before the result would become subnormal; infinity from 128 ln 2 (1024 ln 2) on. 15 operations
-///   for float.
+///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -126 ln 2 (double: -1022 ln 2),
+///   where it would be subnormal; infinity from 128 ln 2 (1024 ln 2) on. 17 operations for float.
 struct exponential {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    using constants = detail::exponential_constants<detail::scalar_t<V>>;
-    const V rounded = rounded_exponent(x);
-    const V r = reduced_argument(x, rounded);
-    const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
-    return select(x < V(constants::lowest), V(0), y);
+    using T = detail::scalar_t<V>;
+    using constants = detail::exponential_constants<T>;
+    using bits = typename constants::bits;
+    // 2^(n-1) is too small for a normal number where e^x is not: n - 1 is added to the exponent of 2 e^r.
+    constexpr T rounding = constants::rounding - std::numeric_limits<T>::max_exponent + 1;
+    const V rounded = fma(x, V(constants::log2_e), V(rounding));  // leaves n - 1 in the lowest bits
+    const V r = reduced_argument(x, rounded - V(rounding));
+    const V twice = fma(r, polynomial(r, constants::coefficients), V(2));
+    const V y = bitwise_cast<T>(bitwise_cast<bits>(twice) +
+                                (bitwise_cast<bits>(rounded) << constants::mantissa_bits));
+    const V beyond = x + V(std::numeric_limits<T>::infinity());  // not-a-number if x is
+    return select(x < V(constants::lowest), V(0), select(x <= V(constants::highest), y, beyond));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const { return (*this)(x); }
 };
@@ -152,7 +161,7 @@ struct tanh {
     using constants = detail::exponential_constants<detail::scalar_t<V>>;
     const V z = at_least(at_most(x + x, V(40)), V(-40));  // beyond, the quotient is 1 or -1
     const V rounded = rounded_exponent(z);
-    const V r = reduced_argument(z, rounded);
+    const V r = reduced_argument(z, rounded - V(constants::rounding));
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
     return quotient(e, e + V(2));

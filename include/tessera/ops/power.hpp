@@ -111,9 +111,9 @@ template <class V> TESSERA_INLINE V exponential_of(two_parts<V> x) {
   const V high = min(max(x.high, V(T(limits::min_exponent - limits::digits - 2) * ln2)),
                      V(T(limits::max_exponent + 1) * ln2));
   const V rounded = rounded_exponent(high);
-  const V r = reduced_argument(high, rounded) + select(high == x.high, x.low, V(0));
-  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V n = rounded - V(constants::rounding);
+  const V r = reduced_argument(high, n) + select(high == x.high, x.low, V(0));
+  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V half_rounded = fma(n, V(0.5f), V(constants::rounding));
   const V rest = n - (half_rounded - V(constants::rounding));
   return fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(half_rounded) *
