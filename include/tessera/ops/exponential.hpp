@@ -172,8 +172,8 @@ struct tanh {
   }
 };
 
-/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞. Its derivative
-/// is within 10 ε (20), not-a-number for ±∞.
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞, as in
+/// PyTorch. Its derivative is within 10 ε (20), not-a-number for ±∞.
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
