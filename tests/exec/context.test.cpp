@@ -248,7 +248,10 @@ TEST_CASE("context: more threads than cores are refused with both numbers") {
 }
 
 TEST_CASE("context: fewer threads than one are refused") {
-  CHECK_THROWS_AS(context(0), tessera::option_error);
+  CHECK_THROWS_WITH_AS(context(0),
+                       "[context] 0 threads asked for; at least 1 is needed, which is the calling thread: "
+                       "write context ctx; for all cores",
+                       tessera::option_error);
   CHECK_THROWS_AS(context(-1, oversubscribe::allowed), tessera::option_error);
   struct nobody : exec::serial {
     int concurrency() const { return 0; }

@@ -170,6 +170,9 @@ class context {
   TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads,
                                                                   oversubscribe more_than_cores) {
     require_compiled_instruction_set();
+    if (threads < 1)
+      throw option_error(message("[context] ", threads, " threads asked for; at least 1 is needed, which is ",
+                                 "the calling thread: write context ctx; for all cores"));
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)
       throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
