@@ -30,7 +30,7 @@ struct gelu {
   template <class V> TESSERA_INLINE V operator()(V x) const { return x * distribution(x); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     constexpr double inverse_root_two_pi = 0.3989422804014327;
-    const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
+    const V density = constant<V>(inverse_root_two_pi) * detail::exponential_term(V(-0.5f) * x * x);
     return fma(finite(x), density, distribution(x));
   }
 
@@ -57,8 +57,8 @@ struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(x,
-                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(
+        x, V(1) + detail::exponential_term(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0

@@ -78,6 +78,16 @@ template <class V> TESSERA_INLINE V reduced_argument(V x, V n) {
   return fnma(n, V(constants::ln2_low), fnma(n, V(constants::ln2_high), x));
 }
 
+/// e^x beside larger numbers, as in 1 + e^x: 0 below -125.5 ln 2 (double: -1021.5 ln 2). 15 operations for
+/// float.
+template <class V> TESSERA_INLINE V exponential_term(V x) {
+  using constants = exponential_constants<scalar_t<V>>;
+  const V rounded = rounded_exponent(x);
+  const V r = reduced_argument(x, rounded - V(constants::rounding));
+  const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
+  return select(x < V(constants::lowest), V(0), y);
+}
+
 }  // namespace detail
 
 /// e^x
@@ -144,7 +154,7 @@ struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(V(1), V(1) + exponential{}(-x));
+    return quotient(V(1), V(1) + detail::exponential_term(-x));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -177,7 +187,9 @@ struct tanh {
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(x, V(1) + detail::exponential_term(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));
