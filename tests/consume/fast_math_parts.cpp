@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#ifndef __clang__
+#if defined(BY_PRAGMA) && defined(__clang__)
+#pragma clang fp reassociate(on)
+#elif defined(BY_PRAGMA)
 #pragma GCC optimize("associative-math", "no-signed-zeros", "no-trapping-math")
 #endif
 #include <cstdio>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <atomic>
+#include <cfenv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -245,6 +246,21 @@ TEST_CASE("context: more threads than cores are refused with both numbers") {
                                " cores: write context(at_most(100000)) for as many of them as there are, "
                                "or pass oversubscribe::allowed";
   CHECK_THROWS_WITH_AS(context(100000), expected.c_str(), tessera::option_error);
+}
+
+TEST_CASE("context: is made in every rounding mode") {
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    REQUIRE(std::fesetround(mode) == 0);
+    bool made = false;
+    try {
+      made = context(1).concurrency() == 1;
+    } catch (tessera::option_error const&) {
+    }
+    const int after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    CHECK(made);
+    CHECK(after == mode);
+  }
 }
 
 TEST_CASE("context: fewer threads than one are refused") {

@@ -17,6 +17,7 @@
 #include <tessera/core/ieee_arithmetic.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/exec/denormals.hpp>
 #include <tessera/exec/executor.hpp>
 #include <tessera/exec/index_ranges.hpp>
 #include <tessera/exec/machine.hpp>
@@ -208,7 +209,10 @@ class context {
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
     exec::warn_of_slow_build();
-    require_ieee_arithmetic();
+    {
+      const exec::flush_denormals nearest;  // whatever mode the caller set: it is the compiler that is asked
+      require_ieee_arithmetic();
+    }
     return const_cast<void*>(executor);
   }
 
