@@ -23,7 +23,7 @@ template <class T> struct element_traits;
 class bfloat16 {
  public:
   bfloat16() = default;
-  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
   explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}

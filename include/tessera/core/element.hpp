@@ -39,7 +39,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include <tessera/eval/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;

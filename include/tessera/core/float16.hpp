@@ -25,7 +25,7 @@ template <class T> struct element_traits;
 class float16 {
  public:
   float16() = default;
-  explicit constexpr float16(float value) : bits_(nearest(value)) {}
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
   explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}

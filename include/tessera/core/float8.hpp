@@ -36,7 +36,7 @@ template <int ExponentBits> class float8 {
   static constexpr std::uint32_t largest = has_infinity ? 0x7b : 0x7e;
 
   float8() = default;
-  explicit constexpr float8(float value) : bits_(nearest(value)) {}
+  explicit constexpr float8(float value) : bits_(nearest(value)) {}  // rounding must be said: float8_e4m3(x)
   explicit constexpr float8(double value) : float8(detail::float_to_odd(value)) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float8(std::integral auto value) : float8(static_cast<double>(value)) {}

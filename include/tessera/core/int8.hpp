@@ -25,7 +25,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 class int8 {
  public:
   int8() = default;
-  explicit constexpr int8(float value) : code_(nearest(value)) {}
+  explicit constexpr int8(float value) : code_(nearest(value)) {}  // rounding must be said: int8(x)
   explicit constexpr int8(double value) : int8(detail::float_to_odd(value)) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr int8(std::integral auto value) : int8(static_cast<double>(value)) {}

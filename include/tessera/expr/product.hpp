@@ -143,12 +143,12 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
 /// Only stored matrices can be multiplied: the message gives the right products.
 template <node Matrix, class X>
   requires(expr::held<Matrix>::laid_over == domain::blocks && (expression<X> || transposition<X>))
-auto operator*(Matrix&& matrix, X&&) {
+auto operator*(Matrix&&, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
-  return expr::hold(std::forward<Matrix>(matrix));
+  return expr::number{0};  // so that no second error follows
 }
 
 /// Wᵀ·x, through the pattern's column index, of the stored weights of W.

@@ -56,7 +56,7 @@ template <class Matrix> class matrix_element {
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
 /// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
-template <element Element, class Block> class block_sparse_matrix {
+template <element Element, class Block = void> class block_sparse_matrix {
  public:
   using tensor_tag = void;
   using value_type = Element;
@@ -160,8 +160,10 @@ template <element Element, class Block> class block_sparse_matrix {
     });
   }
   /// Sets every live value to `value`.
-  template <class Number> void fill(Number value) {
-    generate([value](std::int64_t, std::int64_t) { return value; });
+  template <class Number> void fill(Number const& value) {
+    constexpr bool is_number = std::is_constructible_v<Element, Number const&>;
+    static_assert(is_number, "[fill] takes a number: the values of a matrix are copied by run(ctx, w = a)");
+    if constexpr (is_number) generate([value](std::int64_t, std::int64_t) { return value; });
   }
 
   /// The values of one block, row by row; values that overhang the matrix must stay zero.
@@ -286,6 +288,16 @@ template <element Element, class Block> class block_sparse_matrix {
   std::int64_t rows_ = 0, cols_ = 0;
   tessera::pattern pattern_;
   aligned_array<Element> values_;
+};
+
+/// Without a block there is only this message.
+template <element Element> class block_sparse_matrix<Element, void> {
+  static_assert(!element<Element>,
+                "of which blocks? Write block_sparse_matrix<float, block_shape<16>>, or dense_matrix<float>, "
+                "which stores every block");
+
+ public:
+  template <class... Arguments> block_sparse_matrix(Arguments const&...) {}
 };
 
 /// A matrix with every block stored. Dense is not another kind of matrix.

@@ -101,6 +101,8 @@ template <element Element> class panel_matrix {
   auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
   auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
 
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
   /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t tokens) {
     if (tokens == tokens_) return;

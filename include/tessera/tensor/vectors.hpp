@@ -76,6 +76,8 @@ template <element Element, domain Axis> class axis_vector {
   Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
   Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
 
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
   /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t size) {
     if (size == size_) return;

@@ -1,0 +1,7 @@
+// expect: float, double, bfloat16, float16; int8: after
+// SPDX-License-Identifier: BSD-3-Clause
+#include <tessera/tessera.hpp>
+
+using namespace tessera;
+
+void f(panel_matrix<int>& x);
