@@ -298,7 +298,7 @@ template <class T> struct element_traits;
 class bfloat16 {
  public:
   bfloat16() = default;
-  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
   explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
@@ -378,7 +378,7 @@ template <class T> struct element_traits;
 class float16 {
  public:
   float16() = default;
-  explicit constexpr float16(float value) : bits_(nearest(value)) {}
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
   explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
@@ -491,7 +491,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include <tessera/eval/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
@@ -1956,15 +1956,18 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
 /// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
-/// for parts of -ffast-math, and GCC 12 none for pragmas.
+/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
+/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
+/// them anyway, and give the same bits.
 TESSERA_COLD inline void require_ieee_arithmetic() {
   using limits = std::numeric_limits<float>;
   // Volatile, so that the compiler does not compute with them.
   volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
-                 nan = limits::quiet_NaN();
+                 nan = limits::quiet_NaN(), large = 0x1p100f;
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-  const float x = third, zero = negative_zero, least = infinity, unordered = nan;
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
   const char* broken = nullptr;
+  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
   if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
   if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
   if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
@@ -2719,6 +2722,9 @@ class context {
   TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads,
                                                                   oversubscribe more_than_cores) {
     require_compiled_instruction_set();
+    if (threads < 1)
+      throw option_error(message("[context] ", threads, " threads asked for; at least 1 is needed, which is ",
+                                 "the calling thread: write context ctx; for all cores"));
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)
       throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
@@ -2754,7 +2760,10 @@ class context {
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
     exec::warn_of_slow_build();
-    require_ieee_arithmetic();
+    {
+      const exec::flush_denormals nearest;  // whatever mode the caller set: it is the compiler that is asked
+      require_ieee_arithmetic();
+    }
     return const_cast<void*>(executor);
   }
 
@@ -3803,6 +3812,7 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch>
 #ifndef TESSERA_SINGLE_OPS_EXPONENTIAL
 #define TESSERA_SINGLE_OPS_EXPONENTIAL
 #include <cstdint>
+#include <limits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 
@@ -3812,7 +3822,8 @@ namespace detail {
 ///   rounding       1.5 · 2^mantissa_bits + bias - 1: added to a number it rounds it to an integer n and
 ///                  leaves n + bias - 1, the exponent field of 2^(n-1), in the lowest bits of the sum
 ///   largest        that sum for the largest n
-///   lowest         (1 - bias) ln 2: near it that field is 0, and so is the power; below, the field overflows
+///   lowest         the least x, (1 - bias) ln 2, of which e^x is a normal number
+///   highest        the greatest x, (bias + 1) ln 2, of which e^x is finite
 ///   ln2_high       so short that n · ln2_high is exact; ln2_low is the rest of ln 2
 ///   coefficients   2 (e^r - 1) / r, derived by scripts/fit_activations.py; error .06 and .08 ulp of e^r
 template <class T> struct exponential_constants;
@@ -3822,7 +3833,8 @@ template <> struct exponential_constants<float> {
   static constexpr int mantissa_bits = 23;
   static constexpr float rounding = 0x1.8p23f + 126;
   static constexpr float largest = rounding + 128;
-  static constexpr float lowest = -87.336545f;
+  static constexpr float lowest = -87.33654f;
+  static constexpr float highest = 88.72283f;
   static constexpr float log2_e = 1.442695f;
   static constexpr float ln2_high = 0.693359375f;
   static constexpr float ln2_low = -2.1219444e-4f;
@@ -3836,6 +3848,7 @@ template <> struct exponential_constants<double> {
   static constexpr double rounding = 0x1.8p52 + 1022;
   static constexpr double largest = rounding + 1024;
   static constexpr double lowest = -708.3964185322641;
+  static constexpr double highest = 709.782712893384;
   static constexpr double log2_e = 1.4426950408889634;
   static constexpr double ln2_high = 0.6931471803691238;  // 32 bits
   static constexpr double ln2_low = 1.9082149292705877e-10;
@@ -3867,27 +3880,42 @@ template <class V> TESSERA_INLINE V half_power(V rounded) {
 }
 
 /// r = x - n ln 2
-template <class V> TESSERA_INLINE V reduced_argument(V x, V rounded) {
+template <class V> TESSERA_INLINE V reduced_argument(V x, V n) {
   using constants = exponential_constants<scalar_t<V>>;
-  const V n = rounded - V(constants::rounding);
   return fnma(n, V(constants::ln2_low), fnma(n, V(constants::ln2_high), x));
+}
+
+/// e^x beside larger numbers, as in 1 + e^x: 0 below -125.5 ln 2 (double: -1021.5 ln 2). 15 operations for
+/// float.
+template <class V> TESSERA_INLINE V exponential_term(V x) {
+  using constants = exponential_constants<scalar_t<V>>;
+  const V rounded = rounded_exponent(x);
+  const V r = reduced_argument(x, rounded - V(constants::rounding));
+  const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
+  return select(x < V(constants::lowest), V(0), y);
 }
 
 }  // namespace detail
 
 /// e^x
-///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -125.5 ln 2 (double: -1021.5 ln
-///   2), just before the result would become subnormal; infinity from 128 ln 2 (1024 ln 2) on. 15 operations
-///   for float.
+///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -126 ln 2 (double: -1022 ln 2),
+///   where it would be subnormal; infinity from 128 ln 2 (1024 ln 2) on. 17 operations for float.
 struct exponential {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    using constants = detail::exponential_constants<detail::scalar_t<V>>;
-    const V rounded = rounded_exponent(x);
-    const V r = reduced_argument(x, rounded);
-    const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
-    return select(x < V(constants::lowest), V(0), y);
+    using T = detail::scalar_t<V>;
+    using constants = detail::exponential_constants<T>;
+    using bits = typename constants::bits;
+    // 2^(n-1) is too small for a normal number where e^x is not: n - 1 is added to the exponent of 2 e^r.
+    constexpr T rounding = constants::rounding - std::numeric_limits<T>::max_exponent + 1;
+    const V rounded = fma(x, V(constants::log2_e), V(rounding));  // leaves n - 1 in the lowest bits
+    const V r = reduced_argument(x, rounded - V(rounding));
+    const V twice = fma(r, polynomial(r, constants::coefficients), V(2));
+    const V y = bitwise_cast<T>(bitwise_cast<bits>(twice) +
+                                (bitwise_cast<bits>(rounded) << constants::mantissa_bits));
+    const V beyond = x + V(std::numeric_limits<T>::infinity());  // not-a-number if x is
+    return select(x < V(constants::lowest), V(0), select(x <= V(constants::highest), y, beyond));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const { return (*this)(x); }
 };
@@ -3933,7 +3961,7 @@ struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(V(1), V(1) + exponential{}(-x));
+    return quotient(V(1), V(1) + detail::exponential_term(-x));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -3950,7 +3978,7 @@ struct tanh {
     using constants = detail::exponential_constants<detail::scalar_t<V>>;
     const V z = at_least(at_most(x + x, V(40)), V(-40));  // beyond, the quotient is 1 or -1
     const V rounded = rounded_exponent(z);
-    const V r = reduced_argument(z, rounded);
+    const V r = reduced_argument(z, rounded - V(constants::rounding));
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
     return quotient(e, e + V(2));
@@ -3961,12 +3989,14 @@ struct tanh {
   }
 };
 
-/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞. Its derivative
-/// is within 10 ε (20), not-a-number for ±∞.
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞, as in
+/// PyTorch. Its derivative is within 10 ε (20), not-a-number for ±∞.
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(x, V(1) + detail::exponential_term(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));
@@ -4032,7 +4062,8 @@ struct relu {
   template <class V> TESSERA_INLINE V derivative(V x) const { return select(x > V(0), V(1), V(0)); }
 };
 
-/// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞.
+/// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞, as
+/// in PyTorch.
 ///   Error: within 1.5 |x| ε, its derivative 1.5 ε (ε = 2^-23 for float, 2^-52 for double); in registers of
 ///     double 18, reached at |x| = 3.111, where xsimd's erf passes to another approximation, and 4.5 before.
 ///   Relative to a positive result that is 3 ε (18). A negative one is a small difference of larger numbers,
@@ -4044,7 +4075,7 @@ struct gelu {
   template <class V> TESSERA_INLINE V operator()(V x) const { return x * distribution(x); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     constexpr double inverse_root_two_pi = 0.3989422804014327;
-    const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
+    const V density = constant<V>(inverse_root_two_pi) * detail::exponential_term(V(-0.5f) * x * x);
     return fma(finite(x), density, distribution(x));
   }
 
@@ -4065,14 +4096,14 @@ struct gelu {
 
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, the approximation of gelu that GPT-2 was trained with
 /// (Hendrycks, Gimpel 2016, §2), within 5e-4 of gelu; here as x sigmoid(2 √(2/π) (x + 0.044715 x³)).
-/// Not-a-number for -∞.
+/// Not-a-number for -∞, as in PyTorch.
 ///   Error: within 32 |x| ε; its derivative 32 ε, for double 64.
 struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(x,
-                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(
+        x, V(1) + detail::exponential_term(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0
@@ -4437,9 +4468,9 @@ template <class V> TESSERA_INLINE V exponential_of(two_parts<V> x) {
   const V high = min(max(x.high, V(T(limits::min_exponent - limits::digits - 2) * ln2)),
                      V(T(limits::max_exponent + 1) * ln2));
   const V rounded = rounded_exponent(high);
-  const V r = reduced_argument(high, rounded) + select(high == x.high, x.low, V(0));
-  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V n = rounded - V(constants::rounding);
+  const V r = reduced_argument(high, n) + select(high == x.high, x.low, V(0));
+  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V half_rounded = fma(n, V(0.5f), V(constants::rounding));
   const V rest = n - (half_rounded - V(constants::rounding));
   return fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(half_rounded) *
@@ -4895,12 +4926,12 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
 /// Only stored matrices can be multiplied: the message gives the right products.
 template <node Matrix, class X>
   requires(expr::held<Matrix>::laid_over == domain::blocks && (expression<X> || transposition<X>))
-auto operator*(Matrix&& matrix, X&&) {
+auto operator*(Matrix&&, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
-  return expr::hold(std::forward<Matrix>(matrix));
+  return expr::number{0};  // so that no second error follows
 }
 
 /// Wᵀ·x, through the pattern's column index, of the stored weights of W.
@@ -5388,6 +5419,8 @@ template <element Element> class panel_matrix {
   auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
   auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
 
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
   /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t tokens) {
     if (tokens == tokens_) return;
@@ -5677,6 +5710,8 @@ template <element Element, domain Axis> class axis_vector {
   Element const* end() const { return data() + size_; }
   Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
   Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
 
   /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t size) {
@@ -7369,7 +7404,7 @@ template <class Matrix> class matrix_element {
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
 /// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
-template <element Element, class Block> class block_sparse_matrix {
+template <element Element, class Block = void> class block_sparse_matrix {
  public:
   using tensor_tag = void;
   using value_type = Element;
@@ -7473,8 +7508,10 @@ template <element Element, class Block> class block_sparse_matrix {
     });
   }
   /// Sets every live value to `value`.
-  template <class Number> void fill(Number value) {
-    generate([value](std::int64_t, std::int64_t) { return value; });
+  template <class Number> void fill(Number const& value) {
+    constexpr bool is_number = std::is_constructible_v<Element, Number const&>;
+    static_assert(is_number, "[fill] takes a number: the values of a matrix are copied by run(ctx, w = a)");
+    if constexpr (is_number) generate([value](std::int64_t, std::int64_t) { return value; });
   }
 
   /// The values of one block, row by row; values that overhang the matrix must stay zero.
@@ -7599,6 +7636,16 @@ template <element Element, class Block> class block_sparse_matrix {
   std::int64_t rows_ = 0, cols_ = 0;
   tessera::pattern pattern_;
   aligned_array<Element> values_;
+};
+
+/// Without a block there is only this message.
+template <element Element> class block_sparse_matrix<Element, void> {
+  static_assert(!element<Element>,
+                "of which blocks? Write block_sparse_matrix<float, block_shape<16>>, or dense_matrix<float>, "
+                "which stores every block");
+
+ public:
+  template <class... Arguments> block_sparse_matrix(Arguments const&...) {}
 };
 
 /// A matrix with every block stored. Dense is not another kind of matrix.

@@ -298,7 +298,7 @@ template <class T> struct element_traits;
 class bfloat16 {
  public:
   bfloat16() = default;
-  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
   explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
@@ -378,7 +378,7 @@ template <class T> struct element_traits;
 class float16 {
  public:
   float16() = default;
-  explicit constexpr float16(float value) : bits_(nearest(value)) {}
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
   explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
@@ -491,7 +491,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  typename element_traits<T>::accumulator;  // int8, float8_e4m3: after #include <tessera/eval/quantised.hpp>
+  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include <tessera/eval/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
@@ -1956,15 +1956,18 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
 /// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
-/// for parts of -ffast-math, and GCC 12 none for pragmas.
+/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
+/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
+/// them anyway, and give the same bits.
 TESSERA_COLD inline void require_ieee_arithmetic() {
   using limits = std::numeric_limits<float>;
   // Volatile, so that the compiler does not compute with them.
   volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
-                 nan = limits::quiet_NaN();
+                 nan = limits::quiet_NaN(), large = 0x1p100f;
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-  const float x = third, zero = negative_zero, least = infinity, unordered = nan;
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
   const char* broken = nullptr;
+  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
   if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
   if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
   if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
@@ -2719,6 +2722,9 @@ class context {
   TESSERA_COLD static std::unique_ptr<exec::thread_pool> new_pool(int threads,
                                                                   oversubscribe more_than_cores) {
     require_compiled_instruction_set();
+    if (threads < 1)
+      throw option_error(message("[context] ", threads, " threads asked for; at least 1 is needed, which is ",
+                                 "the calling thread: write context ctx; for all cores"));
     const int available = exec::available_threads();
     if (threads > available && more_than_cores == oversubscribe::refused)
       throw option_error(message("[context] ", threads, " threads asked for, but this process may use ",
@@ -2754,7 +2760,10 @@ class context {
   static void* on_this_cpu(void const* executor) {
     require_compiled_instruction_set();
     exec::warn_of_slow_build();
-    require_ieee_arithmetic();
+    {
+      const exec::flush_denormals nearest;  // whatever mode the caller set: it is the compiler that is asked
+      require_ieee_arithmetic();
+    }
     return const_cast<void*>(executor);
   }
 
@@ -3803,6 +3812,7 @@ template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch>
 #ifndef TESSERA_SINGLE_OPS_EXPONENTIAL
 #define TESSERA_SINGLE_OPS_EXPONENTIAL
 #include <cstdint>
+#include <limits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ops {
 
@@ -3812,7 +3822,8 @@ namespace detail {
 ///   rounding       1.5 · 2^mantissa_bits + bias - 1: added to a number it rounds it to an integer n and
 ///                  leaves n + bias - 1, the exponent field of 2^(n-1), in the lowest bits of the sum
 ///   largest        that sum for the largest n
-///   lowest         (1 - bias) ln 2: near it that field is 0, and so is the power; below, the field overflows
+///   lowest         the least x, (1 - bias) ln 2, of which e^x is a normal number
+///   highest        the greatest x, (bias + 1) ln 2, of which e^x is finite
 ///   ln2_high       so short that n · ln2_high is exact; ln2_low is the rest of ln 2
 ///   coefficients   2 (e^r - 1) / r, derived by scripts/fit_activations.py; error .06 and .08 ulp of e^r
 template <class T> struct exponential_constants;
@@ -3822,7 +3833,8 @@ template <> struct exponential_constants<float> {
   static constexpr int mantissa_bits = 23;
   static constexpr float rounding = 0x1.8p23f + 126;
   static constexpr float largest = rounding + 128;
-  static constexpr float lowest = -87.336545f;
+  static constexpr float lowest = -87.33654f;
+  static constexpr float highest = 88.72283f;
   static constexpr float log2_e = 1.442695f;
   static constexpr float ln2_high = 0.693359375f;
   static constexpr float ln2_low = -2.1219444e-4f;
@@ -3836,6 +3848,7 @@ template <> struct exponential_constants<double> {
   static constexpr double rounding = 0x1.8p52 + 1022;
   static constexpr double largest = rounding + 1024;
   static constexpr double lowest = -708.3964185322641;
+  static constexpr double highest = 709.782712893384;
   static constexpr double log2_e = 1.4426950408889634;
   static constexpr double ln2_high = 0.6931471803691238;  // 32 bits
   static constexpr double ln2_low = 1.9082149292705877e-10;
@@ -3867,27 +3880,42 @@ template <class V> TESSERA_INLINE V half_power(V rounded) {
 }
 
 /// r = x - n ln 2
-template <class V> TESSERA_INLINE V reduced_argument(V x, V rounded) {
+template <class V> TESSERA_INLINE V reduced_argument(V x, V n) {
   using constants = exponential_constants<scalar_t<V>>;
-  const V n = rounded - V(constants::rounding);
   return fnma(n, V(constants::ln2_low), fnma(n, V(constants::ln2_high), x));
+}
+
+/// e^x beside larger numbers, as in 1 + e^x: 0 below -125.5 ln 2 (double: -1021.5 ln 2). 15 operations for
+/// float.
+template <class V> TESSERA_INLINE V exponential_term(V x) {
+  using constants = exponential_constants<scalar_t<V>>;
+  const V rounded = rounded_exponent(x);
+  const V r = reduced_argument(x, rounded - V(constants::rounding));
+  const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
+  return select(x < V(constants::lowest), V(0), y);
 }
 
 }  // namespace detail
 
 /// e^x
-///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -125.5 ln 2 (double: -1021.5 ln
-///   2), just before the result would become subnormal; infinity from 128 ln 2 (1024 ln 2) on. 15 operations
-///   for float.
+///   Error: within .91 ulp, 1.2 without FMA, for float and double. 0 below -126 ln 2 (double: -1022 ln 2),
+///   where it would be subnormal; infinity from 128 ln 2 (1024 ln 2) on. 17 operations for float.
 struct exponential {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    using constants = detail::exponential_constants<detail::scalar_t<V>>;
-    const V rounded = rounded_exponent(x);
-    const V r = reduced_argument(x, rounded);
-    const V y = fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(rounded);
-    return select(x < V(constants::lowest), V(0), y);
+    using T = detail::scalar_t<V>;
+    using constants = detail::exponential_constants<T>;
+    using bits = typename constants::bits;
+    // 2^(n-1) is too small for a normal number where e^x is not: n - 1 is added to the exponent of 2 e^r.
+    constexpr T rounding = constants::rounding - std::numeric_limits<T>::max_exponent + 1;
+    const V rounded = fma(x, V(constants::log2_e), V(rounding));  // leaves n - 1 in the lowest bits
+    const V r = reduced_argument(x, rounded - V(rounding));
+    const V twice = fma(r, polynomial(r, constants::coefficients), V(2));
+    const V y = bitwise_cast<T>(bitwise_cast<bits>(twice) +
+                                (bitwise_cast<bits>(rounded) << constants::mantissa_bits));
+    const V beyond = x + V(std::numeric_limits<T>::infinity());  // not-a-number if x is
+    return select(x < V(constants::lowest), V(0), select(x <= V(constants::highest), y, beyond));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const { return (*this)(x); }
 };
@@ -3933,7 +3961,7 @@ struct sigmoid {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(V(1), V(1) + exponential{}(-x));
+    return quotient(V(1), V(1) + detail::exponential_term(-x));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = (*this)(x);
@@ -3950,7 +3978,7 @@ struct tanh {
     using constants = detail::exponential_constants<detail::scalar_t<V>>;
     const V z = at_least(at_most(x + x, V(40)), V(-40));  // beyond, the quotient is 1 or -1
     const V rounded = rounded_exponent(z);
-    const V r = reduced_argument(z, rounded);
+    const V r = reduced_argument(z, rounded - V(constants::rounding));
     const V power = half_power(rounded);
     const V e = fma(power, r * polynomial(r, constants::coefficients), fma(power, V(2), V(-1)));
     return quotient(e, e + V(2));
@@ -3961,12 +3989,14 @@ struct tanh {
   }
 };
 
-/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞. Its derivative
-/// is within 10 ε (20), not-a-number for ±∞.
+/// x sigmoid(x), within 4 ulp; 0 below -128 ln 2 (double: -1024 ln 2), not-a-number for -∞, as in
+/// PyTorch. Its derivative is within 10 ε (20), not-a-number for ±∞.
 struct silu {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
-  template <class V> TESSERA_INLINE V operator()(V x) const { return quotient(x, V(1) + exponential{}(-x)); }
+  template <class V> TESSERA_INLINE V operator()(V x) const {
+    return quotient(x, V(1) + detail::exponential_term(-x));
+  }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V y = sigmoid{}(x);
     return y * fma(x, V(1) - y, V(1));
@@ -4032,7 +4062,8 @@ struct relu {
   template <class V> TESSERA_INLINE V derivative(V x) const { return select(x > V(0), V(1), V(0)); }
 };
 
-/// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞.
+/// x Φ(x), Φ the normal distribution (Hendrycks, Gimpel 2016), by the error function; not-a-number for -∞, as
+/// in PyTorch.
 ///   Error: within 1.5 |x| ε, its derivative 1.5 ε (ε = 2^-23 for float, 2^-52 for double); in registers of
 ///     double 18, reached at |x| = 3.111, where xsimd's erf passes to another approximation, and 4.5 before.
 ///   Relative to a positive result that is 3 ε (18). A negative one is a small difference of larger numbers,
@@ -4044,7 +4075,7 @@ struct gelu {
   template <class V> TESSERA_INLINE V operator()(V x) const { return x * distribution(x); }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     constexpr double inverse_root_two_pi = 0.3989422804014327;
-    const V density = constant<V>(inverse_root_two_pi) * exponential{}(V(-0.5f) * x * x);
+    const V density = constant<V>(inverse_root_two_pi) * detail::exponential_term(V(-0.5f) * x * x);
     return fma(finite(x), density, distribution(x));
   }
 
@@ -4065,14 +4096,14 @@ struct gelu {
 
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, the approximation of gelu that GPT-2 was trained with
 /// (Hendrycks, Gimpel 2016, §2), within 5e-4 of gelu; here as x sigmoid(2 √(2/π) (x + 0.044715 x³)).
-/// Not-a-number for -∞.
+/// Not-a-number for -∞, as in PyTorch.
 ///   Error: within 32 |x| ε; its derivative 32 ε, for double 64.
 struct gelu_tanh {
   static constexpr bool keeps_zero = true;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
-    return quotient(x,
-                    V(1) + exponential{}(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
+    return quotient(
+        x, V(1) + detail::exponential_term(x * fma(x * x, constant<V>(-slope * cubic), constant<V>(-slope))));
   }
   template <class V> TESSERA_INLINE V derivative(V x) const {
     const V z = at_least(at_most(x, V(20)), V(-20));  // beyond, the derivative is 1 or 0
@@ -4437,9 +4468,9 @@ template <class V> TESSERA_INLINE V exponential_of(two_parts<V> x) {
   const V high = min(max(x.high, V(T(limits::min_exponent - limits::digits - 2) * ln2)),
                      V(T(limits::max_exponent + 1) * ln2));
   const V rounded = rounded_exponent(high);
-  const V r = reduced_argument(high, rounded) + select(high == x.high, x.low, V(0));
-  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V n = rounded - V(constants::rounding);
+  const V r = reduced_argument(high, n) + select(high == x.high, x.low, V(0));
+  // 2^n in two steps, because n is from -151 (double: -1076) to 128 (1024).
   const V half_rounded = fma(n, V(0.5f), V(constants::rounding));
   const V rest = n - (half_rounded - V(constants::rounding));
   return fma(r, polynomial(r, constants::coefficients), V(2)) * half_power(half_rounded) *
@@ -4895,12 +4926,12 @@ template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matri
 /// Only stored matrices can be multiplied: the message gives the right products.
 template <node Matrix, class X>
   requires(expr::held<Matrix>::laid_over == domain::blocks && (expression<X> || transposition<X>))
-auto operator*(Matrix&& matrix, X&&) {
+auto operator*(Matrix&&, X&&) {
   static_assert(
       tensor<Matrix>,
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
-  return expr::hold(std::forward<Matrix>(matrix));
+  return expr::number{0};  // so that no second error follows
 }
 
 /// Wᵀ·x, through the pattern's column index, of the stored weights of W.
@@ -5388,6 +5419,8 @@ template <element Element> class panel_matrix {
   auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
   auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
 
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
   /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t tokens) {
     if (tokens == tokens_) return;
@@ -5677,6 +5710,8 @@ template <element Element, domain Axis> class axis_vector {
   Element const* end() const { return data() + size_; }
   Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
   Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
 
   /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
   void resize(std::int64_t size) {
@@ -7369,7 +7404,7 @@ template <class Matrix> class matrix_element {
 
 /// A matrix (rows, cols) of which the blocks of a pattern are stored, one after the other, each row by row.
 /// Sizes need not be multiples of the block: elements that overhang are stored, and always zero.
-template <element Element, class Block> class block_sparse_matrix {
+template <element Element, class Block = void> class block_sparse_matrix {
  public:
   using tensor_tag = void;
   using value_type = Element;
@@ -7473,8 +7508,10 @@ template <element Element, class Block> class block_sparse_matrix {
     });
   }
   /// Sets every live value to `value`.
-  template <class Number> void fill(Number value) {
-    generate([value](std::int64_t, std::int64_t) { return value; });
+  template <class Number> void fill(Number const& value) {
+    constexpr bool is_number = std::is_constructible_v<Element, Number const&>;
+    static_assert(is_number, "[fill] takes a number: the values of a matrix are copied by run(ctx, w = a)");
+    if constexpr (is_number) generate([value](std::int64_t, std::int64_t) { return value; });
   }
 
   /// The values of one block, row by row; values that overhang the matrix must stay zero.
@@ -7599,6 +7636,16 @@ template <element Element, class Block> class block_sparse_matrix {
   std::int64_t rows_ = 0, cols_ = 0;
   tessera::pattern pattern_;
   aligned_array<Element> values_;
+};
+
+/// Without a block there is only this message.
+template <element Element> class block_sparse_matrix<Element, void> {
+  static_assert(!element<Element>,
+                "of which blocks? Write block_sparse_matrix<float, block_shape<16>>, or dense_matrix<float>, "
+                "which stores every block");
+
+ public:
+  template <class... Arguments> block_sparse_matrix(Arguments const&...) {}
 };
 
 /// A matrix with every block stored. Dense is not another kind of matrix.
@@ -14736,7 +14783,7 @@ template <int ExponentBits> class float8 {
   static constexpr std::uint32_t largest = has_infinity ? 0x7b : 0x7e;
 
   float8() = default;
-  explicit constexpr float8(float value) : bits_(nearest(value)) {}
+  explicit constexpr float8(float value) : bits_(nearest(value)) {}  // rounding must be said: float8_e4m3(x)
   explicit constexpr float8(double value) : float8(detail::float_to_odd(value)) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr float8(std::integral auto value) : float8(static_cast<double>(value)) {}
@@ -14843,7 +14890,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 class int8 {
  public:
   int8() = default;
-  explicit constexpr int8(float value) : code_(nearest(value)) {}
+  explicit constexpr int8(float value) : code_(nearest(value)) {}  // rounding must be said: int8(x)
   explicit constexpr int8(double value) : int8(detail::float_to_odd(value)) {}
   /// Of integers up to 2^53 in absolute value.
   explicit constexpr int8(std::integral auto value) : int8(static_cast<double>(value)) {}
@@ -19204,14 +19251,20 @@ TESSERA_COLD inline std::string excerpt(std::string_view text) {
 /// The same between quotation marks.
 TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
 
-/// `, but "a", "b"`: some names of those that a map has, for an error.
-inline std::string other_names(auto const& map) {
+/// The first of some names, `"a", "b", …`, for an error: as many as a line has room for.
+///   text_of   the text of one
+TESSERA_COLD inline std::string some_of(auto const& all, auto&& text_of) {
   std::string some;
-  for (auto const& [name, value] : map) {
+  for (auto const& one : all) {
     if (some.size() > 100) return some + ", …";
-    some += (some.empty() ? ", but " : ", ") + in_quotes(name);
+    some += (some.empty() ? "" : ", ") + text_of(one);
   }
   return some;
+}
+/// `, but "a", "b"`: some names of those that a map has, for an error.
+inline std::string other_names(auto const& map) {
+  const std::string some = some_of(map, [](auto const& member) { return in_quotes(member.first); });
+  return some.empty() ? some : ", but " + some;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -19290,12 +19343,39 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
   return units / (8 / unit);
 }
 
-/// "F32 (3, 4)".
+/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
+/// for other descriptions, and for names of dtypes.
+TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
+  if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == descr.npos) return "";
+  const std::string size = excerpt(descr.substr(2, 20));
+  switch (descr[1]) {
+    case 'U':
+      return "texts of " + size + " characters";
+    case 'S':
+    case 'a':
+      return "texts of " + size + " bytes";
+    case 'O':
+      return "Python objects";
+    case 'M':
+      return "dates";
+    case 'm':
+      return "durations";
+    case 'V':
+      return "bytes without a type";
+    case 'c':
+      return "complex numbers";
+    default:
+      return "";
+  }
+}
+
+/// "F32 (3, 4)", of many extents the first.
 inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+  constexpr std::size_t most_shown = 8;
   std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
-  for (std::size_t i = 0; i < shape.size() && i < 20; ++i)
+  for (std::size_t i = 0; i < shape.size() && i < most_shown; ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + (shape.size() > 20 ? ", …)" : ")");
+  return text + (shape.size() > most_shown ? ", …)" : ")");
 }
 
 /// "is F31 (3, 4)", and why that has no size.
@@ -19309,6 +19389,23 @@ inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t c
 }
 
 }  // namespace detail
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/memory_limit.hpp
+#ifndef TESSERA_SINGLE_IO_MEMORY_LIMIT
+#define TESSERA_SINGLE_IO_MEMORY_LIMIT
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// The most that a reader takes for one text, or one compressed array, whatever a file says. Compressed data
+/// become up to 1032 times as many bytes, and a file with holes any number, so a small file may ask for much
+/// memory. What is mapped as it is needs none, and is not limited.
+struct memory_limit {
+  std::uint64_t bytes = std::uint64_t(1) << 30;
+};
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -19396,11 +19493,17 @@ inline file_to_read open_to_read(std::string const& path) {
 }  // namespace detail
 
 /// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
-/// pipe, a socket or a device.
-inline std::string read_file(std::string const& path) {
+/// pipe, a socket or a device, and for more bytes than the limit, before there is memory for them.
+inline std::string read_file(std::string const& path, memory_limit limit = {}) {
   const auto [file, size] = detail::open_to_read(path);
+  const auto require_allowed = [&](std::uint64_t bytes) {
+    if (bytes > limit.bytes)
+      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
+  };
+  require_allowed(size);
   std::string text(size + 4096, '\0');  // files of /proc say 0
   for (std::size_t filled = 0;;) {
+    require_allowed(filled);
     if (filled == text.size()) text.resize(2 * filled);
     const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
@@ -19585,6 +19688,110 @@ inline void require_writable(std::string const& path) { detail::replacement(path
 /// Makes or replaces a file with this text.
 inline void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
+// ---- tessera/io/file_format.hpp
+#ifndef TESSERA_SINGLE_IO_FILE_FORMAT
+#define TESSERA_SINGLE_IO_FILE_FORMAT
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// A format of files: what a file of it is, and who reads it or what can be done with it, in words.
+struct file_format {
+  std::string_view name, advice;
+};
+
+namespace detail {
+
+/// Whether a text begins with a JSON object: a brace, a string and a colon.
+inline bool begins_json(std::string_view text) {
+  const auto skip_blank = [&] {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  };
+  if (!text.starts_with('{')) return false;
+  text.remove_prefix(1);
+  skip_blank();
+  const std::size_t end = text.substr(0, 1) == "\"" ? text.find('"', 1) : text.npos;
+  if (end == text.npos) return false;
+  text.remove_prefix(end + 1);
+  skip_blank();
+  return text.starts_with(':');
+}
+
+}  // namespace detail
+
+/// The format that a file has by its first bytes; empty if they are of none that is known.
+TESSERA_COLD inline file_format format_of(std::span<std::byte const> file) {
+  constexpr std::string_view unpack = "unpack it first",
+                             convert = "convert it in Python, by safetensors.numpy.save_file",
+                             matrix_market = "a matrix of Matrix Market (.mtx)";
+  struct mark {
+    std::string_view begin;
+    file_format of;
+  };
+  static constexpr std::array marks{
+      mark{"\x93NUMPY", {"an array of NumPy (.npy)", "io::numpy_file reads it"}},
+      mark{"PK\3\4",
+           {"a zip archive, as .npz are", "io::numpy_file reads arrays of NumPy, io::read_scipy a matrix"}},
+      mark{"\x1f\x8b",
+           {"compressed by gzip", "unpack it first; io::read_matrix_market and io::read_smtx do that"}},
+      mark{"BZh", {"compressed by bzip2", unpack}},
+      mark{"\xfd\x37zXZ", {"compressed by xz", unpack}},
+      mark{"\x28\xb5\x2f\xfd", {"compressed by zstd", unpack}},
+      mark{"%%matrixmarket", {matrix_market, "io::read_matrix_market reads it"}},
+      mark{"%matrixmarket", {matrix_market, "io::read_matrix_market reads it"}},
+      mark{"\x89HDF\r\n", {"of HDF5", convert}},
+      mark{"MATLAB 5.0 MAT-file", {"of MATLAB (.mat)", convert}},
+      mark{"version https://git-lfs.", {"a pointer of Git LFS", "git lfs pull fetches the file itself"}},
+      mark{"GGUF",
+           {"of GGUF", "convert it in Python, by from_pretrained and save_pretrained of transformers"}}};
+  constexpr std::size_t looked_at = 4096;
+  const std::string_view begin(reinterpret_cast<char const*>(file.data()), std::min(file.size(), looked_at));
+  // The length of a header of safetensors may be a mark of another format.
+  constexpr std::uint64_t longest_header = 100'000'000;
+  std::uint64_t header = 0;
+  if (begin.size() > sizeof(header)) std::memcpy(&header, begin.data(), sizeof(header));
+  if (header >= 2 && header <= longest_header && begin[sizeof(header)] == '{')
+    return {"of safetensors", "io::safetensors_file reads it"};
+  if (begin.starts_with("PK\3\4") && begin.substr(0, 100).find("/data.pkl") != begin.npos)
+    return {"of torch.save", "save its tensors in Python, by safetensors.torch.save_file"};
+  std::string first_word(begin.substr(0, 14));
+  std::transform(first_word.begin(), first_word.end(), first_word.begin(), lower_case);
+  for (mark const& one : marks)
+    if (begin.starts_with(one.begin) || first_word.starts_with(one.begin)) return one.of;
+  if (begin.size() >= 2 && begin[0] == '\x80' && begin[1] >= '\2' && begin[1] <= '\5')
+    return {"a pickle of Python", convert};
+  if (detail::begins_json(begin)) return {"of JSON", "io::read_json reads it"};
+  const std::string_view line = begin.substr(0, begin.find('\n')), next = begin.substr(line.size());
+  if (line.find_first_not_of("0123456789, \r") == line.npos &&
+      std::count(line.begin(), line.end(), ',') == 2 &&
+      (next.starts_with("\n0 ") || next.starts_with("\n0\n")))
+    return {"a pattern of .smtx", "io::read_smtx reads it"};
+  return {};
+}
+
+/// Throws io_error, `[read path] …`, for a file of another format that is known by its first bytes.
+///   reader   the name of who reads here; a format whose advice names it is right
+TESSERA_COLD inline void refuse_other_format(std::string const& path, std::span<std::byte const> file,
+                                             std::string_view reader) {
+  const file_format found = format_of(file);
+  if (!found.name.empty() && found.advice.find(reader) == found.advice.npos)
+    throw io_error(
+        message("[read ", path, "] is ", std::string(found.name), ": ", std::string(found.advice)));
+}
+inline void refuse_other_format(std::string const& path, std::string_view text, std::string_view reader) {
+  refuse_other_format(path, std::as_bytes(std::span(text)), reader);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::io
@@ -20111,22 +20318,16 @@ template <class Fail, class TooLong> class inflater {
 
 }  // namespace detail
 
-/// How many bytes compressed data may become. They become up to 1032 times as many, so a small file may ask
-/// for much memory. What is stored as it is needs none, and is not limited.
-struct unpack_limit {
-  std::uint64_t bytes = std::uint64_t(1) << 30;
-};
-
 /// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
 /// damaged, or more than the limit allows. Memory grows with what is really there.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
-                                      std::string_view where, unpack_limit limit = {}) {
+                                      std::string_view where, memory_limit limit = {}) {
   const auto fail = [&](std::string const& what) {
     throw io_error(message("[", std::string(where), "] ", what));
   };
   if (size / 1032 > compressed.size()) fail("less data than the file says");  // the most a byte can become
   if (size > limit.bytes)
-    fail(message(compressed.size(), " bytes become ", size, ", but the unpack_limit is ", limit.bytes));
+    fail(message(compressed.size(), " bytes become ", size, ", but the memory_limit is ", limit.bytes));
   std::vector<std::byte> bytes;
   const auto too_long = [&] { fail("more data than the file says"); };
   detail::inflater(compressed, bytes, size, fail, too_long).run();
@@ -20160,13 +20361,13 @@ inline bool is_gzip(std::span<std::byte const> bytes) {
 /// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
 /// is really there.
 inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
-                                     unpack_limit limit = {}) {
+                                     memory_limit limit = {}) {
   std::vector<std::byte> all;
   std::size_t at = 0;
   const auto fail = [&](std::string const& what) {
     throw io_error(message("[read ", path, "] compressed by gzip, byte ", at, ": ", what));
   };
-  const auto too_long = [&] { fail(message("more data than the unpack_limit of ", limit.bytes, " bytes")); };
+  const auto too_long = [&] { fail(message("more data than the memory_limit of ", limit.bytes, " bytes")); };
   const auto skip = [&](std::size_t bytes) {
     if (bytes > file.size() - at) fail("the file ends within a header or a checksum");
     return std::exchange(at, at + bytes);
@@ -20370,10 +20571,7 @@ class json_place {
   std::string members_text() const {
     auto const* members = value_->get_if<json::object>();
     if (!members || members->empty()) return message(", it is ", value_->kind());
-    std::string list;
-    for (std::size_t i = 0; i < members->size() && list.size() < 300; ++i)
-      list += (i == 0 ? "; it has " : ", ") + in_quotes((*members)[i].key);
-    return list;
+    return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
   }
 
   static constexpr std::size_t longest_path = 99;
@@ -21116,6 +21314,7 @@ class safetensors_file {
   std::string_view header_text() const {
     const std::span<std::byte const> all = file_.bytes();
     std::uint64_t length = 0;
+    refuse_other_format(path(), all, "io::safetensors_file");
     if (all.size() < header_at)
       fail(all.size(), "the file ends within the length of the header: not a safetensors file");
     std::memcpy(&length, all.data(), sizeof(length));
@@ -21234,6 +21433,13 @@ enum class orientation { as_it_is, transposed };
 
 namespace detail {
 
+/// Throws io_error for a tensor whose numbers are not read, and says what it holds.
+template <tensor_file File> void refuse_dtype(File const& file, safetensor const& tensor) {
+  const std::string kind = kind_of_descr(tensor.dtype);
+  file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
+                    kind.empty() ? kind : ", " + kind, ": numbers of this dtype are not read"));
+}
+
 /// Calls visit(T()) with the type of the numbers of a dtype. Throws io_error if there is none.
 template <tensor_file File, class Visit>
 void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
@@ -21248,13 +21454,12 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
   try_type(std::int64_t()), try_type(std::int32_t()), try_type(std::int16_t()), try_type(std::int8_t());
   try_type(std::uint64_t()), try_type(std::uint32_t()), try_type(std::uint16_t()), try_type(std::uint8_t());
   try_type(bool());
-  if (!known)
-    file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
-                      ": numbers of this dtype are not read"));
+  if (!known) refuse_dtype(file, tensor);
 }
 
 template <tensor_file File>
 void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
+  if (dtype_bits(tensor.dtype) == 0) refuse_dtype(file, tensor);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
                       " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
@@ -21375,25 +21580,21 @@ template <class T> std::vector<T> read_numbers(safetensors_files const& files, s
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// A text file of numbers between spaces, commas and ends of lines. One that was compressed by gzip is
-/// unpacked, whatever its name. Throws io_error, with the path, if it was compressed by another program.
+/// unpacked, whatever its name. Throws io_error, with the path, for a file of another format.
+///   reader   the name of who reads it, for that error
 class text_numbers {
  public:
-  explicit text_numbers(std::string const& path, unpack_limit limit = {}) : file_(path) {
+  explicit text_numbers(std::string const& path, std::string_view reader, memory_limit limit = {})
+      : file_(path) {
     std::span<std::byte const> bytes = file_.bytes();
     if (is_gzip(bytes)) bytes = unpacked_ = gunzip(bytes, path, limit);
     rest_ = {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
-    using namespace std::string_view_literals;
-    for (auto const& [mark, program] :
-         {std::pair("BZh"sv, "bzip2"), std::pair("\xfd\x37zXZ"sv, "xz"),
-          std::pair("\x28\xb5\x2f\xfd"sv, "zstd"), std::pair("PK\3\4"sv, "zip")})
-      if (rest_.starts_with(mark))
-        throw io_error(message("[read ", path, "] compressed by ", program, ": unpack it, or use gzip"));
+    refuse_other_format(path, rest_, reader);
   }
   text_numbers(text_numbers const&) = delete;
   text_numbers& operator=(text_numbers const&) = delete;
@@ -21574,8 +21775,8 @@ template <class Add> std::array<int, 2> read_elements(text_numbers& file, Add&& 
 }
 
 /// Throws io_error with the line of the first element that is in the file twice, if there is one.
-inline void refuse_repeated(std::string const& path, unpack_limit limit) {
-  text_numbers file(path, limit);
+inline void refuse_repeated(std::string const& path, memory_limit limit) {
+  text_numbers file(path, "io::read_matrix_market", limit);
   std::set<std::array<std::int32_t, 2>> seen;
   read_elements(file, [&](std::int32_t i, std::int32_t j, double) {
     if (!seen.insert({i, j}).second)
@@ -21598,8 +21799,8 @@ inline void refuse_repeated(std::string const& path, unpack_limit limit) {
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_matrix_market(std::string const& path,
                                                  duplicates repeated = duplicates::refused,
-                                                 unpack_limit limit = {}) {
-  text_numbers file(path, limit);
+                                                 memory_limit limit = {}) {
+  text_numbers file(path, "io::read_matrix_market", limit);
   std::vector<std::int32_t> row, col;
   std::vector<double> values;
   const auto [rows, cols] = detail::read_elements(file, [&](std::int32_t i, std::int32_t j, double value) {
@@ -21858,7 +22059,7 @@ class zip_archive {
   /// the member is damaged, encrypted, compressed by another method than DEFLATE, or becomes more than the
   /// limit allows.
   std::span<std::byte const> content(std::string const& name, std::vector<std::byte>& room,
-                                     unpack_limit limit = {}) const {
+                                     memory_limit limit = {}) const {
     const auto found = members_.find(name);
     if (found == members_.end()) throw io_error(message("[read ", path(), "] no member ", in_quotes(name)));
     detail::zip_member const& member = found->second;
@@ -22068,9 +22269,10 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 ///   limit   what a compressed array may become
 class numpy_file {
  public:
-  explicit numpy_file(std::string path, unpack_limit limit = {})
+  explicit numpy_file(std::string path, memory_limit limit = {})
       : contents_(std::make_unique<contents>(std::move(path), limit)) {
     mapped_file& file = contents_->file;
+    refuse_other_format(contents_->path, file.bytes(), "io::numpy_file");
     if (begins_with(file.bytes(), array_mark)) {
       contents_->members.emplace("", "");
       static_cast<void>(at(""));
@@ -22119,9 +22321,9 @@ class numpy_file {
     std::vector<std::byte> unpacked, ordered;
   };
   struct contents {  // in one place when the file is moved
-    contents(std::string name, unpack_limit most) : path(std::move(name)), limit(most), file(path) {}
+    contents(std::string name, memory_limit most) : path(std::move(name)), limit(most), file(path) {}
     std::string path;
-    unpack_limit limit;
+    memory_limit limit;
     mapped_file file;
     std::optional<zip_archive> archive;
     std::map<std::string, std::string, std::less<>> members;  // by the names of their arrays
@@ -22162,9 +22364,11 @@ class numpy_file {
     if (header.structured)
       fail_here(message("a structured array, of ", in_quotes(header.descr), ": save its fields one by one"));
     const std::string_view dtype = detail::dtype_of(header.descr);
-    if (dtype.empty() && header.descr.starts_with(">"))
+    const bool has_order = std::string_view("<>|=").find(header.descr.substr(0, 1)) != header.descr.npos;
+    const std::string descr = (has_order ? "" : "|") + std::string(header.descr);
+    if (dtype.empty() && descr.starts_with(">") && detail::kind_of_descr(descr).empty())
       fail_here("its numbers are big-endian: save x.astype('<f4')");
-    made.tensor = {name, std::string(dtype.empty() ? header.descr : dtype), header.shape,
+    made.tensor = {name, dtype.empty() ? descr : std::string(dtype), header.shape,
                    bytes.subspan(begin + length)};
     if (dtype.empty()) {  // a text, say: its bytes only
       made.tensor.shape = {};
@@ -22217,7 +22421,7 @@ inline numpy_array make_numpy_array(std::string const& path, safetensor const& t
   }
   for (numpy_type const& type : numpy_types)
     if (type.dtype == tensor.dtype) descr = type.descr;
-  if (descr.empty()) fail(message("is ", tensor.dtype, ", which NumPy does not have"));
+  if (descr.empty()) fail(message("is ", excerpt(tensor.dtype), ", which NumPy does not have"));
   std::string shape;
   for (const std::int64_t extent : tensor.shape) shape += std::to_string(extent) + ",";
   std::string text =
@@ -22306,6 +22510,24 @@ TESSERA_COLD inline std::string printable(std::string_view text) {
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
 
+// ---- tessera/io/read_json.hpp
+#ifndef TESSERA_SINGLE_IO_READ_JSON
+#define TESSERA_SINGLE_IO_READ_JSON
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// The value of a JSON file, as parse_json reads it. Throws io_error for a file of another format, and as
+/// read_file.
+inline json read_json(std::string const& path, memory_limit limit = {}) {
+  const std::string text = read_file(path, limit);
+  refuse_other_format(path, text, "io::read_json");
+  return parse_json(text, path);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::io
+#endif
+
 // ---- tessera/io/scipy.hpp
 #ifndef TESSERA_SINGLE_IO_SCIPY
 #define TESSERA_SINGLE_IO_SCIPY
@@ -22363,8 +22585,12 @@ inline coordinates coordinates_of(numpy_file const& file) {
 /// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,
-                                         unpack_limit limit = {}) {
+                                         memory_limit limit = {}) {
   const numpy_file file(path, limit);
+  if (!file.contains("format") || !file.contains("shape"))
+    file.fail(
+        "no matrix of scipy.sparse.save_npz, which has \"format\" and \"shape\": io::numpy_file reads "
+        "arrays");
   const auto size = read_numbers<std::int64_t>(file, "shape");
   if (size.size() != 2 || std::min(size[0], size[1]) < 0 ||
       std::max(size[0], size[1]) > std::numeric_limits<int>::max())
@@ -22468,8 +22694,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// Reads a pattern of single elements: see reblocked() for larger blocks. The file may be compressed by gzip,
 /// and becomes at most as large as the limit says. Throws io_error for anything else. Takes O(n log n) for n
 /// bytes of text, and memory as the numbers need that are there, whatever the file says.
-inline pattern read_smtx(std::string const& path, unpack_limit limit = {}) {
-  text_numbers file(path, limit);
+inline pattern read_smtx(std::string const& path, memory_limit limit = {}) {
+  text_numbers file(path, "io::read_smtx", limit);
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto rows = file.integer("the number of rows", 0, most),
              cols = file.integer("the number of columns", 0, most),
@@ -32443,7 +32669,10 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
 
   static void parts(auto& each, auto&... of) {
     base::parts(each, of...);
-    each.setting("products_in", E());
+    each.setting("products_in", E());  // without the arguments of a template
+    if constexpr (requires { E::fraction_bits; }) each.setting("fraction_bits", E::fraction_bits);
+    if constexpr (requires { Gradient::fraction_bits; })
+      each.setting("gradient_fraction_bits", Gradient::fraction_bits);
     each.frozen("amax_x", of.x_scale.amaxes...);
     if constexpr (rounds_gradients) each.frozen("amax_dy", of.dy_scale.amaxes...);
   }
@@ -32776,8 +33005,9 @@ template <class ForEachWord> auto counted_words(ForEachWord&& for_each_word) {
 // ---- tessera/tokenizers/unicode_tables.hpp
 #ifndef TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
 #define TESSERA_SINGLE_TOKENIZERS_UNICODE_TABLES
-// Properties of characters, of Unicode 14.0.0. Written by scripts/unicode_tables.py: never edited. Numbers
-// are digits of five bits, the lowest first, of the alphabet of base64; 32 is added where more follow.
+// Properties of characters, as tokenizers 0.23.3 of Hugging Face has them. Written by
+// scripts/unicode_tables.py: never edited. Numbers are digits of five bits, the lowest first, of the alphabet
+// of base64; 32 is added where more follow.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace tables {
 
@@ -32788,62 +33018,36 @@ inline constexpr char letters[] =
     "DAXYHKFXBFRpB6B1BDASAHJPPEHCBCVBGBADDDAQANBBCOBKAIFEBCVBGBBBBBBfDBATCQIBCBVBGBBBEDASAPBXALHCBCVBGBBBEDAeBBCP"
     "ARABFDCBDDBBABBDBDCDLWA0BHBCBWBPDAaCCACBeAEHBCBWBJBEDAfBBBPBRIBCBoBCAQAFCICYFFRDXBIBACG6BvBBBMG6BBBABEBXBABJ"
     "BBJACEBAVDgBA/BHBjBbEzDqBUAQFEDDADBHCEMMARlBBAFACqBBsKBDCGBABDCoBBDCgBBDCGBABDCOB4BBDCiClBPQ1CCFDrTCQBZFqCGH"
-    "HRNSOROMBCPzBjBAEAjC4CHEChBBAFlCKexBdCELrBEZ2BWJ0ByCA9CuBRH2BdNBKrBajBpBCKjBCIHqBCCpBDBFBBDAF/FgC1ICFClBCFCH"
+    "HRNSOROMBCPzBjBAEAjC4CHEChBBAFlCKexBdCELrBEZ2BWJ0ByCA9CuBRH2BdNBKrBajBpBCKjBCKFqBCCpBDBFBBDAF/FgC1ICFClBCFCH"
     "BABABABeC0BBGBADCBGDDCFEMFCBG0DANAQMlDAEACJBADEGABABABDBKCDFEEA0BB7zCkHGDDBMlBBAFAC3BHAQWJGBGBGBGBGBGBGBGwCA"
-    "1OBqBEFBE1CGCB5CBDFqBB9CRfwBPgQ/tGgCs0VjCtBCsIDPKBUuBQeClCxBICmDC/BFBBABEYPBCBDBWdzBOxB+BFDABBLbKWZcHuBcAQEB"
+    "1OBqBEFBE1CGCB5CBDFqBB9CRfwBPgQ/tGgCs0VjCtBCsIDPKBUuBQeClCxBICmDCiCCBBABHVPBCBDBWdzBOxB+BFDABBLbKWZcHuBcAQEB"
     "JKEBoBXCBHUWDADxBBADBCECABAYCCKHCMFCFCFJGBGBqBBNGyDdj9KMWEwBkoItLCpDmBGMEFABJBMBEBABBBBBrDhBqLS/BC1BoBL0DEBm"
-    "EkBZGZL4CDFCFCFCCjBLBZBSBBBOCNiB6DlMcDwBvBfNTBHGlBKdCjBEHwB9ESjBEjBEnBIzBMKBOBGBBBKBOBGBBjC2JJVKHYFBpBBIlCFC"
-    "ABrBBBDACWKWJehCSBBKVKZmC3BGBgCAPDBCBcqBcDcjBHBbb1BKVKSNRuDoC3ByBNyBNjB8KpBGBuCcKAIVqBRuBUbWM0B5BBCANsBgBYaj"
-    "BdACAIiBDAMvBODVABAjBRBY0CGBABDBOBJHuBmBHCBCVBGBBBEDASAME+E0BSDUCevBUBBA4FuBpBDkBvBUA7BqBNAnCalBG5FrB0D/BfHC"
-    "ACHBBBXPABA+CHCmBQABAcAKnBHAVALtBTASoCnIIBkBRAxBdwDGBBBlBVAZFBBBfOAnKS9FAvC5cmHjGsyCgDPuhBx+DmS5tI4RHeRuCRdS"
-    "vBQDfUFSwV/BgEqCFAiCMgCBBAc3/FI1mBqBIn3IDBGBBBiJtBCRDIrMkoCqDFMDIHJm7F0CBmCBBCACBCDBLBABGBgCBDCHBGBbBDBEBADG"
-    "BzKCYBYBeBYBeBYBeBYBeBYBH05BehPsBKGQAhKdSrB0nBGBDBBBOBkG7BjCHA0lBDBaBBBACABJBDBABAGAEABABABCBBBACABABABABABB"
-    "BACDBGBDBDBABJBQFCBEBQkqE/2pBgB4hEH9GCh0FOwpH/gD9QivBq6E";
+    "EkBZGZL4CDFCFCFCCjBLBZBSBBBOCNiB6DlMcDwBvBfNTBHGlBKdCjBEHwB9ESjBEjBEnBIzBMKBOBGBBBKBOBGBBDzBM2JJVKHYFBpBBIlC"
+    "FCABrBBBDACWKWJehCSBBKVKZmC3BGBgCAPDBCBcqBcDcjBHBbb1BKVKSNRuDoC3ByBNyBNjBmBbJW6HpBGBQC7BcKAIVqBRuBUbWM0B5BBC"
+    "ANsBgBYajBdACAIiBDAMvBODVABAjBRBYTB/BGBABDBOBJHuBmBHCBCVBGBBBEDASAMEeJBACABlBBAZABAsB0BSDUCevBUBBA4FuBpBDkBv"
+    "BUA7BqBNAnCalBG5FrB0D/BfHCACHBBBXPABA+CHCmBQABAcAKnBHAVALtBTASoCnGgBfIBkBRAxBdwDGBBBlBVAZFBBBfOAnKSPABMBhB8D"
+    "AvC5cmHjGsyCgDPvhBRFZ68DFmS51Gdi3B4RHeRuCRdSvBQDfUFSwNsBzG/BgEqCFAiCMgCBBAc3/FI1mBpBJn3IDBGBBBiJPAdCCAODIrMk"
+    "oCqDFMDIHJm7F0CBmCBBCACBCDBLBABGBgCBDCHBGBbBDBEBADGBzKCYBYBeBYBeBYBeBYBeBYBH05BeGFlI9ByEsBKGQAhKdSrBkPbkHdCA"
+    "vPGBDBBBOBkG7BjCHA0lBDBaBBBACABJBDBABAGAEABABABCBBBACABABABABABBBACDBGBDBDBABJBQFCBEBQkqE/2pBgB5hEG9GCh0FOwp"
+    "HPtTitC9QivBq6EF/iE";
 
 /// Categories N*.
 inline constexpr char numbers[] =
     "wBJ4DBFACChtBJmEJmGJ8MJ2DJEFsDJ2DJ2DJCFuDMzDJIGnDJoDGHStDJgDJ2DJmCTsIJmCJvWTxbCvHJGJWJsJJgEKlFJGJ2FJ2CJmEJGJ"
     "2gBADFGJmGyBCE2W7BuCV2TdprBApYAZIOC3KDqEJeHBOgBJnBOg7cJ8FJgKF6EJmBJmGJWJ2CJ2MJ24UJtPsBM4BRB1KakBDdAIAmEEqGJu"
-    "dHZGnBIrCEWFgFBCPCtBgCI0BBeCrCEoDHYHpBGqKFwBJmJe+EJqBDwDGmEdgEJ8BJwEJHT7HJ2KJ2DJ2LJmDJmDLkNS9CJ2XcjHJmCJ2QUr"
-    "hBuDxvRJ2CJmEJBG+YWpiZTsDY1iBxBgqCJmNJtuBIgEJ3Y6BBCBDsCsBBOieMj3CJ";
+    "dHZGnBIrCEWFgFBCPCtBgCI0BBeCrCEoDHYHpBGqKFwBJGJ2Ie+EJqBDwDGmEdgEJ8BJwEJHT7HJ2KJ2DJ2LJmDJGTsCLkNS9CJ2UJ2CcjHJ"
+    "mCJmNJmDUrhBuDhmPJmpCJ2CJmEJBGuQJmIW5yXJmuBTMTsDY1iBxBgqCJmNJ2PJ3HJsWIgEJ3Y6BBCBDsCsBBOieMj3CJ";
 
-/// Categories P*.
+/// Categories P* and the symbols of ASCII.
 inline constexpr char punctuation[] =
-    "hBCBFBDKBDBaCBAbABAjBAFADAKBDADA+VAIAyOFpBBzBABACACAsBBUBBBNABCqCDmDArBNpHC2BOfAlIBKAsEA4DA5DAmMAMAvLA6CAKBo"
-    "FOBAlBDnCAqCEEBvDFrFAkTI3EAtTAsBBuCCnCB9ECBClBK5JB4GBgEGBFsFGcB9DD7BE+BBgCHLA8ZXITBMBLeBOB5TDdB9hBNvCBfJzMV/"
-    "BDgBB7XDBBwDAvEuBBfCLjNCEJCLQAMAiDA6CAigdBtICjDAKAzDF8LD2CBoBCBAxBBvBAhDMQB8DD+DBQB5HAyqUBwGJWiBBNBAEABB1ECB"
-    "FBDKBDBaCBAbABABG6MC8UAwBA+MAnXAnGAfAwIImBAwDGiCG5CDwYAnFEsBD9FGtDBBD+DDwBBvCDEANABC4CFrDAhNEKBBAoDA6HWpDCcM"
-    "sCAiEC8HAoIC7EA8CHzCCBE+MEqBBlUBmIAwjBE87CB7zOBlEAhCEIAyaDnKA8lTAnvHEy2DB";
+    "hBOKGaFaDiBAFADAKBDADA+VAIAyOFpBBzBABACACAsBBUBBBNACBqCDmDArBNpHC2BOfAlIBKA/LAjYA6CAKBoFOBAlBDnCAqCEEBvDFrFA"
+    "kTI3EAsTBsBBuCCnCB9ECBClBK5JB4GBgEGBFsFG7ED7BE+BBgCHLA8ZXITBMBLeBOB5TDdB9hBNvCBfJzMV/BDgBB7XDBBwDAvEuBBS+NCE"
+    "JCLQAMAiDA6CAigdBtICjDAKAzDF8LD2CBoBCBAxBBvBAhDMQB8DD+DBQB5HAyqUBwGJWiBBNBAEABB1ECBFBDKBDBaCBAbABABG6MC8UAwB"
+    "A+MAnXAnGAfAwIImBAwDGiCG5CDqlBGtDBBD+DDwBBvCEDANABC4CFrDA8QA6HWpDC4HCxpDE5vRBlEAhCEIA6qUAnvHE";
 
-/// Categories C*: control, format, private use, surrogates, unassigned.
-inline constexpr char others[] =
-    "Af/CgBNAqWBGDHABAUAtMAmBByBBDA3BHbDGQWAgGAwBB7BBlDN7BBxBBPAcBBALEfIqCAhFAIBCBWAHABCEBJBCBEHBDCAFBZBDAGDCBWAH"
-    "ACACACBBAFDCBDCBGEABGRJDAJADAWAHACAFBKADADBBOEBMGHADAIBCBWAHACAFBJBCBDGDDCAFBSJCAGCDAECCABACCCCDCMDFCDAEBBFB"
-    "NVENADAXAQBJADAEGCADBBBEBKGWADAXAKAFBJADAEGCFCAEBKACMNADAzBADAGDQBaADASCYAJABBHCBDGABAIFKBDL6BDdkBCABAFAYABA"
-    "XBFABAGBKBEfoCAkBDnBAkBAPANkBmGABEBB5LAEBHABAEBpBAEBhBAEBHABAEBPA5BAEBjCBgBCaF2CBGB9UC5CGWIYIULNADACL+CBKFKF"
-    "OALF5CGrBEmCJfAMDMDBCqBBFKsBDaFLC+BBhCAdBLFKFOBfwBtCCvBA0DH8BCPC8BGrBBLHrBE2QBGBmBBGBIABABABAfB1BAPAOBGATBDA"
-    "JALEaExBPCBbANChBOhBOsED3UYLU04BBgBA9KEtBABEBB4BGCNYIHAHAHAHAHAHAHAHA+DhBaA5CL2GZMDgCA2CBnDErBA+CA0CLvBAtzcC"
-    "3BI8KT4FHrGECABAFX7BCKF4BHmCHMF0DKeCuCALDhBA3BIOBKBnDXcJGBGBGIHAHA8BD+DBKFk9KLXDxBjoIuLBqDlBHLFEaAFABACACA9D"
-    "P9NB2BGBfqBFzBATAEDFAnED+FCGBGBGBDCHAHMCBMAaATACAPBOhB7DEDDtBC4CANCBuBuBhEdCxBOcDkBIeErBEeAlBDOpB+EBKFkBDkBD"
-    "oBH0BKMAPAHACALAPAHACiC3JIWJIXGAqBAJkCGBBAsBACCBBXAoCHJvBTACEhBCbEB/B4BDUByBACEIADAdBDDKGJGgCfnBDMI2BCdBbEaG"
-    "ELHvCpC2BzBMzBGuBHKlJfAqBADBCtCoBHqBValBcTXIuCDkBI+BAFMZGKF1BASHnBIgDAUKSAsBgCHABAEAPALF7BEKFEAIBCBWAHACAFAK"
-    "BCBDBBFBEHBHCFqE8CAFdoCHKlF2BBmBhBlCKKFNS6BFK1BbBPDX4F8BjDzCLIBBBIACAeACBMIKlCIBuBBLaoCHzCMpCmIJAtBAOJdCgBBW"
-    "AOoCHACAsBCBACAJHKFGACAlBACAGGK1JZ2FBOyBM7clDvDAFKkGryCjDMvhBw+DnS4tI5RGfAKDxCAKFeBGJmCJKAHAVETvV7CkDrCD5BGR"
-    "/BFKCN4/FH2mBpBJm3IEAHACAjJsBDQEHsMjoCrDENCJGKBE/yEuBBXI0D7B2HJnBBqCHwDUmC5EUL3CIZmE1CAnCACBBBCBEAMABAHAhCAE"
-    "BIAHAcAEAFABCHA0KBkJB+VOFAPviBfgHHARBHACAF0GtBCOBKDC/JfQ6BEB/mBHAEACAPAlGBQoBsCDKDCwYkCrC9BhGEAbACABBBAKAEAB"
-    "ABFBDBABABADACABBBABABABABACABBEAHAEAEABAKAREDAFARzBCtIsBDkDLPBPAPAlBJuF3BdMsBDJGCNG5E4eEQCNC0DL5CGMDBOMD4BH"
-    "KFoBHeBCtC0KLOBFCFCHIdCLEGJKFIHHIzEA3BkBKlgBg3pBf5hEG+GBi0FNxpH+gD+QhvBr6E0t7VwHvw/F";
-
-/// Category Mn.
-inline constexpr char nonspacing_marks[] =
-    "gYvDzIEpIsBBABBBBBAoCKwBUQAlDGCFCBBDjBAea7CK6BIJAYDBIBCBErBC8BHqBXBf3BABAEHEADGKBdA6BAEDIAUBaACB5BAEBEBCCDAe"
-    "BDALB5BAEEBBEAUBWFBA6BACABDIAHBLBeA9BAMAyBADA3BABCFCBDHBLBdA6BACAGAFBUBcB5BBEDIAUBdAoCAHCBA6CACGMHiDACILFqCB"
-    "bABABA3BNBEBBFKBjBJAmDDBFBBCBZBECQDNACBGAPA/VCydCdBeBeBgCBBGIACKJAtBCBA1DBiBA2DCEBJAGC7GBCA6BABGBABACHGJCAwB"
-    "NBPxBDwBABEBAFAoBIMBgBDCBBC4BABBDABC6BHCB4ECBMBGEAGADBmG/BwWMEADL+/CCtEAgDfqRDrDB0udAEJgBBwCBwIADAEAZBFA3EBa"
-    "RNAmBHZKuBCwBACDCBnBAjCFCBCBMAIAvBAzBABCCBFBBAqBBIAuHACAEAw5TAhXPQPteAiHA1EEm0BCBBFDoBCEAlFB9RDjMB5EKxBD7DA2"
-    "BOpBACBKCxBDCBHA9BCkBEBH+BAMB0BIKDCA/CCCABBGAgFADHVB5BBDAlBGDEjGHCCBAXA0CFBAEBBBuHDGBBBbB1CHCABBqDABACFBAlDC"
-    "CDBEjIIBBgIBBAEAwEDCBEAgBJoBFCDIAJFCCuBMBB2MGBFBAyCVCGBBBB6DFDABBBGBAoCBDABA7KB7/SE7BG4gBA/BDxCA4lTBhzEtBCWg"
-    "RCRHCGeD0EC79B2BExBIAOAWEBOwqBGBQCGBBBElIG3LA9BDgvBGtDG19lYvH";
+/// Characters that BERT leaves out: categories Cc, Cf and Co, and U+FFFD.
+inline constexpr char controls[] =
+    "AICBBR/CgBNAyqBFWAgGAxBA+nEA8/BEaExBEBJw8vB/nG/vBA5HCBA/lEAi/qBDvmFHm0rYAe/Cg8/B9//BC9//B";
 
 /// Lower case without accents, of characters that it changes.
 inline constexpr char foldings[] =
@@ -32874,154 +33078,149 @@ inline constexpr char foldings[] =
     "DBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgD7BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
     "BABABABABABABABABABABABACACABACABACApCABABABABABABABABABABAIBKBBIBBoCBBEBBoClBABABABABABABABABABABABABABABAB"
     "ABABABABABARAwCBqBCBBRBBDABABABABABABADABABABABABADABACABABABAkBAfABABABABABABABABABABABABABABABABABABABABAB"
-    "ABABABABABA8CABABABABABABABABABABA7BABABABABABABABABAKAZABABABACABABABABABABABABACABABACABABABABAsBABABA9BAB"
-    "ABABABABABABArBABABABABABABABABABABABABABABABABABABABABABABABACABABABABABABABABABABABABABABABABABABABABABABA"
-    "BABABABABABABABABAnBBBIBBDBBGACAFABABABABABABABAFAEABABABABABABABBlEBBlEBBlEBB9DBB1DBB1DBBlDBB/CDABAeA7BAFAB"
-    "ABABAHCHZBCJWBAPB1DBB1DCB/CDABAbADABAxBBBDBEGAFABAFABADABABAEAIBlEBBlEBB9DDBlDSABAEAMABA6BAFABABABABACABAFAV"
-    "ABAXABABABABABACA7BADACABABABAEBBDCHZBCJWBAIABAGB1DBB1DFABAfASCDmEsBAKCHXBCHZBCLWBAzBAEA4BACABABAGABABACABAB"
-    "ABAIABAMABAeA7BADABBqBGABBcBBcCBPBCRUBABAVABAdABA6BABAFABABABAGCHXBCHZBCLWBAVABAeApCAIABABACAEBBCCFZBCHbBCJC"
-    "zCADABABABABABABANABABABABABABABAjDADABABABABABABABABAMABABABABABArCABAcACACAKBBKBBFBBFBBFBBNBxCIABABABABABA"
-    "BABABABABABABABACABABABABACABAGABABABABABABABABABABACABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
-    "BABABABABABABABAKAgDBBHABABABACABABABABABACABADABAaABAFABABARABABABAOADABAHAQADBgmOBBgmOBBgmOBBgmOBBgmOBBgmO"
-    "BBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBg"
-    "mOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOCBgmOGBgmOwUABABAhCBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
+    "ABABABABABA8CABABABABABABABABABABA7BABABABABABABABABAjBABABABACABABABABABABABABACABABACABABABABAsBABABAoEABA"
+    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAnBBBIBBDBBGACAFABABABABABABABAFAEABABABABABABABB"
+    "lEBBlEBBlEBB9DBB1DBB1DBBlDBB/CDABAeA7BAFABABABAHCHZBCJWBAPB1DBB1DCB/CDABAeABAxBBBDBEGAFABAFABADABABAEAIBlEBB"
+    "lEBB9DDBlDSABAEAMABA6BAFABABABABACABAFAVABAeA7BADACABABABAEBBDCHZBCJWBAJAGB1DBB1DFABAfASCDmEsBAKCHXBCHZBCLWB"
+    "AzBA+BABABAGABABACABABABAIABAMABAeA7BADABBqBGABBcBBcCBPBCRUBABAVABAeAgCABABABAGCHXBCHZBCLWBAVABAnDAIABABACAE"
+    "BBCCFZBCHbBCJCzCADABABABABABABANABABABABABABABAjDADABABABABABACABAMABABABABABArCABAcACACAKBBKBBFBBFBBFBBNBxC"
+    "IABABABABABABABABABABABABABACABABABABACABAGABABABABABABABABABABACABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABAKAgDBBHABABABACABABABABABACABADABAaABAFABABARABABABAOADABAHAQADBgmOBBgmOBBgmOBBg"
+    "mOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOB"
+    "BgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOBBgmOCBgmOGBgmOwUABABAhCBg9rCBBg9rCBBg9rCBBg9rCBB"
     "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
     "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
     "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
     "g9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBBg9rCBB"
-    "g9rCBBg9rCBBQBBQBBQBBQBBQBBQ9YABABAeABAfABAfABAhCABACABABABABABABAJADABABABABABABABABABABAKAuBABABACA2DABAjB"
-    "A3DABABAFABAKAHABABA8GABADA7BACABABABABABABACACADABABABABABABABAHABABABABABABABABABADAxBABABABABABABABABABAB"
-    "ABABABACABABABABABABABABABABABABABABABAyBABABABADCB+CCCB6CCCB2CCCByCCCBuCECBmCiBACABABABABABBLBABBPDCDVBCDXB"
-    "ABBboBABABABABABABABABANABAhBABABABADABACABABA5BACABAEACABABA7BABABABABABABABADABA5CB/7FBB/7FBB/7FBB/7FBB/7F"
-    "BB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/"
-    "7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FDB/7FBB/7FBB/7FRABABACABAB"
-    "ABABABABABABABABABABACABABABABABABAFAHAEABAnGABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
-    "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABB95OBB/5OBB/5OBBh6OBBj6OBBl6OBBn6OBBp6OBBp6"
-    "OBBr6OBBr6OBBt6OBBv6OBBx6OBBz6OBB16OBB36OBB56OBB76OBB96OBB96OBB/6OBBh7OBBj7OBBl7OBBn7OBBp7OBBr7OBBt7OBBv7OBB"
-    "v7OBBx7OBBx7OBBz7OBBz7OBB17OBB37OBB57OBB77OBB97OBB/7OBBh8OBBj8OBBl8OBBl8OBBn8OBBp8OBBr8OBBp8OBBr8OBBt8OBBv8O"
-    "BBx8OBBz8OBBz8OBB18OBB38OBB58OBB78OBB98OBB/8OBBh9OBBh9OBBj9OBBl9OBBn9OBBp9OBBr9OBBr9OBBt9OBBv9OBBx9OBBz9OBB1"
-    "9OBB39OBB59OBB59OBB79OBB99OBB/9OBBh+OBBj+OBBl+OBBn+OBBn+OBBp+OBBr+OBBt+OBBr+OBBt+OBBv+OBBx+OBBz+OBB1+OBB3+OB"
-    "B5+OBB5+OBB7+OBB9+OBB/+OBBh/OBBj/OBBl/OBBn/OBBp/OBBr/OBBr/OBBt/OBBv/OBBx/OBBz/OBB1/OBB3/OBB5/OBB5/OBB7/OBB9/"
-    "OBB//OBBhgPBBjgPBBlgPBBngPBBpgPBBrgPBBrgPBBtgPBBvgPBBxgPBBxgPBBzgPBB1gPBB3gPBB5gPBB7gPBB9gPBB/gPBBhhPBBjhPBB"
-    "jhPBBlhPBBnhPBBphPBBphPBBrhPBBrhPBBthPBBvhPBBxhPBBzhPBB1hPBB7iPBBliPBBhiPBB/hPCB3xODB97OCB9jPBB/jPBBhkPBBjkP"
-    "BBlkPBBnkPBBpkPBBrkPBBtkPBBvkPBBxkPBBzkPBB1kPBB3kPBB5kPBB7kPBB9kPBB/kPBBhlPBBjlPBBllPBBnlPBBplPBBrlPBBllPBBn"
-    "lPBBplPBBrlPBBtlPBBvlPBBxlPBBzlPBB1lPBB3lPBB5lPBB7lPBB9lPBB/lPBBhmPBBjmPBB9lPBB/lPBBhmPBBjmPBB5lPBB7lPBB9lPB"
-    "B/lPBBhmPBBjmPBBlmPBBnmPBBpmPBBrmPBBtmPBBvmPBBxmPBBzmPBB1mPBB3mPBB5mPBB7mPBB9mPBB/mPBBhnPBBjnPBBlnPBBnnPBB9m"
-    "PBB/mPBBhnPBBjnPBBlnPBBnnPBBpnPBBrnPBBtnPBBvnPBBxnPBBznPBB1nPBB3nPBBxnPBBznPBB1nPBB3nPBB5nPBB7nPBB9nPBB/nPBB"
-    "CCBCCBCCB90NBB/0NBBh1NBBj1NBBl1NBBn1NBBp1NBBr1NBBt1NBBv1NBBx1NBBz1NBB11NBB31NBB51NBB71NBB11NBB31NBB51NBB71NB"
-    "B91NBB/1NDBl2NBBn2NBBp2NBBr2NBBt2NBBv2NDBx2NBBz2NBB12NBB32NBB52NBB72NBB92NBB/2NBBh3NBBj3NBBl3NBBn3NBBp3NBBr3"
-    "NBBt3NBBv3NBBt3NBBv3NBBx3NBBz3NBB13NBB33NBB53NBB73NBB93NBB/3NBBh4NBBj4NBBl4NBBn4NBBp4NBBr4NBBh4NBBj4NBBl4NBB"
-    "n4NBBp4NBBr4NDBx4NBBz4NBB14NBB34NBB54NBB74NDB14NBB34NBB54NBB74NBB94NBB/4NBBh5NBBj5NCBn5NCBr5NCBv5NCBz5NBBt5N"
-    "BBv5NBBx5NBBz5NBB15NBB35NBB55NBB75NBB95NBB/5NBBh6NBBj6NBBl6NBBn6NBBp6NBBr6NBB97NBB/7NBB57NBB77NBB57NBB77NBB5"
-    "7NBB77NBBx7NBBz7NBBp7NBBr7NBBl7NBBn7NDB98NBB/8NBBh9NBBj9NBBl9NBBn9NBBp9NBBr9NBBt9NBBv9NBBx9NBBz9NBB19NBB39NB"
-    "B59NBB79NBBx9NBBz9NBB19NBB39NBB59NBB79NBB99NBB/9NBBh+NBBj+NBBl+NBBn+NBBp+NBBr+NBBt+NBBv+NBBt9NBBv9NBBx9NBBz9"
-    "NBB19NBB39NBB59NBB79NBB99NBB/9NBBh+NBBj+NBBl+NBBn+NBBp+NBBr+NBB9/NBB//NBBhgOBBjgOBBlgOCBpgOBBrgOBBtgOBBvgOBB"
-    "xgOBBzgOBB1gOCBpgODBxxPBB1gOBB3gOBB5gOCB9gOBB/gOBBlhOBBnhOBBlhOBBnhOBBphOBBbBBdBBfBBthOBBvhOBBxhOBBzhODB5hOB"
-    "B7hOBB9hOBB/hOBBhiOBBjiOCBiCBBgCBB+BBB1hOBB3hOBB5hOBB7hOBBliOBBniOBBhiOBBjiOBBliOBBniOBBpiOBBriOBB1iOBBp0PBB"
-    "r0PBB94PDBxiOBBziOBB1iOCB5iOBB7iOBBxjOBBzjOBBhjOBBjjOBBljOBBx0PDBEBBEvGABABABABABABABABABABABABAFAEABABABABA"
-    "BABABABABABABA2BB51OEB9rQBBzsQHB4BuBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBUBCXBTBBR"
-    "TBzBfBGBBMBBG1BBBFBBDBBYBBCBBbBJDBBDBDCBBXBliRCBBLB/BBBjjRBBhjRBBXBBXDBDBBDDBDBBDHBLBBLDBDBBDDBDBBDjBBTBBJBB"
-    "JBBHxBBnGBBnGBBhFBBhFHBvDBBvDBBvDBBvD8BB+tGBB+tGsMB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0"
-    "BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BtwBBCkJBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDB"
-    "BgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDB"
-    "BgDBBgDBBgDBBgDBBgDBBgDBBgDxBBCCBt/UBBruHBBt+UDBCCBCCBCCB3hVBB5/UBB9hVBB7hVCBCDBCJB9jVBB9jVBBCCBCCBCCBCCBCCB"
-    "CCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
-    "CCBCCBCCBCCBCCBCCBCCBCCBCJBCCBCCABABABBCtEAhDABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
-    "rRABABABAfBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBDBBCBBCBBHBBBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EFABAEBBOBBCBBCBBCBBC"
-    "BBCBBCBBCBBCBBCBBCBBCBBDBBCBBCBBHBBBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EDBPBBPBBPBBPEBBiqdBCCBCCBCCBCCBCCBCCBCCBCC"
-    "BCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCDAFABABABABABABABABABADBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBC"
-    "EABAxCABAxBBCCBCCBCCBCCBCCBCCBCEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
-    "CCBCCBCCBCCBCCBCLBCCBCCBnglCBBCCBCCBCCBCCBCFBCCBvyyCDBCCBCEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBn0yCBB90yCBB10yCBB"
-    "h0yCBBn0yCCBjxyCBBzyyCBBpxyCBBg6BBBCCBCCBCCBCCBCCBCCBCCBCCB/CBBl0yCBBvjlCBBCCBCHBCGBCCBCdBCNAEAFAaABAGA4EABA"
-    "bABABABABABABABABABABABABABABABABABAOAnBABABABABABABABAaABABABABABABABABABABAvBABABAxBADABABABADABAoBAkCABAB"
-    "ABABABADABADABANAJAwBA0BACABABADABAGABACArBABAJAvHADAFAzoTBvr2BBB5gpCBBvj1BBB1j2BBBljlCBBlt1CBBhyyCBB12sBBB3"
-    "2sBBBv7vCBBxzzBBBn4xCBBn8vCBBtxrCBBpqhCBBz48BBBht5BBBt14BBBzh4BBBno0BBBjxnCBBz/lCBB5jkCBBxziCBB1t6BBB96zBBBx"
-    "yvBBBxp1CBBt6yCBBxhnCBBlwjCBBjv5BBBjwtBBBh9tCBBtzkCBBr15BBB/73BBB3lrCBB707BBBvw4BBB7ltCBBjhpCBB/7lCBB9ijCBB7"
-    "l0BBBt60CBBt3zCBBhlzCBB3mqCBB7lnCBBjyjCBB3khCBBlz8BBB9y5BBBzt5BBBv01BBBrgxBBBz8uBBB/ztBBB9qgCBB57/BBB559BBBp"
-    "36BBB1jzBBBhstBBB1m3BBBlmwCBB9jtCBBnu+BBBts8BBBnujCBB5ngCBBro2BBBjlxBBBjnwCBBxuuCBBxznCBBl3lCBB9jlCBB/h+BBBx"
-    "x9BBBrwxBBB/nzCBBvs8BBBv3zCBBx4zCBBzz/BBBx59BBBt26BBBnuxBBBz92BBB3orCBBz1nCBB9l3BBBpy1CBBv3uCBB70sCBBz9iCBBj"
-    "/hCBB3kzCBBxmgCBBr60CBB57sCBBz11CBB3pmCBBh/pCBBvk+BBBv6yCBB7wwCBB3mhCBBpy6BBBps3BBBr7mCBBh80BBBzumCBBpnrCBB9"
-    "o7BBBp9qCBBhhiCBBxs1CBB9g0CBB/6zCBBxvoCBBnp+BBB5w7BBB1q3BBB96zBBBzozCBB7zyCBB7gwCBBrptCBB77pCBBr4kCBB1lgCBBx"
-    "9xBBB5xvBBBhvtBBB1rtBBB9uzCBBpspCBBphnCBB1i1BBBzxtCBB9/rCBB/4rCBBtvqCBB9mlCBBzkkCBB1wiCBB18/BBBj69BBBvy8BBBj"
-    "n1BBB1q6BBBt30BBBhlzBBBp4zCBBzvzCBBhuyCBBttkCBB7t4BBBtv3BBBxttCBB76sCBBxirCBBt/mCBBv2+BBBjjjCBBns1CBB/qxCBBl"
-    "8uCBBh/tCBB/4sCBB1/iCBBp0iCBBph9BBBz28BBB53zBBB3rxBBB1mxBBB35wBBBzi1CBBvggCBBlg0BBB/vxBBBvtsCBBnz1CBBhu0CBB7"
-    "8uCBB73uCBBpiqCBB57nCBBj/jCBB93hCBBrs6BBBt00BBBtjtBBB5zpCBBv5xBBB7zzCBB5kpCBBr9oCBBxomCBB9ylCBBl8iCBBnniCBBl"
-    "2gCBB9r+BBBj3wBBBnm0CBBn6rCBB11xBBBx60CBB3ruCBB3+lCBB5q1BBB5ktCBBppsCBBl8oCBBnljCBBr1xBBBn7zCBB98yCBBz3uCBB5"
-    "8pCBBlppCBBzzoCBB7vmCBB79iCBBlgiCBB5m9BBBvx4BBBtw4BBB5h0BBBvwxBBB3qzCBBjzlCBB/8yCBB7hkCBBt1iCBBr/5BBB70xBBB1"
-    "5uBBBn1tBBB5lpCBBzimCBB7g8BBB3y/BBBvt/BBBt2+BBBzzjCBBj2kCBBnq3BBB5z1CBBvs7BBBp8zCBBx/zCBB11tCBB9yrCBB5y+BBB9"
-    "nvCBBtumCBBj1pCBB3s1BBB374BBB37xBBB9n4BBBvztCBB3s0CBB5kyCDBr7wCCB75pCDBtj0CBB3ujCBB50hCBB3tgCBB1rgCBBprgCBB3"
-    "ogCBBrsxBBB91+BBBhm9BCB7g6BCBzy3BDB5+0BBBxy0BEB1zwBBB9ywBBBnwwBBBxnuBBB/00BBBv3xBBBjo1CBBz00CBBpu0CBBz2zCBB/"
-    "0zCBBnuzCBBxpyCBBhjyCBB/8xCBBx/wCBBj5wCBBt9uCBB78uCBBx6sCBBrtsCBBhrsCBB7ksCBBjvqCBB/lqCBBj7pCBB97oCBB7smCBB3"
-    "imCBBpylCBBztkCBB7hkCBBvijCBBz7gCBB7wgCBBnwgCBBrwgCBB9vgCBBzvgCBBnvgCBBpsgCBBpsgCBBnhgCBBn9/BBBrp/BBBlm+BBB9"
-    "k+BBBvh+BBBvu9BBBrl9BBB9m8BBBn+7BBBp+7BBBvg7BBB/04BBB1s4BBBh23BBBzy3BBBh52BBB512BBB/q1BBB9i1BBBp4xBBBzmxBBB9"
-    "ixBBBr/sCBBkokFBBpl8BDBzk2CBB3r0CBBzw0CBBlv1CBB9y0CBBpv0CBB96zCBB53zCBB1tyCBBnyyCBBhuyCBBxpyCBBjixCBBz8wCBBz"
-    "zwCBB1ywCBB7hwCBBx1vCBB/6tCBBz6tCBB1xtCBBvttCBB76sCBBxzsCBB/3sCBB1vsCBBzysCBBxpsCBBvlsCBBxsrCBBjnrCBB5jrCBBz"
-    "zqCBB5hqCBB13pCBBv3pCBB7zpCBB3xnCBB3tnCBBr1mCBB57lCBB78lCBBv3lCBB5nlCBB7ykCBBrvhCBBxmkCBB/+jCBBr3jCBB/ijCBB3"
-    "5iCBBv2iCBBtoiCBBroiCBB39hCBB38hCBBn7hCBB91hCBBz2hCBB99gCBB1//BBB5u/BBBlj/BBBn1+BBB3r+BBBl39BBB5q9BBBh27BBBp"
-    "s7BBB3z5BBBp34BBBhz4BBBjy4BBBz/3BBBj83BBB/+3BBB173BBB973BBBh93BBBr43BBBrz3BBBx72BBBz41BBBhl1BBB1y0BBB9k0BBBz"
-    "kyBBBn+xBBBj3xBBB7uxBBB1sxBBB/rxBBBhpxBBB17vBBBjztBBB232EBBo32EBBow8EBBpz/CBB1r9CBB1p9CBBo3rFBB0/wFBB4/hGBBp"
-    "5tBBB10tBkCBn06DBABB5y6DLBh06DBBj06DBBl06DBBn06DBB716DBB916DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DCB/16D"
-    "BB/16DBB/16DBB/16DBB/16DCB/16DCB/16DBB/16DCB/16DBB/16DCB/16DBB/16DBB/16DBB/16DBB/16DBBr36DBB136DBBj36DBBz26D"
-    "yVABABABABABABABABABABABABABABABARABABABABABABABABABABABABABABABAyHBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBB"
-    "gCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCjWAjHA2EABABABABAmEBwCBBwCBBwCBBwCBBwCBBwCBBwC"
-    "BBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwC"
-    "BBwCBBwCBBwCBBwCBBwCBBwCpEBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBw"
-    "CBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwC9EBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCB"
-    "uCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCsjBABABACABAGA"
-    "BABABApBABABAFAmFABA6MBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBg"
-    "EBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBg"
-    "EBBgEBBgEyDABABABAkMABA6EABABABABABABABABABABAyBABABABA8DA3BABABABABABABABABABABABABABABAqBADABALABABAZBBCBB"
-    "PBLIABABABADABAIA+BABABAlBABABABABACABABABABABABABA/BANABA1BABABABABABABABABALABABABADAgDABABADACABAHAhFAEAB"
-    "ABABABABABABAWABA6BABAEALCHZBCJWaABABABABABABAEABABABABAkGABABABABABABABADABABACAYA1CABABABABABACABBDBCFXCCJ"
-    "BBABACABAvHABABABAFCDVBCDXBABACABAcABA2CABABABABABABABADACABArDACADABABABABABACAmDABABADABABABACABABABABAkIA"
-    "BABABABABABABABACABAmDBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBg"
-    "CBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgC5DCFPDABACAFAxEABABABADABAFAhBABABABABABABABABABApBABABABABABADABAB"
-    "ABAJAKABABABABABADABABAvBABABABABABABABABABABABABACABA3MABABABABABABACABABABABABACAzCABABABABABABABABABABABA"
-    "BABABABABABABABABABADABABABABABABACABACABA7DABABABABABAEACABACABABABABABABACApCABAEACA8KABA8/SABABABABA8BABA"
-    "BABABABABAqYBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCB"
-    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCwHAgCABABABAyCA5lTABAizEABABABABABABABABABABABABABABABABABABABABABABABABABABA"
-    "BABABABABABABABABABABABABABABABABABABADABABABABABABABABABABABABABABABABABABABABABABA4QCNOBCNMBDPKcBDRIcBDTGc"
-    "BDVEcBDXCcDABABASABABABABABABABADABABABABABABAfABABABAOCDrFBCDtFBDHvF9EBDHxF/EBDLzF/EBDL1FhFiEABABA89BABABAB"
-    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAFABAB"
-    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAJAPAXABABABAB"
-    "ACABABABABABABABABABABABABABABAxqBABABABABABABACABABABABABABABABABABABABABABABABADABABABABABABACABACABABABAB"
-    "AmIABABABABABABA4LA+BABABABAhvBABABABABABABAqBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBk"
-    "CBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCjBABABABABABABA21jCBl80KBBx80KBBh80"
-    "KBBhu7DBBnq0KBBtl0KBB1k0KBBpg0KBB74zKBB/2zKBBlyzKBB3zzKBB72hLBBl94DBBhszKBB1rzKBB3qzKBBzpzKBBrv5DBBz1hLBB5qz"
-    "KBBvozKBB1s5DBB/nzKBBnnzKBB500KBB7mzKBBrmzKBB5jzBBBvizKBB1hzKBB/zhLBBp+yKBB19yKBB/6yKBB36yKBB9whLBB71yKBB51y"
-    "KBBl0yKBB7yyKBBnyyKBBnyyKBBnxyKBBluyKBB3tyKBBntyKBB3ryKBBlryKBBjryKBBlryKBBnryKBBvg3DBBp8jKBB3myKBBvlyKBBpt2"
-    "DBB7kyKBBxkyKBBpjyKBB75xKBBpgyKBBr/xKBBt9xKBB75xKBB10xKBBjzxKBB/uxKBBhuxKBBhsxKBBjsxKBB7qxKBB5pxKBBrpxKBBvox"
-    "KBBpzwKBBrkxKBBrzwKBB5/wKBB19wKBBxkzKBBl2vKBBnowKBB9lwKBBtkwKBBzswKBBniwKBBriwKBB36vKBBp3xDBBv2vKBBn2vKBBr1v"
-    "KBBl0vKBB3zvKBB5vvKBBv7wDBBt3wDBBrnvKBBvkvKBB5jvKBB5ovKBB//uKBBx3gLBB32gLBBh2uKBB3yuKBB5yuKBBnqvDBBzquKBBrpu"
-    "KBBvouKBB5nuKBBx1uDBBlnuKBB5muKBBhysKBBlluKBBpvgLBBthuKBBzguKBBx7tKBB5+tKBBtptDBBxztKBBtptDBB/wtKBBnxtKBBnwt"
-    "KBB/ptKBB/ptKBBnlgLBBtotKBB5ltKBBxktKBB7htKBBrigLBBrwrDBB7ggLBB19sKBBx9sKBBt9sKBBn8sKBB5vqBBBj5sKBB/1qDBBh2q"
-    "DBBjp7JBBj3sKBBl3sKBB98/KBB99iDBB7rrCBBtzsKBB9ysKBBv7/KBBjwsKBB/ssKBBtssKBBrqsKBB9hsKBBt2/KBBr4/KBB9gsKBB/8o"
-    "DBB79rKBB71rKBB11rKBBz1rKBB51rKBB/yrKBB5xrKBBzvrKBBxwrKBB9vrKBBhtrKBB7rrKBB1rrKBBjqrKBBvprKBBtlrKBBngrKBBj+q"
-    "KBBt2qKBB36mDBB33qKBB77qKBBl1qKBBxzqKBBxtqKBB5smDBB5pqKBB1vqKBBvxqKBBnp/KBBzlqKBBrkqKBBviqKBB9kqKBB1l/KBBx3p"
-    "KBB51pKBB/rkDBBvupKBBn9oKBBnopKBBp7+KBB7jpKBBv8+KBB5++KBB/zzKBB7zzKBBn9oKBBxjpKBBxi8JBB7v6KBBh8oKBB77oKBBx7o"
-    "KBB53oKBBx4oKBBzxiDBBp5+KBBpuoKBB11oKBB9ooKBB5loKBBrniDBBrloKBBrsoKBBj9nKBBz0+KBBr6nKBBr0nKBB/vnKBBlknKBBxkh"
-    "DBBjhnKBBrt+KBB78mKBBxkgDBB55mKBBnq+KBBh4mKBBp1mKBB1zmKBB1zmKBBzm/CBB5+tDBB9/+CBB3qmKBB9j+CBB5jmKBB/imKBBtpm"
-    "KBBx+lKBBj8lKBBz4lKBBh8lKBBz5lKBB34lKBB/3lKBBv+9CBBl9lKBBxtlKBB1plKBBt99KBB/jlKBBpklKBB3j9CBBpxlKBBh6kKBBj78"
-    "CBBl48CBB30kKBBztkKBBrvkKBBzvkKBB/39KBB5skKBB1pkKBBjqkKBB5mkKBBr/5DBBt9jKBBzr7CBBj4jKBBn36CBBvvjKBB3ujKBBjtj"
-    "KBB1x5CBBnqjKBB/ojKBBh/4CBBlx4CBB76iKBB75iKBB7n9KBBr4iKBBnn9KBBpn9KBBtuiKBBltiKBB9riKBB3qiKBBvmiKBBvh9KBB/gi"
-    "KBB9v2CBBv/hKBBpq2CBBv8hKBBz5rDBBzyhKBBz50CBBn40CBBxv0CBBj08KBBtz8KBB3khKBB7k0CBB/k0CBBzi0CBBhh0CBBtihKBBtih"
-    "KBBvihKBB7/gKBB/w8KBB97gKBBpw8KBBrr8KBB/yyCBB/vgKBBlsgKBBnogKBB7m8KBB3yxCBB5//JBBzrxCBB/oxCBBt8/JBB32/JBBxi8"
-    "KBBxx/JBB/w/JBB3w/JBB/9vCBBrrvCBBtrvCBBhn/JBB717KBBr7uCBB35+JBBz5+JBB5z7KBBpuuCBBnp+JBBts7KBB/n+JBBro+JBBzm+"
-    "JBBp+sCBBxg+JBB3m7KBBt69JBB529JBB1y9JBB5j7KBBz0rCBB3yrCBB1h7KBB3prCBB3/8JBBxjrCBBl+8JBB938JBBp38JBBhqqCBBxlq"
-    "CBB5x8JBBr9pCBB9w8JBBhijDBB366KBB/s8JBB/n8JBBx36KBBtk8JBBhtvKBB/9oCBBl9oCBBr/iDBB7+iDBBz47JBBv47JBB9+0JBBly6"
-    "KBB7v7JBBpw7JBBnv7JBB9tzKBBju7JBBhu7JBBvt7JBB/q7JBB1lnCBBlr7JBB3n7JBBtj7JBB7+6JBBxn7JBB/96JBBt76JBBv06JBB5k7"
-    "JBBt96JBBr96JBBt86JBB72mCBBzjmCBBhtmCBB3n6KBBtr6JBBrr6JBBnp6JBBh+iCBBvk6JBBholCBBhl6KBB7k6KBB9/kCBB9tkCBBtk6"
-    "KBBl25JBBv15JBB705JBB505JBB7w5JBB/y5JBB1q5JBBvt5JBBjk5JBBnp5JBBjl5JBBvj5JBBv+5KBB994JBB/74JBBx85KBBl24JBBh24"
-    "JBB71hCBB9u4JBBxu4JBBl55KBB9s4JBB9wiLBB5xgCBBrmgCBB9w5KBBtw5KBB9y3JBBlu3JBBtk3JBB532JBB1y+BBBxy2JBBnx2JBB1r2"
-    "JBB/l2JBBxq9BBBp94DBB9g2JBB9h2JBB3+1JBB9v4DBBzw1JBBtq1JBB7g6BBBn/5BBB700JBBjv0JBBlt0JBBtr5BBB1s0JBB96zJBBhxz"
-    "JBBhxzJBB72zJBBj/yJBBt9yJBBl/2BBBlmyJBBzl4KBBxjyJBBzn2BBB3g4KBB/yxJBBjkuKBBjtxJBBhr0BBB59zBBBz43KBBl43KBBzhx"
-    "JBBh/yBBBz03KBBt2yBBBl/wJBBn/wJBBt9wJBB1kyBBB/xwJBB/s3KBB1twJBB7lwJBBnkwJBBxgwJBBzj3KBBxtvBBBvvvJBB18uJBB9wu"
-    "JBB9z2KBBhy2KBBvquJBBj0sBBBxx2KBB5wsBBBpgsBBBl4rBBBz1tJBB/r2KBB7xtJBBzxtJBBnxtJBB1wtJBBpwtJBBhutJBB5hqBj3hWA"
+    "g9rCBBg9rCBBg9rCBBg9rCBBQBBQBBQBBQBBQBBQ9YABABAeABABAeABAfABAhCABACABABABABABABAJADABABABABABABABABABABAKAuB"
+    "ABABA8EA3DABABAFABAKAHABABA8GABADA7BACABABABABABABACACADABABABABABABABAHABABABABABABABABABADAxBABABABABABABA"
+    "BABABABABABABAjCABABABADCB+CCCB6CCCB2CCCByCCCBuCECBmCiBACABABABABABBLBABBPDCDVBCDXBABBboBABABABABABABABABANA"
+    "BAhBABABABADABACABABA5BACABAEACABABA7BABABABABABABABADABAyCBCHB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB"
+    "/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7F"
+    "BB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FBB/7FDB/7FBB/7FBB/7FRABABACABABABABABABABABABABABABAC"
+    "ABABABABABABAFAHAEABAnGABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABAHABABABABB95OBB/5OBB/5OBBh6OBBj6OBBl6OBBn6OBBp6OBBp6OBBr6OBBr6OBBt6OBBv6OBBx6OBBz6OBB1"
+    "6OBB36OBB56OBB76OBB96OBB96OBB/6OBBh7OBBj7OBBl7OBBn7OBBp7OBBr7OBBt7OBBv7OBBv7OBBx7OBBx7OBBz7OBBz7OBB17OBB37OB"
+    "B57OBB77OBB97OBB/7OBBh8OBBj8OBBl8OBBl8OBBn8OBBp8OBBr8OBBp8OBBr8OBBt8OBBv8OBBx8OBBz8OBBz8OBB18OBB38OBB58OBB78"
+    "OBB98OBB/8OBBh9OBBh9OBBj9OBBl9OBBn9OBBp9OBBr9OBBr9OBBt9OBBv9OBBx9OBBz9OBB19OBB39OBB59OBB59OBB79OBB99OBB/9OBB"
+    "h+OBBj+OBBl+OBBn+OBBn+OBBp+OBBr+OBBt+OBBr+OBBt+OBBv+OBBx+OBBz+OBB1+OBB3+OBB5+OBB5+OBB7+OBB9+OBB/+OBBh/OBBj/O"
+    "BBl/OBBn/OBBp/OBBr/OBBr/OBBt/OBBv/OBBx/OBBz/OBB1/OBB3/OBB5/OBB5/OBB7/OBB9/OBB//OBBhgPBBjgPBBlgPBBngPBBpgPBBr"
+    "gPBBrgPBBtgPBBvgPBBxgPBBxgPBBzgPBB1gPBB3gPBB5gPBB7gPBB9gPBB/gPBBhhPBBjhPBBjhPBBlhPBBnhPBBphPBBphPBBrhPBBrhPB"
+    "BthPBBvhPBBxhPBBzhPBB1hPBB7iPBBliPBBhiPBB/hPCB3xODB97OCB9jPBB/jPBBhkPBBjkPBBlkPBBnkPBBpkPBBrkPBBtkPBBvkPBBxk"
+    "PBBzkPBB1kPBB3kPBB5kPBB7kPBB9kPBB/kPBBhlPBBjlPBBllPBBnlPBBplPBBrlPBBllPBBnlPBBplPBBrlPBBtlPBBvlPBBxlPBBzlPBB"
+    "1lPBB3lPBB5lPBB7lPBB9lPBB/lPBBhmPBBjmPBB9lPBB/lPBBhmPBBjmPBB5lPBB7lPBB9lPBB/lPBBhmPBBjmPBBlmPBBnmPBBpmPBBrmP"
+    "BBtmPBBvmPBBxmPBBzmPBB1mPBB3mPBB5mPBB7mPBB9mPBB/mPBBhnPBBjnPBBlnPBBnnPBB9mPBB/mPBBhnPBBjnPBBlnPBBnnPBBpnPBBr"
+    "nPBBtnPBBvnPBBxnPBBznPBB1nPBB3nPBBxnPBBznPBB1nPBB3nPBB5nPBB7nPBB9nPBB/nPBBCCBCCBCCB90NBB/0NBBh1NBBj1NBBl1NBB"
+    "n1NBBp1NBBr1NBBt1NBBv1NBBx1NBBz1NBB11NBB31NBB51NBB71NBB11NBB31NBB51NBB71NBB91NBB/1NDBl2NBBn2NBBp2NBBr2NBBt2N"
+    "BBv2NDBx2NBBz2NBB12NBB32NBB52NBB72NBB92NBB/2NBBh3NBBj3NBBl3NBBn3NBBp3NBBr3NBBt3NBBv3NBBt3NBBv3NBBx3NBBz3NBB1"
+    "3NBB33NBB53NBB73NBB93NBB/3NBBh4NBBj4NBBl4NBBn4NBBp4NBBr4NBBh4NBBj4NBBl4NBBn4NBBp4NBBr4NDBx4NBBz4NBB14NBB34NB"
+    "B54NBB74NDB14NBB34NBB54NBB74NBB94NBB/4NBBh5NBBj5NCBn5NCBr5NCBv5NCBz5NBBt5NBBv5NBBx5NBBz5NBB15NBB35NBB55NBB75"
+    "NBB95NBB/5NBBh6NBBj6NBBl6NBBn6NBBp6NBBr6NBB97NBB/7NBB57NBB77NBB57NBB77NBB57NBB77NBBx7NBBz7NBBp7NBBr7NBBl7NBB"
+    "n7NDB98NBB/8NBBh9NBBj9NBBl9NBBn9NBBp9NBBr9NBBt9NBBv9NBBx9NBBz9NBB19NBB39NBB59NBB79NBBx9NBBz9NBB19NBB39NBB59N"
+    "BB79NBB99NBB/9NBBh+NBBj+NBBl+NBBn+NBBp+NBBr+NBBt+NBBv+NBBt9NBBv9NBBx9NBBz9NBB19NBB39NBB59NBB79NBB99NBB/9NBBh"
+    "+NBBj+NBBl+NBBn+NBBp+NBBr+NBB9/NBB//NBBhgOBBjgOBBlgOCBpgOBBrgOBBtgOBBvgOBBxgOBBzgOBB1gOCBpgODBxxPBB1gOBB3gOB"
+    "B5gOCB9gOBB/gOBBlhOBBnhOBBlhOBBnhOBBphOBBbBBdBBfBBthOBBvhOBBxhOBBzhODB5hOBB7hOBB9hOBB/hOBBhiOBBjiOCBiCBBgCBB"
+    "+BBB1hOBB3hOBB5hOBB7hOBBliOBBniOBBhiOBBjiOBBliOBBniOBBpiOBBriOBB1iOBBp0PBBr0PBB94PDBxiOBBziOBB1iOCB5iOBB7iOB"
+    "BxjOBBzjOBBhjOBBjjOBBljOBBx0PDBEBBEvGABABABABABABABABABABABABAFAEABABABABABABABABABABABA2BB51OEB9rQBBzsQHB4B"
+    "uBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBBBgBUBCXBTBBRTBzBfBGBBMBBG1BBBFBBDBBYBBCBBbBJDB"
+    "BDBDCBBXBliRCBBLB/BBBjjRBBhjRBBXBBXDBDBBDDBDBBDHBLBBLDBDBBDDBDBBDjBBTBBJBBJBBHxBBnGBBnGBBhFBBhFHBvDBBvDBBvDB"
+    "BvD8BB+tGBB+tGsMB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BBB0BB"
+    "B0BBB0BBB0BtwBBCkJBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBg"
+    "DBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDBBgDxBBCCBt"
+    "/UBBruHBBt+UDBCCBCCBCCB3hVBB5/UBB9hVBB7hVCBCDBCJB9jVBB9jVBBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBC"
+    "CBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCJBCCBCCAB"
+    "ABABBCtEAhDABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABArRABABABAfBBCBBCBBCBBCBBCBBCBBCBBC"
+    "BBCBBCBBCBBDBBCBBCBBHBBBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EFABAEBBOBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBCBBDBBCBBCBBHB"
+    "BBBDCBBBBDCBBBBDCBBBBDCBBBBDXB7EDBPBBPBBPBBPEBBiqdBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCB"
+    "CCBCCBCCBCDAFABABABABABABABABABADBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCEABAxCABAxBBCCBCCBCCBCCBCCBCCBCEBC"
+    "CBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBCLBCCBCCBnglCBBCCBC"
+    "CBCCBCCBCFBCCBvyyCDBCCBCEBCCBCCBCCBCCBCCBCCBCCBCCBCCBCCBn0yCBB90yCBB10yCBBh0yCBBn0yCCBjxyCBBzyyCBBpxyCBBg6BB"
+    "BCCBCCBCCBCCBCCBCCBCCBCCB/CBBl0yCBBvjlCBBCCBCCBt2yCBBCCBCCBCCBCCBCCBCCBCCBCCBhkzCZBCNAEAFAaABA+EAcABABABABAB"
+    "ABABABABABABABABABABABABA1BABABABABABABABAaABABABABABABABABABABAvBABABAxBADABABABADApBAkCABABABABABADABADABA"
+    "NAJAwBA0BACABABADABAGABACArBABAJAvHADAFAzoTBvr2BBB5gpCBBvj1BBB1j2BBBljlCBBlt1CBBhyyCBB12sBBB32sBBBv7vCBBxzzB"
+    "BBn4xCBBn8vCBBtxrCBBpqhCBBz48BBBht5BBBt14BBBzh4BBBno0BBBjxnCBBz/lCBB5jkCBBxziCBB1t6BBB96zBBBxyvBBBxp1CBBt6yC"
+    "BBxhnCBBlwjCBBjv5BBBjwtBBBh9tCBBtzkCBBr15BBB/73BBB3lrCBB707BBBvw4BBB7ltCBBjhpCBB/7lCBB9ijCBB7l0BBBt60CBBt3zC"
+    "BBhlzCBB3mqCBB7lnCBBjyjCBB3khCBBlz8BBB9y5BBBzt5BBBv01BBBrgxBBBz8uBBB/ztBBB9qgCBB57/BBB559BBBp36BBB1jzBBBhstB"
+    "BB1m3BBBlmwCBB9jtCBBnu+BBBts8BBBnujCBB5ngCBBro2BBBjlxBBBjnwCBBxuuCBBxznCBBl3lCBB9jlCBB/h+BBBxx9BBBrwxBBB/nzC"
+    "BBvs8BBBv3zCBBx4zCBBzz/BBBx59BBBt26BBBnuxBBBz92BBB3orCBBz1nCBB9l3BBBpy1CBBv3uCBB70sCBBz9iCBBj/hCBB3kzCBBxmgC"
+    "BBr60CBB57sCBBz11CBB3pmCBBh/pCBBvk+BBBv6yCBB7wwCBB3mhCBBpy6BBBps3BBBr7mCBBh80BBBzumCBBpnrCBB9o7BBBp9qCBBhhiC"
+    "BBxs1CBB9g0CBB/6zCBBxvoCBBnp+BBB5w7BBB1q3BBB96zBBBzozCBB7zyCBB7gwCBBrptCBB77pCBBr4kCBB1lgCBBx9xBBB5xvBBBhvtB"
+    "BB1rtBBB9uzCBBpspCBBphnCBB1i1BBBzxtCBB9/rCBB/4rCBBtvqCBB9mlCBBzkkCBB1wiCBB18/BBBj69BBBvy8BBBjn1BBB1q6BBBt30B"
+    "BBhlzBBBp4zCBBzvzCBBhuyCBBttkCBB7t4BBBtv3BBBxttCBB76sCBBxirCBBt/mCBBv2+BBBjjjCBBns1CBB/qxCBBl8uCBBh/tCBB/4sC"
+    "BB1/iCBBp0iCBBph9BBBz28BBB53zBBB3rxBBB1mxBBB35wBBBzi1CBBvggCBBlg0BBB/vxBBBvtsCBBnz1CBBhu0CBB78uCBB73uCBBpiqC"
+    "BB57nCBBj/jCBB93hCBBrs6BBBt00BBBtjtBBB5zpCBBv5xBBB7zzCBB5kpCBBr9oCBBxomCBB9ylCBBl8iCBBnniCBBl2gCBB9r+BBBj3wB"
+    "BBnm0CBBn6rCBB11xBBBx60CBB3ruCBB3+lCBB5q1BBB5ktCBBppsCBBl8oCBBnljCBBr1xBBBn7zCBB98yCBBz3uCBB58pCBBlppCBBzzoC"
+    "BB7vmCBB79iCBBlgiCBB5m9BBBvx4BBBtw4BBB5h0BBBvwxBBB3qzCBBjzlCBB/8yCBB7hkCBBt1iCBBr/5BBB70xBBB15uBBBn1tBBB5lpC"
+    "BBzimCBB7g8BBB3y/BBBvt/BBBt2+BBBzzjCBBj2kCBBnq3BBB5z1CBBvs7BBBp8zCBBx/zCBB11tCBB9yrCBB5y+BBB9nvCBBtumCBBj1pC"
+    "BB3s1BBB374BBB37xBBB9n4BBBvztCBB3s0CBB5kyCDBr7wCCB75pCDBtj0CBB3ujCBB50hCBB3tgCBB1rgCBBprgCBB3ogCBBrsxBBB91+B"
+    "BBhm9BCB7g6BCBzy3BDB5+0BBBxy0BEB1zwBBB9ywBBBnwwBBBxnuBBB/00BBBv3xBBBjo1CBBz00CBBpu0CBBz2zCBB/0zCBBnuzCBBxpyC"
+    "BBhjyCBB/8xCBBx/wCBBj5wCBBt9uCBB78uCBBx6sCBBrtsCBBhrsCBB7ksCBBjvqCBB/lqCBBj7pCBB97oCBB7smCBB3imCBBpylCBBztkC"
+    "BB7hkCBBvijCBBz7gCBB7wgCBBnwgCBBrwgCBB9vgCBBzvgCBBnvgCBBpsgCBBpsgCBBnhgCBBn9/BBBrp/BBBlm+BBB9k+BBBvh+BBBvu9B"
+    "BBrl9BBB9m8BBBn+7BBBp+7BBBvg7BBB/04BBB1s4BBBh23BBBzy3BBBh52BBB512BBB/q1BBB9i1BBBp4xBBBzmxBBB9ixBBBr/sCBBkokF"
+    "BBpl8BDBzk2CBB3r0CBBzw0CBBlv1CBB9y0CBBpv0CBB96zCBB53zCBB1tyCBBnyyCBBhuyCBBxpyCBBjixCBBz8wCBBzzwCBB1ywCBB7hwC"
+    "BBx1vCBB/6tCBBz6tCBB1xtCBBvttCBB76sCBBxzsCBB/3sCBB1vsCBBzysCBBxpsCBBvlsCBBxsrCBBjnrCBB5jrCBBzzqCBB5hqCBB13pC"
+    "BBv3pCBB7zpCBB3xnCBB3tnCBBr1mCBB57lCBB78lCBBv3lCBB5nlCBB7ykCBBrvhCBBxmkCBB/+jCBBr3jCBB/ijCBB35iCBBv2iCBBtoiC"
+    "BBroiCBB39hCBB38hCBBn7hCBB91hCBBz2hCBB99gCBB1//BBB5u/BBBlj/BBBn1+BBB3r+BBBl39BBB5q9BBBh27BBBps7BBB3z5BBBp34B"
+    "BBhz4BBBjy4BBBz/3BBBj83BBB/+3BBB173BBB973BBBh93BBBr43BBBrz3BBBx72BBBz41BBBhl1BBB1y0BBB9k0BBBzkyBBBn+xBBBj3xB"
+    "BB7uxBBB1sxBBB/rxBBBhpxBBB17vBBBjztBBB232EBBo32EBBow8EBBpz/CBB1r9CBB1p9CBBo3rFBB0/wFBB4/hGBBp5tBBB10tBkCBn06"
+    "DBABB5y6DLBh06DBBj06DBBl06DBBn06DBB716DBB916DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DBB/16DCB/16DBB/16DBB/16DBB/"
+    "16DBB/16DCB/16DCB/16DBB/16DCB/16DBB/16DCB/16DBB/16DBB/16DBB/16DBB/16DBBr36DBB136DBBj36DBBz26DyVABABABABABABA"
+    "BABABABABABABABABARABABABABABABABABABABABABABABABAyHBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCB"
+    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCjWAjHA2EABABABABAmEBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBw"
+    "CBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBw"
+    "CBBwCBBwCpEBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBB"
+    "wCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwCBBwC9EBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCBBuCBBuCB"
+    "BuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCBBuCBBuCBBuCBBuCBBuCCBuCBBuCsjBABABACABAGABABABApBABABAFA"
+    "mFABA6MBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBB"
+    "gEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgEBBgE+EBgCB"
+    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgC8UA3BABABABABABABABABABAB"
+    "ABABABABA5BABABAZBBCBBPBLIABABABADABAmCABABAlBABABABABACABABABABABABABA/BANABA1BABABABABABABABABAMABABAjDABA"
+    "BADACABAoFAEABABABABABABABAWABA7BAEALCHZBCJWaABABABABABABAEABABABABA/JABABABABABACABBDBCFXCCJBBABACABAvHABAB"
+    "ABAFCDVBCDXBABACABAcABA2CABABABABABABABADACABArDACADABABABABABACAmDABABADABABABACABABABABA1LBgCBBgCBBgCBBgCB"
+    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCB"
+    "BgCxxUABABABABA8BABABABABABABAqYBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCB"
+    "BgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgCBBgChCB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2B"
+    "BB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2BBB2B3GABABABAroTABAgmFCNOBCNMBDPKcBDRIcBDTGcBDVEcBDXCcDABABASABABABA"
+    "BABABABADABABABABABABAfABABABAOCDrFBCDtFBDHvF9EBDHxF/EBDLzF/EBDL1FhFiEABABA89BABABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAFABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAJAPAXABABABABACABABABABABABABABABABAB"
+    "ABABABAhxDABABABABABABAqBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkC"
+    "BBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkCBBkC/2jCBl80KBBx80KBBh80KBBhu7DBBnq0KBBtl0KBB1k0KBBpg0KBB74z"
+    "KBB/2zKBBlyzKBB3zzKBB72hLBBl94DBBhszKBB1rzKBB3qzKBBzpzKBBrv5DBBz1hLBB5qzKBBvozKBB1s5DBB/nzKBBnnzKBB500KBB7mz"
+    "KBBrmzKBB5jzBBBvizKBB1hzKBB/zhLBBp+yKBB19yKBB/6yKBB36yKBB9whLBB71yKBB51yKBBl0yKBB7yyKBBnyyKBBnyyKBBnxyKBBluy"
+    "KBB3tyKBBntyKBB3ryKBBlryKBBjryKBBlryKBBnryKBBvg3DBBp8jKBB3myKBBvlyKBBpt2DBB7kyKBBxkyKBBpjyKBB75xKBBpgyKBBr/x"
+    "KBBt9xKBB75xKBB10xKBBjzxKBB/uxKBBhuxKBBhsxKBBjsxKBB7qxKBB5pxKBBrpxKBBvoxKBBpzwKBBrkxKBBrzwKBB5/wKBB19wKBBxkz"
+    "KBBl2vKBBnowKBB9lwKBBtkwKBBzswKBBniwKBBriwKBB36vKBBp3xDBBv2vKBBn2vKBBr1vKBBl0vKBB3zvKBB5vvKBBv7wDBBt3wDBBrnv"
+    "KBBvkvKBB5jvKBB5ovKBB//uKBBx3gLBB32gLBBh2uKBB3yuKBB5yuKBBnqvDBBzquKBBrpuKBBvouKBB5nuKBBx1uDBBlnuKBB5muKBBhys"
+    "KBBlluKBBpvgLBBthuKBBzguKBBx7tKBB5+tKBBtptDBBxztKBBtptDBB/wtKBBnxtKBBnwtKBB/ptKBB/ptKBBnlgLBBtotKBB5ltKBBxkt"
+    "KBB7htKBBrigLBBrwrDBB7ggLBB19sKBBx9sKBBt9sKBBn8sKBB5vqBBBj5sKBB/1qDBBh2qDBBjp7JBBj3sKBBl3sKBB98/KBB99iDBB7rr"
+    "CBBtzsKBB9ysKBBv7/KBBjwsKBB/ssKBBtssKBBrqsKBB9hsKBBt2/KBBr4/KBB9gsKBB/8oDBB79rKBB71rKBB11rKBBz1rKBB51rKBB/yr"
+    "KBB5xrKBBzvrKBBxwrKBB9vrKBBhtrKBB7rrKBB1rrKBBjqrKBBvprKBBtlrKBBngrKBBj+qKBBt2qKBB36mDBB33qKBB77qKBBl1qKBBxzq"
+    "KBBxtqKBB5smDBB5pqKBB1vqKBBvxqKBBnp/KBBzlqKBBrkqKBBviqKBB9kqKBB1l/KBBx3pKBB51pKBB/rkDBBvupKBBn9oKBBnopKBBp7+"
+    "KBB7jpKBBv8+KBB5++KBB/zzKBB7zzKBBn9oKBBxjpKBBxi8JBB7v6KBBh8oKBB77oKBBx7oKBB53oKBBx4oKBBzxiDBBp5+KBBpuoKBB11o"
+    "KBB9ooKBB5loKBBrniDBBrloKBBrsoKBBj9nKBBz0+KBBr6nKBBr0nKBB/vnKBBlknKBBxkhDBBjhnKBBrt+KBB78mKBBxkgDBB55mKBBnq+"
+    "KBBh4mKBBp1mKBB1zmKBB1zmKBBzm/CBB5+tDBB9/+CBB3qmKBB9j+CBB5jmKBB/imKBBtpmKBBx+lKBBj8lKBBz4lKBBh8lKBBz5lKBB34l"
+    "KBB/3lKBBv+9CBBl9lKBBxtlKBB1plKBBt99KBB/jlKBBpklKBB3j9CBBpxlKBBh6kKBBj78CBBl48CBB30kKBBztkKBBrvkKBBzvkKBB/39"
+    "KBB5skKBB1pkKBBjqkKBB5mkKBBr/5DBBt9jKBBzr7CBBj4jKBBn36CBBvvjKBB3ujKBBjtjKBB1x5CBBnqjKBB/ojKBBh/4CBBlx4CBB76i"
+    "KBB75iKBB7n9KBBr4iKBBnn9KBBpn9KBBtuiKBBltiKBB9riKBB3qiKBBvmiKBBvh9KBB/giKBB9v2CBBv/hKBBpq2CBBv8hKBBz5rDBBzyh"
+    "KBBz50CBBn40CBBxv0CBBj08KBBtz8KBB3khKBB7k0CBB/k0CBBzi0CBBhh0CBBtihKBBtihKBBvihKBB7/gKBB/w8KBB97gKBBpw8KBBrr8"
+    "KBB/yyCBB/vgKBBlsgKBBnogKBB7m8KBB3yxCBB5//JBBzrxCBB/oxCBBt8/JBB32/JBBxi8KBBxx/JBB/w/JBB3w/JBB/9vCBBrrvCBBtrv"
+    "CBBhn/JBB717KBBr7uCBB35+JBBz5+JBB5z7KBBpuuCBBnp+JBBts7KBB/n+JBBro+JBBzm+JBBp+sCBBxg+JBB3m7KBBt69JBB529JBB1y9"
+    "JBB5j7KBBz0rCBB3yrCBB1h7KBB3prCBB3/8JBBxjrCBBl+8JBB938JBBp38JBBhqqCBBxlqCBB5x8JBBr9pCBB9w8JBBhijDBB366KBB/s8"
+    "JBB/n8JBBx36KBBtk8JBBhtvKBB/9oCBBl9oCBBr/iDBB7+iDBBz47JBBv47JBB9+0JBBly6KBB7v7JBBpw7JBBnv7JBB9tzKBBju7JBBhu7"
+    "JBBvt7JBB/q7JBB1lnCBBlr7JBB3n7JBBtj7JBB7+6JBBxn7JBB/96JBBt76JBBv06JBB5k7JBBt96JBBr96JBBt86JBB72mCBBzjmCBBhtm"
+    "CBB3n6KBBtr6JBBrr6JBBnp6JBBh+iCBBvk6JBBholCBBhl6KBB7k6KBB9/kCBB9tkCBBtk6KBBl25JBBv15JBB705JBB505JBB7w5JBB/y5"
+    "JBB1q5JBBvt5JBBjk5JBBnp5JBBjl5JBBvj5JBBv+5KBB994JBB/74JBBx85KBBl24JBBh24JBB71hCBB9u4JBBxu4JBBl55KBB9s4JBB9wi"
+    "LBB5xgCBBrmgCBB9w5KBBtw5KBB9y3JBBlu3JBBtk3JBB532JBB1y+BBBxy2JBBnx2JBB1r2JBB/l2JBBxq9BBBp94DBB9g2JBB9h2JBB3+1"
+    "JBB9v4DBBzw1JBBtq1JBB7g6BBBn/5BBB700JBBjv0JBBlt0JBBtr5BBB1s0JBB96zJBBhxzJBBhxzJBB72zJBBj/yJBBt9yJBBl/2BBBlmy"
+    "JBBzl4KBBxjyJBBzn2BBB3g4KBB/yxJBBjkuKBBjtxJBBhr0BBB59zBBBz43KBBl43KBBzhxJBBh/yBBBz03KBBt2yBBBl/wJBBn/wJBBt9w"
+    "JBB1kyBBB/xwJBB/s3KBB1twJBB7lwJBBnkwJBBxgwJBBzj3KBBxtvBBBvvvJBB18uJBB9wuJBB9z2KBBhy2KBBvquJBBj0sBBBxx2KBB5ws"
+    "BBBpgsBBBl4rBBBz1tJBB/r2KBB7xtJBBzxtJBBnxtJBB1wtJBBpwtJBBhutJBB5hqBj3hWABABABABABABABABABABABABABABABABABABA"
     "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
     "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
     "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
     "BABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
-    "BABABABABABABABABABABABABABABABABABABABABABABA";
+    "BABABABABA";
 // clang-format on
 
 }}}}  // namespace tessera::TESSERA_ISA::tokenizers::tables
@@ -33215,9 +33414,10 @@ class byte_pair {
   }
 
   /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
-  /// cannot be read or two pieces have one number, and as the constructor.
+  /// cannot be read, have another format or more than 1 GiB, or two pieces have one number, and as the
+  /// constructor.
   static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
-    const io::json document = io::parse_json(io::read_file(vocabulary_path), vocabulary_path);
+    const io::json document = io::read_json(vocabulary_path);
     const io::json_place object(document, vocabulary_path);
     if (object.members().empty()) object.fail("has no pieces");
     const std::size_t most = 4 * object.members().size() + 1000;
@@ -33341,6 +33541,7 @@ class byte_pair {
   }
   static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
     const std::string text = io::read_file(path);
+    io::refuse_other_format(path, text, "byte_pair");
     std::vector<std::pair<std::string, std::string>> merges;
     int line_number = 0;
     for (std::string_view rest = text; !rest.empty();) {
@@ -33542,9 +33743,10 @@ class wordpiece {
   }
 
   /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
-  /// read or is empty.
+  /// read, has another format or is empty, and for more than 1 GiB.
   static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
     const std::string text = io::read_file(path);
+    io::refuse_other_format(path, text, "wordpiece");
     if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
     std::vector<std::string> pieces;
     for (std::string_view rest = text; !rest.empty();) {
@@ -33661,14 +33863,11 @@ class wordpiece {
     return {text.size(), special_names.size()};
   }
 
+  /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
   static bool is_chinese(char32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
-           (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-  }
-  bool is_punctuation(char32_t c) const {
-    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126) ||
-           (c >= 128 && punctuation_.contains(c));
+           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
   }
 
   /// Calls visit(word) for each word and each mark of punctuation.
@@ -33681,16 +33880,15 @@ class wordpiece {
     };
     while (!text.empty()) {
       const char32_t c = take_character(text);
-      const bool is_blank = c == '\t' || c == '\n' || c == '\r';
-      if (!is_blank && (c == 0 || c == 0xFFFD || others_.contains(c))) continue;  // a control character
-      if (is_blank || is_white_space(c)) {
+      if (controls_.contains(c)) continue;
+      if (is_white_space(c)) {
         end_word();
         continue;
       }
       letters.clear();
       letters_ == letter_case::lower ? folding_.append(letters, c) : letters.push_back(c);
       for (const char32_t letter : letters) {
-        const bool apart = is_punctuation(letter) || is_chinese(c);
+        const bool apart = punctuation_.contains(letter) || is_chinese(c);
         if (apart) end_word();
         append_utf8(word, letter);
         if (apart) end_word();
@@ -33742,7 +33940,7 @@ class wordpiece {
   std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
-  character_set punctuation_{tables::punctuation}, others_{tables::others};
+  character_set punctuation_{tables::punctuation}, controls_{tables::controls};
   accent_folding folding_;
 };
 
@@ -33843,7 +34041,7 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
     const auto [list, number] = list_of(key);
     const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
     if (number < 0 || in_file == now) return;
-    const std::string name(list.empty() ? "its layers" : list.substr(0, list.size() - 1));
+    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
     written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
   };
   for (io::json_member const& setting : here) {
@@ -33855,13 +34053,14 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
     }
     if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
       written.at(setting.key)
-          .fail(message("is ", in_file, " in the checkpoint but ", now, " in this ", owner, advice));
+          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
+                        advice));
   }
   for (io::json_member const& setting : there) {
     if (asked.find(setting.key)) continue;
     lists_agree(setting.key);
-    written.at(setting).fail(message("is ", io::to_text(setting.value), " in the checkpoint, but this ",
-                                     owner, " has none", advice));
+    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
+                                     " in the checkpoint, but this ", owner, " has none", advice));
   }
 }
 
@@ -34334,8 +34533,8 @@ class checkpoint {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
     if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
-      all.push_back(message(path_, " was written by a program for ", written, ", and is read by one for ",
-                            here, ": results will differ in their last bits"));
+      all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
+                            ", and is read by one for ", here, ": results will differ in their last bits"));
     if (version_ < 2)
       all.push_back(message(path_, " is of version ", version_,
                             ", which has no checksums: tensors that were ",
@@ -34355,6 +34554,7 @@ class checkpoint {
   template <class Model> void require_architecture(Model const& model) const {
     if (version_ < 3) return;
     const auto knows = [&](std::string const& setting) {
+      if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
       return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
     };
     detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
@@ -34414,7 +34614,7 @@ class checkpoint {
     for (auto const& [name, tensor] : tensors_.tensors())
       if (sizeof...(Like) > 0 && !expected.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                              expected.size(), ": \"", name, "\" is none of them"));
+                              expected.size(), ": ", io::in_quotes(name), " is none of them"));
     return patterns;
   }
 
@@ -34440,15 +34640,17 @@ class checkpoint {
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
     io::safetensor const& found = tensors_.at(name);
     if (found.dtype != dtype || found.shape != shape)
-      tensors_.fail(message("tensor \"", name, "\" is ", io::detail::tensor_text(found.dtype, found.shape),
-                            " but should be ", io::detail::tensor_text(dtype, shape)));
+      tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
+                            io::detail::tensor_text(found.dtype, found.shape), " but should be ",
+                            io::detail::tensor_text(dtype, shape)));
     check(name);
   }
 
   template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
     const auto compare = [&](std::string const& found, std::string const& wanted) {
       if (found != wanted)
-        tensors_.fail(message("matrix \"", name, "\" is ", found, " but should be ", wanted));
+        tensors_.fail(
+            message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
     };
     if (version_ >= 2) {
       const auto found = tensors_.metadata().find(detail::matrix_key(name));
@@ -34484,7 +34686,8 @@ class checkpoint {
     try {
       return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
     } catch (shape_error const& fault) {
-      throw io_error(message("[read ", tensors_.path(), "] the pattern of \"", name, "\": ", fault.what()));
+      throw io_error(
+          message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
     }
   }
 
@@ -34739,6 +34942,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct gradient_size {
   double norm = 0;         // Euclidean, over the stored entries of all parameters
   std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
+
+  bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
@@ -34768,14 +34973,28 @@ inline double clipping_factor(double norm, double longest) {
   return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
 }
 
+namespace detail {
+/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
+/// exceed their accumulator.
+TESSERA_COLD inline std::string text_of(gradient_size const& size) {
+  if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
+  return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
+                 size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
+}
+}  // namespace detail
+
 /// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
-inline void require_finite(std::int64_t step, double loss, gradient_size const& size) {
-  if (std::isfinite(loss) && size.not_finite.empty()) return;
+inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
+  if (std::isfinite(loss) && size.is_finite()) return;
+  const std::string smaller =
+      loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
   throw error(message("[train] step ", step, ": the loss is ", loss,
-                      size.not_finite.empty()
-                          ? std::string(" and the norms of all gradients are finite")
-                          : " and the first gradient whose norm is not finite is that of " + size.not_finite,
-                      "; a lower learning rate or clipping may help"));
+                      size.is_finite() ? ", though the norm of the gradient is finite"
+                                       : (std::isfinite(loss) ? ", but " : ", and ") + detail::text_of(size),
+                      std::isfinite(loss) && std::isinf(size.norm)
+                          ? message("; clipping cannot shorten it: a lower learning rate", smaller)
+                          : message("; a lower learning rate or clipping", smaller),
+                      " may help"));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -34786,6 +35005,7 @@ inline void require_finite(std::int64_t step, double loss, gradient_size const& 
 #define TESSERA_SINGLE_TRAIN_LOSS_SCALING
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -34815,11 +35035,11 @@ struct loss_scaling {
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
-  void overflowed(std::int64_t step) {
+  ///   found   what is not finite, for the error
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
     if (scale / 2 < least)
-      throw error(message("[train] step ", step,
-                          ": gradients are not finite, although the loss is multiplied by ", scale,
-                          "; a lower learning rate or clipping may help"));
+      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                          "; a lower learning rate may help"));
     scale /= 2;
     good_steps = 0;
   }
@@ -35992,12 +36212,12 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (t.progress.step == 0) detail::require_initialised(t);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
-  const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.not_finite.empty();
+  const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
-    t.scaling.overflowed(t.progress.step);
+    t.scaling.overflowed(t.progress.step, detail::text_of(size));
   } else {
-    require_finite(t.progress.step, loss.mean(), size);
+    require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
     const auto update = [&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
@@ -36407,6 +36627,9 @@ template <class Model> auto element_of_model() {
 ///   train::training t(network, train::adamw{});
 ///   train::classification task(ctx, t, digits, held_out, {.batch = 100, .checkpoints = "runs/digits"});
 ///   train::run_training(ctx, t, {.steps = 2000, .evaluate_every = 200, .save_every = 500}, rates, task);
+/// From `resume` or its first step on it keeps the folder of its checkpoints (io::folder_lock): these throw
+/// io_error if another process or task writes there, or nothing can be written, and `save` if the folder has
+/// been moved since.
 template <class Training> class classification : public program {
   using model = std::remove_cvref_t<decltype(std::declval<Training&>().model)>;
   using T = decltype(detail::element_of_model<model>());
@@ -36441,6 +36664,7 @@ template <class Training> class classification : public program {
   }
 
   token_loss accumulate(std::int64_t step, int micro_batch) {
+    keep_folder();
     const random_stream random(settings_.seed, random_purpose::batches, std::uint64_t(micro_batch),
                                std::uint64_t(step));
     const auto count = std::uint64_t(training_.count());
@@ -36483,15 +36707,20 @@ template <class Training> class classification : public program {
   }
   void save() {
     if (settings_.checkpoints.empty()) return;
-    train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
-    keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
+    keep_folder();
+    sole_writer_->keep_in_place([&] {
+      train::save(t_, checkpoint_folder(settings_.checkpoints, t_.progress.step), settings_to_compare());
+      keep_checkpoints(settings_.checkpoints, settings_.keep, t_.progress.best_step);
+    });
   }
   bool interrupted() { return settings_.interrupts && settings_.interrupts->signal() != 0; }
 
   /// Goes on from the newest checkpoint, if there is one. Throws io_error if it is not of this network, or
-  /// unless `allowed` if another batch, seed or setting of the training is in it: see train::resume.
+  /// unless `allowed` if another batch, seed, number of examples or setting of the training is in it: see
+  /// train::resume.
   bool resume(other_settings settings = other_settings::refused) {
     if (settings_.checkpoints.empty()) return false;
+    keep_folder();
     io::remove_unfinished(settings_.checkpoints);
     const auto steps = checkpoint_steps(settings_.checkpoints);
     if (steps.empty()) return false;
@@ -36501,15 +36730,22 @@ template <class Training> class classification : public program {
         !program_state(from).value().is_null())  // not before version 4
       detail::require_settings(program_state(from), settings_to_compare(), "classification",
                                "; set it back, or resume with train::other_settings::allowed",
-                               [](std::string const&) { return true; });
+                               [](std::string const& setting) { return setting != "examples"; });
     train::resume(t_, from, settings);
     accuracy_.reset();
     return true;
   }
 
  private:
+  /// The folder of the checkpoints, which is made, is this task's alone.
+  void keep_folder() {
+    if (sole_writer_ || settings_.checkpoints.empty()) return;
+    io::make_folder(settings_.checkpoints);
+    sole_writer_.emplace(settings_.checkpoints);
+  }
   io::json settings_to_compare() const {
-    return io::json::object{{"batch", settings_.batch}, {"seed", settings_.seed}};
+    return io::json::object{
+        {"batch", settings_.batch}, {"seed", settings_.seed}, {"examples", training_.count()}};
   }
   void require_set(const char* name, labelled_set const& set) const {
     if (set.count() == 0) throw shape_error(message("[classification] the ", name, " set has no examples"));
@@ -36555,6 +36791,7 @@ template <class Training> class classification : public program {
   classification_settings settings_;
   std::int64_t classes_ = 0;
   std::optional<double> accuracy_;  // of the last evaluation
+  std::optional<io::folder_lock> sole_writer_;
 
   sequences batch_;
   nn::workspace<T> room_;
@@ -36634,7 +36871,7 @@ class weight_files {
 
   void list(std::string const& name) {
     const std::string index = in_folder(name);
-    const io::json document = io::parse_json(io::read_file(index), index);
+    const io::json document = io::read_json(index);
     std::set<std::string> names;
     const io::json_place map = io::json_place(document, index).at("weight_map");
     for (io::json_member const& tensor : map.members()) {
@@ -36665,10 +36902,7 @@ class weight_files {
       fail(none +
            "adapter_model.safetensors: changes to the weights of another model; merge them in Python "
            "(merge_and_unload() of peft) and save the model that results");
-    std::string all;
-    for (std::size_t i = 0; i < names.size() && i < 10; ++i)
-      all += (i == 0 ? "" : ", ") + io::excerpt(names[i]);
-    fail(none + (names.empty() ? "nothing else either" : all));
+    fail(none + (names.empty() ? "nothing else either" : io::some_of(names, io::excerpt)));
   }
 
   /// Which transformers reads a file of weights in another format, and the argument of from_pretrained for
@@ -36705,10 +36939,11 @@ class hugging_face {
                std::map<std::string, std::string> tied)
       : folder_(folder),
         config_path_(folder + "/config.json"),
-        config_(io::parse_json(io::read_file(config_path_), config_path_)),
+        reader_(std::move(reader)),
+        config_(io::read_json(config_path_)),
         base_(std::move(base)),
         tied_(std::move(tied)),
-        files_(weight_files(folder, text_of("transformers_weights"), std::move(reader)).paths()) {
+        files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
     if (const auto at = setting("quantization_config"); at && !at->value().is_null())
       at->fail("is given, but weights of a quantised model are not read");
   }
@@ -36877,19 +37112,31 @@ class hugging_face {
         holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
                             ", but in this model they are one"));
     }
-    if (!found) static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+    if (!found) {
+      if (const std::string other = other_head(); !other.empty())
+        fail("architectures",
+             message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
+      static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+    }
     if (found->dtype.find('F') == std::string::npos)
       file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
                          ": weights are floating-point numbers; those of a quantised model are not read"));
     return at->second;
   }
+  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
+  std::string other_head() const {
+    const auto at = setting("architectures");
+    if (!at || at->value().is_null()) return "";
+    for (io::json const& one : at->elements())
+      if (one == io::json(reader_)) return "";
+    return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
+  }
   [[noreturn]] void refuse(std::vector<std::string> const& names) const {
-    std::string some;
-    for (std::size_t i = 0; i < names.size() && i < 5; ++i)
-      some += (i == 0 ? "" : ", ") + io::in_quotes(names[i]);
+    const std::string other = other_head();
     throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
-                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ", some,
-                           names.size() > 5 ? ", …" : "",
+                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
+                           io::some_of(names, io::in_quotes),
+                           other.empty() ? other : "; architectures of config.json " + other,
                            "; with pretrained_settings::unused they are listed there, and left out"));
   }
   /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
@@ -36899,7 +37146,7 @@ class hugging_face {
     return false;
   }
 
-  std::string folder_, config_path_;
+  std::string folder_, config_path_, reader_;
   io::json config_;
   std::string base_;
   std::map<std::string, std::string> tied_;
@@ -37441,10 +37688,11 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 ///   Reads what from_pretrained of GPT2LMHeadModel and BertForMaskedLM reads (transformers 5): names with or
 ///   without "transformer." or "bert." before them, a table that is there only as the weight of the head,
 ///   gamma and beta of old files, and the defaults of members that the configuration lacks.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing, has another shape, or is
-///   there twice and not the same; if a tensor has no place in the model (see pretrained_settings::unused;
-///   position_ids and the masks attn.bias and attn.masked_bias are no weights); or if the configuration asks
-///   for a model that Model is not. Throws option_error for settings without meaning.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing (those of the head, in a
+///   folder of a class with another one), has another shape, or is there twice and not the same; if a tensor
+///   has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias and
+///   attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
+///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
   Model model;
