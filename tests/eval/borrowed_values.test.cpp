@@ -190,6 +190,14 @@ TEST_CASE("borrowed_values: statements notice that borrowed values overlap") {
   matrix a = matrix::over({values, 64}, 8, 8), b = matrix::over({values + 16, 64}, 8, 8);
   CHECK(refusal([&] { run(ctx, a = stored_values(b) * 2); }).find("overlap") != std::string::npos);
   CHECK(refusal([&] { run(ctx, a = transposed(b)); }).find("overlap") != std::string::npos);
+
+  // Rows of tokens in the memory of a weight, and of a vector.
+  const panel_matrix<float> x(8, 3);
+  const token_rows<float> rows(values + 8, 3, 8), input(values + 48, 3, 8);
+  const auto v = feature_vector<float>::over({values + 16, 16}, 8);
+  CHECK(refusal([&] { run(ctx, rows = a * x); }).find("overlaps an operand") != std::string::npos);
+  CHECK(refusal([&] { run(ctx, rows = x + v); }).find("overlaps an operand") != std::string::npos);
+  CHECK(refusal([&] { run(ctx, input = rows + x); }) == "none");
 }
 
 }  // namespace borrowed_values_test

@@ -61,6 +61,10 @@ TEST_CASE("options: an unknown name is refused with the nearest one") {
   CHECK(refusal_of({"--prunefraction", "1"}) ==
         "[--prunefraction] there is no such option; did you mean --prune-fraction?");
   CHECK(refusal_of({"--quantum"}) == "[--quantum] there is no such option; --help lists all");
+  CHECK(refusal_of({"--out", std::string("a\0b", 3)}) == "[--out] has a zero byte, where it would end");
+  CHECK(refusal_of({"--" + std::string(10'000, 'x')}).size() < 200);
+  CHECK(refusal_of({std::string(10'000, 'x')}).size() < 200);
+  CHECK(refusal_of({"--preset", std::string(10'000, 'x')}).size() < 300);
   CHECK(refusal_of({"--"}) == "[--] there is no such option; --help lists all");
   CHECK(refusal_of({"corpus.txt"}) == "[corpus.txt] options begin with --; --help lists all");
 }

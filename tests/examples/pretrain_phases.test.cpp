@@ -151,6 +151,12 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   refused(from + " --name no --context 41", 2, "[--context] 41 tokens are more than the 40 positions");
   refused(from + " --name no --hidden 64", 2, "[--hidden] is 32 in the run of --from, not 64");
   refused(from + " --name no --densify", 2, "[--densify] makes a dense model of a sparse one: say --from");
+  fs::copy(here.in("runs/one"), here.in("swapped"), fs::copy_options::recursive);
+  fs::remove_all(here.in("swapped/sparse"));
+  fs::copy(here.in("swapped/dense"), here.in("swapped/sparse"), fs::copy_options::recursive);
+  refused(PRETRAIN " --out " + here.in("runs") + " --quiet --only sparse --name no --steps 1 --from " +
+              here.in("swapped"),
+          1, "should be \"sparse\"");
   refused(from + " --name no --preset mini", 2, "[--preset] has no meaning with --from");
   refused(from + " --name no --config x", 2, "[--config] has no meaning with --from");
   refused(here.pretrain("no", "--config " + here.in("runs/whole/settings.json")), 2,

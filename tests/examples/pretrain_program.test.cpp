@@ -623,12 +623,20 @@ TEST_CASE(
   fs::create_directories(module);
   refused("is not a file");
   fs::remove(module);
+  const std::string built = fs::path(PRETRAIN).parent_path().string() + "/models/";
+  const auto copied = [&](std::string const& from) {
+    fs::copy_file(from, module, fs::copy_options::overwrite_existing);
+  };
+  copied(built + "float_16x16.so");
+  fs::resize_file(module, 100'000);
+  refused("is not whole");
   put(module, "half of a modu");
-  refused("cannot be loaded");
-  fs::copy_file(OTHER_MODULE, module, fs::copy_options::overwrite_existing);
+  refused("is not whole");
+  copied(built + "int8_16x16.so");
+  refused("is the module int8_16x16");
+  copied(OTHER_MODULE);
   refused("was compiled with other sources, flags or another compiler (of another compiler)");
-  fs::copy_file(fs::path(PRETRAIN).parent_path() / "models/float_16x16.so", module,
-                fs::copy_options::overwrite_existing);
+  copied(built + "float_16x16.so");
   CHECK(shell(here.in("pretrain") + here.pretrain("a").substr(std::string(PRETRAIN).size())).code == 0);
 }
 

@@ -67,5 +67,6 @@ product_speed speed(context& ctx) {
 }}  // namespace pretrain
 
 extern "C" const pretrain::model_module pretrain_model_module{
-    pretrain::this_build, pretrain::make, pretrain::is_float ? &pretrain::make_classifier : nullptr,
-    pretrain::size, pretrain::speed};
+    pretrain::this_build, MODEL_NAME,
+    pretrain::make,       pretrain::is_float ? &pretrain::make_classifier : nullptr,
+    pretrain::size,       pretrain::speed};

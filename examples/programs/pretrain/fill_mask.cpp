@@ -8,6 +8,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/printable.hpp>
+#include <tessera/io/text.hpp>
 
 #include "guarded_main.hpp"
 #include "options_help.hpp"
@@ -45,7 +46,7 @@ int command(string_list const& arguments) {
     const auto expected = expected_at(*trained.network, inputs, at, static_cast<std::size_t>(s.top));
     std::printf("%s\n", tessera::io::printable(text_of(expected, trained.origin.symbols)).c_str());
   }
-  if (!is_masked) refuse("--text", "'" + s.text + "' has no [MASK]");
+  if (!is_masked) refuse("--text", "'" + tessera::io::excerpt(s.text) + "' has no [MASK]");
   return 0;
 }
 

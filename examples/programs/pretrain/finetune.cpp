@@ -34,8 +34,12 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   if (!s.out.empty() && std::filesystem::exists(s.out))
     refuse("--out", s.out + " exists already; choose another name");
-  if (!s.out.empty() && tessera::io::make_folder(s.out))  // before the work rather than after
-    std::filesystem::remove(s.out);
+  if (!s.out.empty()) {  // before the work rather than after
+    const std::filesystem::path out = std::filesystem::absolute(s.out), there = nearest_folder(out);
+    tessera::io::make_folder(s.out);
+    for (std::filesystem::path made = out; made != there; made = made.parent_path())
+      std::filesystem::remove(made);
+  }
 
   const std::string folder = find_checkpoint(s.checkpoint);
   const train::checkpoint from(folder);

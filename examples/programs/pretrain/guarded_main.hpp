@@ -4,12 +4,15 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/printable.hpp>
+#include <tessera/io/text.hpp>
 
 namespace pretrain {
 
@@ -17,7 +20,8 @@ namespace pretrain {
 /// 1, each with one line on stderr.
 template <class Body>
 int guarded_main(char const* program, int argument_count, char const* const* arguments, Body&& body) {
-  const auto failed = [&](const char* what, int code) {
+  const auto failed = [&](std::string_view what, int code) {
+    std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", program, tessera::io::printable(what).c_str());
     return code;
   };
@@ -29,6 +33,8 @@ int guarded_main(char const* program, int argument_count, char const* const* arg
     return code;
   } catch (tessera::option_error const& error) {
     return failed(error.what(), 2);
+  } catch (std::filesystem::filesystem_error const& error) {
+    return failed("[" + tessera::io::excerpt(error.path1().string()) + "] " + error.code().message(), 1);
   } catch (std::bad_alloc const&) {
     return failed("[memory] there is not enough; a smaller model or batch needs less", 1);
   } catch (std::exception const& error) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <system_error>
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <tessera/core/error.hpp>
 
@@ -20,12 +23,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the modules are: beside the program or, installed, in the library's folder.
-fs::path folder_of_modules() {
-  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path beside = here / "models", installed = (here / TESSERA_INSTALLED_MODELS).lexically_normal();
+/// Where a module is: beside the program or, installed, in the library's folder.
+fs::path path_of_module(std::string const& name) {
   std::error_code none;
-  return fs::exists(beside, none) || !fs::exists(installed, none) ? beside : installed;
+  const fs::path here = fs::read_symlink("/proc/self/exe", none).parent_path();
+  const fs::path beside = here / "models" / (name + ".so"),
+                 installed = (here / TESSERA_INSTALLED_MODELS / (name + ".so")).lexically_normal();
+  return !fs::exists(beside, none) && fs::exists(installed, none) ? installed : beside;
+}
+
+/// Whether a file of the linker is as long as its header says. The loader would end the program at what is
+/// missing.
+bool is_whole(fs::path const& path) {
+  std::ifstream file(path, std::ios::binary);
+  ElfW(Ehdr) header{};
+  file.read(reinterpret_cast<char*>(&header), sizeof(header));
+  std::error_code failure;
+  return file &&
+         fs::file_size(path, failure) >= header.e_shoff + std::uint64_t{header.e_shnum} * header.e_shentsize;
 }
 
 std::string name_of(model_description const& what) {
@@ -39,7 +54,7 @@ std::string name_of(model_description const& what) {
 }
 
 model_module const& load(std::string const& name) {
-  const fs::path path = folder_of_modules() / (name + ".so");
+  const fs::path path = path_of_module(name);
   const auto refuse_module = [&](std::string const& why) {
     throw tessera::option_error(tessera::message("[model] ", path.string(), " ", why, "; build it by\n  ",
                                                  TESSERA_BUILD_COMMAND, " --target model_", name));
@@ -51,6 +66,7 @@ model_module const& load(std::string const& name) {
   std::error_code failure;
   if (!fs::exists(path, failure)) refuse_module("does not exist: this kind of model is not compiled");
   if (!fs::is_regular_file(path, failure)) refuse_module("is not a file");
+  if (!is_whole(path)) refuse_module("is not whole");
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: what it made has its code
   if (!library) refuse_module(std::string("cannot be loaded: ") + dlerror());
   auto const* const module = static_cast<model_module const*>(dlsym(library, "pretrain_model_module"));
@@ -58,6 +74,7 @@ model_module const& load(std::string const& name) {
   if (std::strcmp(module->build, this_build) != 0)
     refuse_module(tessera::message("was compiled with other sources, flags or another compiler (",
                                    module->build, ") than this program (", this_build, ")"));
+  if (name != module->name) refuse_module(tessera::message("is the module ", module->name));
   return *module;
 }
 

@@ -16,6 +16,7 @@ namespace pretrain {
 /// What a module exports as `pretrain_model_module`.
 struct model_module {
   char const* build;  ///< compiler, flags, instruction set and sources: those of the program
+  char const* name;   ///< that of its file: "float_16x16"
   std::unique_ptr<model> (*make)(model_description const& what, tessera::context& ctx);
   /// Null if the element is not float.
   std::unique_ptr<fine_tuning> (*make_fine_tuning)(model_description const& what,

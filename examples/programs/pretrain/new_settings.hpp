@@ -29,7 +29,7 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
   if (named == all.end()) {
     std::string names;
     for (preset const& p : all) names += (names.empty() ? "" : "|") + std::string(p.name);
-    refuse(where, "'" + s.preset + "' is not one of " + names);
+    refuse(where, "'" + tessera::io::excerpt(s.preset) + "' is not one of " + names);
   }
   if (!says("layers")) s.layers = static_cast<int>(named->layers);
   if (!says("hidden")) s.hidden = static_cast<int>(named->hidden);
@@ -118,19 +118,6 @@ inline settings new_settings(string_list const& arguments) {
     if (where)
       refuse("--" + std::string(name),
              tessera::message("has no meaning with ", where, "; leave one of them out"));
-  }
-  if (std::string const& by = s.initial_pattern; by != "random") {
-    const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
-    const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
-                              : begins_from                       ? "--from, which has a pattern"
-                              : begins_dense(s)                   ? "--policy gradual, which begins dense"
-                              : s.densities != "uniform"          ? "--densities, which is of random patterns"
-                              // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
-                              : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
-                              : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
-                              : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
-                                                                         : nullptr;
-    if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
   }
   if (s.densify && !(begins_from && s.only == "dense"))
     refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");

@@ -104,7 +104,11 @@ void assign(option<Settings> const& row, Settings& settings, given_option const&
 
 template <class Settings>
 void assign(option_table<Settings> const& table, Settings& settings, std::vector<given_option> const& all) {
-  for (given_option const& given : all) assign(find_option(table, given.name, given.where), settings, given);
+  for (given_option const& given : all) {
+    for (std::string const& value : given.values)
+      if (value.find('\0') != value.npos) refuse(given.where, "has a zero byte, where it would end");
+    assign(find_option(table, given.name, given.where), settings, given);
+  }
 }
 
 /// Reads a command's arguments: --name value, --name=value, and --name alone for true or false. A list takes
@@ -117,10 +121,11 @@ std::vector<given_option> read_arguments(option_table<Settings> const& table, st
   std::vector<given_option> all;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string argument = arguments[i] == "-h" ? "--help" : arguments[i];
-    if (!argument.starts_with("--")) refuse(argument, "options begin with --; --help lists all");
+    if (!argument.starts_with("--"))
+      refuse(tessera::io::excerpt(argument), "options begin with --; --help lists all");
     const std::size_t equals = argument.find('=');
-    given_option given{"", {}, argument.substr(0, equals)};
-    given.name = given.where.substr(2);
+    given_option given{argument.substr(2, equals == argument.npos ? equals : equals - 2), {}, ""};
+    given.where = "--" + tessera::io::excerpt(given.name);
     option<Settings> const& row = find_option(table, given.name, given.where);
     const bool list = row.template holds<string_list>();
     if (equals != std::string::npos)

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -93,6 +95,14 @@ std::string origin_of(std::filesystem::path const& run, variant const& v) {
     refuse("--from",
            folder + ", with which the " + v.name + " model of this run begins, has changed; start a new run");
   return folder;
+}
+
+/// Throws unless a checkpoint is whole, and of the kind of model with which a variant begins.
+void require_origin(settings const& s, variant const& v, std::string const& folder) {
+  const train::checkpoint from(folder);
+  const auto kind = program_of(from, folder).at("record").at("variant");
+  if (kind.as_string() != origin_name(s, v)) kind.fail("should be \"" + origin_name(s, v) + "\"");
+  from.require_whole();
 }
 
 /// The vocabulary of the run in a folder.
@@ -189,13 +199,13 @@ void require_progress(run_origin const& origin, std::filesystem::path const& run
     if (const auto newest = find_progress(origin, v.name, run).from)
       newest->require_whole();
     else if (std::filesystem::exists(run / "from.json"))
-      train::checkpoint(origin_of(run, v)).require_whole();
+      require_origin(origin.asked, v, origin_of(run, v));
 }
 
 /// Throws what would keep any variant of a new run from beginning with the run in --from.
 void require_origins(settings const& s) {
   for (variant const& v : variants_of(s))
-    train::checkpoint(find_checkpoint(s.from + "/" + origin_name(s, v))).require_whole();
+    require_origin(s, v, find_checkpoint(s.from + "/" + origin_name(s, v)));
 }
 
 /// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it, which is
@@ -315,9 +325,12 @@ int command(string_list const& arguments, std::string const& typed) {
     const auto record = [&] {
       try {
         return train_variant(origin, v, text, run, ctx, sole_writer, ended_by);
-      } catch (tessera::option_error const&) {  // a run that could not begin leaves its name free
+      } catch (std::exception const& fault) {  // a run that could not begin leaves its name free
         std::error_code ignored;
-        if (resumed.empty() && !any_checkpoint(s, run.string())) std::filesystem::remove_all(run, ignored);
+        const bool settings = dynamic_cast<tessera::option_error const*>(&fault),
+                   memory = dynamic_cast<std::bad_alloc const*>(&fault);
+        if ((settings || memory) && resumed.empty() && !any_checkpoint(s, run.string()))
+          std::filesystem::remove_all(run, ignored);
         throw;
       }
     }();

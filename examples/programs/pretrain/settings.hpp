@@ -234,6 +234,19 @@ inline void check(settings const& s, int available_threads) {
       refuse("--density", message(s.density, " leaves none of the ", std::int64_t(largest),
                                   " blocks of the largest matrix out; say --only dense"));
   }
+  if (std::string const& by = s.initial_pattern; by != "random") {
+    const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
+    const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
+                              : !s.from.empty()                   ? "--from, which has a pattern"
+                              : begins_dense(s)                   ? "--policy gradual, which begins dense"
+                              : s.densities != "uniform"          ? "--densities, which is of random patterns"
+                              // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
+                              : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
+                              : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
+                              : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
+                                                                         : nullptr;
+    if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
+  }
   const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
   if (!s.vocabulary_file.empty() && !learns_pieces)
     refuse("--vocabulary-file", "has no meaning with --level " + s.level + "; say --level wordpiece or bpe");

@@ -136,15 +136,22 @@ struct access : operand {
   bool writes;
 };
 
-/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes.
+/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
+/// another tensor in the same memory, which may be borrowed.
 TESSERA_COLD inline void require_in_place(array_ref<access> all) {
   for (access const& to : all)
-    for (access const& from : all)
-      if (to.writes && !from.writes && to.owner == memory::user && to.stride > 0 &&
-          to.stride == from.stride && to.at != from.at && shared_tiles(to, from) != relation::none)
+    for (access const& from : all) {
+      if (!to.writes || from.writes || to.owner != memory::user) continue;
+      if (to.stride != from.stride && (to.at != from.at || to.bytes != from.bytes) && overlap(to, from))
+        throw shape_error(
+            "[=] the destination overlaps an operand, which is another tensor: store the result in memory of "
+            "its own");
+      if (to.stride > 0 && to.stride == from.stride && to.at != from.at &&
+          shared_tiles(to, from) != relation::none)
         throw shape_error(
             "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
             "store the result in a tensor of its own");
+    }
 }
 
 /// A step under construction.
