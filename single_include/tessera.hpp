@@ -2100,6 +2100,14 @@ template <class T> class aligned_array {
     return array;
   }
   bool borrows() const { return borrows_; }
+  /// The values of another array, whose tail it shares.
+  static aligned_array at(T* data, std::size_t size) {
+    aligned_array array;
+    array.data_ = data;
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
 
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
@@ -5694,6 +5702,14 @@ template <element Element, domain Axis> class axis_vector {
     return made;
   }
   bool borrows() const { return values_.borrows(); }
+  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
+  /// behind them as other statements rely on.
+  static axis_vector of_values(Element* values, std::int64_t size) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
+    made.size_ = size;
+    return made;
+  }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
@@ -7889,6 +7905,15 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
   return to;
 }
 
+/// Runs a plan, and adds the totals that it leaves there.
+TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
 }  // namespace eval
 
 /// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
@@ -7902,16 +7927,10 @@ template <expression Expression> double total(context& ctx, Expression const& ex
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
   eval::plan p(ctx.runs_on());
-  eval::operand pieces;
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
-    pieces = eval::lower_panel_totals<T>(p, size, node);
+    return eval::sum_of(ctx, p, eval::lower_panel_totals<T>(p, size, node));
   else
-    pieces = eval::lower_value_totals<T>(p, size, node);
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(pieces);
-  for (std::size_t i = 0; i < pieces.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
+    return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
 
 }}  // namespace tessera::TESSERA_ISA

@@ -2100,6 +2100,14 @@ template <class T> class aligned_array {
     return array;
   }
   bool borrows() const { return borrows_; }
+  /// The values of another array, whose tail it shares.
+  static aligned_array at(T* data, std::size_t size) {
+    aligned_array array;
+    array.data_ = data;
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
 
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);
@@ -5694,6 +5702,14 @@ template <element Element, domain Axis> class axis_vector {
     return made;
   }
   bool borrows() const { return values_.borrows(); }
+  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
+  /// behind them as other statements rely on.
+  static axis_vector of_values(Element* values, std::int64_t size) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
+    made.size_ = size;
+    return made;
+  }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.
@@ -7889,6 +7905,15 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
   return to;
 }
 
+/// Runs a plan, and adds the totals that it leaves there.
+TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
 }  // namespace eval
 
 /// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
@@ -7902,16 +7927,10 @@ template <expression Expression> double total(context& ctx, Expression const& ex
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
   eval::plan p(ctx.runs_on());
-  eval::operand pieces;
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
-    pieces = eval::lower_panel_totals<T>(p, size, node);
+    return eval::sum_of(ctx, p, eval::lower_panel_totals<T>(p, size, node));
   else
-    pieces = eval::lower_value_totals<T>(p, size, node);
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(pieces);
-  for (std::size_t i = 0; i < pieces.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
+    return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -28663,6 +28682,7 @@ struct model_size {
 #ifndef TESSERA_SINGLE_NN_PARAMETER
 #define TESSERA_SINGLE_NN_PARAMETER
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28677,6 +28697,7 @@ struct model_size {
 //     each("weight", of.weight...);                     // a tensor, a layer, a vector or a tuple of layers
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
+//     each.stacked("qkv", {2, 1, 1}, of.qkv...);        // a part whose matrices are several, row by row
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
 //     each.training_setting("rate", of.rate...);        // one that only training depends on
@@ -28701,17 +28722,23 @@ enum class parameter_role {
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
+/// The shares of the rows of a matrix that are matrices of their own, such as Q, K and V: {2, 1, 1} for twice
+/// as many heads of queries as of keys. Zeros end the list; all are zero of a matrix that is one.
+using row_shares = std::array<int, 4>;
+
 /// The path of a parameter: `block.3.mlp.up.weight`. A linked list on the stack, so that visiting allocates
 /// nothing.
 class parameter_name {
  public:
   parameter_name() = default;
   /// The name of a part, with the role of this name. An empty part names the whole.
-  parameter_name child(std::string_view part) const { return {this, part, -1, role_}; }
-  parameter_name child(int number) const { return {this, {}, number, role_}; }
-  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role}; }
+  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
+  parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
+  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_}; }
+  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked}; }
 
   parameter_role role() const { return role_; }
+  row_shares stacked() const { return stacked_; }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
@@ -28722,13 +28749,15 @@ class parameter_name {
   }
 
  private:
-  parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role)
-      : parent_(parent), part_(part), number_(number), role_(role) {}
+  parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role,
+                 row_shares stacked)
+      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked) {}
 
   parameter_name const* parent_ = nullptr;
   std::string_view part_;
   int number_ = -1;
   parameter_role role_ = parameter_role::weight;
+  row_shares stacked_{};
 };
 
 enum class bias_term : bool { absent, present };
@@ -28751,6 +28780,7 @@ template <class Action> struct part_lister;
 struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
+  void stacked(std::string_view, row_shares, auto&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
@@ -28823,6 +28853,9 @@ template <class Action> struct part_lister {
   }
   template <class... Of> void dense(std::string_view part, Of&&... of) {
     walk(name.child(part).with(parameter_role::dense_weight), action, of...);
+  }
+  template <class... Of> void stacked(std::string_view part, row_shares shares, Of&&... of) {
+    walk(name.child(part).with(shares), action, of...);
   }
   template <class... Of> void frozen(std::string_view part, Of&&... of) {
     freeze<Action> inside{action};
@@ -29291,7 +29324,7 @@ struct multi_head_attention {
         std::is_empty_v<Score> || detail::has_parts<Score>,
         "a score functor with members lists them: `static void parts(auto& each, auto& first, auto&...) "
         "{ each.setting(\"slope\", first.slope); }`, so that checkpoints keep and compare them");
-    each("qkv", first.qkv, others.qkv...);
+    each.stacked("qkv", {first.heads.queries, first.heads.keys, first.heads.keys}, first.qkv, others.qkv...);
     each("out", first.out, others.out...);
     each.setting("heads", first.heads.queries);
     each.setting("key_heads", first.heads.keys);
@@ -31702,8 +31735,8 @@ template <element T, class Block> struct gru {
   using gradients = gru<accumulator_t<T>, Block>;
 
   static void parts(auto& each, auto&... of) {
-    each("input", of.input...);
-    each("recurrent", of.recurrent...);
+    each.stacked("input", {1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
   ///   number   of the cell in the model, a key of its random patterns
@@ -31802,8 +31835,8 @@ template <element T, class Block> struct lstm {
   using gradients = lstm<accumulator_t<T>, Block>;
 
   static void parts(auto& each, auto&... of) {
-    each("input", of.input...);
-    each("recurrent", of.recurrent...);
+    each.stacked("input", {1, 1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
   ///   number   of the cell in the model, a key of its random patterns
@@ -32600,6 +32633,365 @@ template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, La
 #ifndef TESSERA_SINGLE_NN_NN
 #define TESSERA_SINGLE_NN_NN
 // Layers and models: forward and backward.
+#endif
+
+// ---- tessera/tensor/any_tensor.hpp
+#ifndef TESSERA_SINGLE_TENSOR_ANY_TENSOR
+#define TESSERA_SINGLE_TENSOR_ANY_TENSOR
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Tensors whose types are known at run time alone. What treats all parameters of a model alike, and is no
+// kernel, takes these, so that it is compiled once, and not for each model.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// What numbers are kept as.
+struct element_type {
+  char const* name;  // as in a safetensors file: "F32"
+  std::size_t bytes;
+  double epsilon;                   // of std::numeric_limits; 0 of integers
+  element_type const* accumulator;  // its own address if sums are kept in it; null of integers
+  void (*to_double)(void const* from, std::int64_t count, double* to);
+  void (*from_double)(double const* from, std::int64_t count, void* to);  // rounds to nearest
+
+  template <class T> bool is() const;
+};
+
+namespace detail {
+template <class T> constexpr char const* element_name() {
+  if constexpr (element<T>)
+    return element_traits<T>::name;
+  else {
+    constexpr char const *is_signed[]{"I8", "I16", "I32", "I64"}, *is_unsigned[]{"U8", "U16", "U32", "U64"};
+    return (std::is_signed_v<T> ? is_signed : is_unsigned)[std::countr_zero(sizeof(T))];
+  }
+}
+template <class T> constexpr double element_epsilon() {
+  if constexpr (element<T>)
+    return static_cast<double>(std::numeric_limits<T>::epsilon());
+  else
+    return 0;
+}
+template <class T> constexpr element_type const* element_accumulator();
+template <class T> void widen_elements(void const* from, std::int64_t count, double* to) {
+  std::transform(static_cast<T const*>(from), static_cast<T const*>(from) + count, to, [](T value) {
+    if constexpr (element<T>)
+      return static_cast<double>(accumulator_t<T>(value));
+    else
+      return static_cast<double>(value);
+  });
+}
+template <class T> void round_elements(double const* from, std::int64_t count, void* to) {
+  std::transform(from, from + count, static_cast<T*>(to), [](double value) { return static_cast<T>(value); });
+}
+}  // namespace detail
+
+/// The one of an element or an integer. Compared by address within a program, by name between them.
+template <class T>
+inline constexpr element_type element_type_of{
+    detail::element_name<T>(),        sizeof(T),
+    detail::element_epsilon<T>(),     detail::element_accumulator<T>(),
+    &detail::widen_elements<T>, &detail::round_elements<T>};
+
+namespace detail {
+template <class T> constexpr element_type const* element_accumulator() {
+  if constexpr (element<T>)
+    return &element_type_of<accumulator_t<T>>;
+  else
+    return nullptr;
+}
+}  // namespace detail
+
+template <class T> bool element_type::is() const { return this == &element_type_of<T>; }
+
+/// Refers to a vector or a block-sparse matrix, which must live longer. As of a pointer, a copy refers to the
+/// same tensor; one that is const gives no access that changes it.
+class any_tensor {
+ public:
+  template <element T, class Block>
+  any_tensor(block_sparse_matrix<T, Block>& of) : tensor_(&of), type_(&type_of_matrix<T, Block>) {}
+  template <element T, domain Axis>
+  any_tensor(axis_vector<T, Axis>& of) : tensor_(&of), type_(&type_of_vector<T, Axis>) {}
+
+  element_type const& element() const { return *type_->element; }
+  bool is_matrix() const { return type_->set_pattern != nullptr; }
+  /// Of a vector: its size, and 1.
+  std::int64_t rows() const { return type_->look(tensor_).rows; }
+  std::int64_t cols() const { return type_->look(tensor_).cols; }
+  /// Of a block; of a vector 1.
+  int block_rows() const { return type_->block_rows; }
+  int block_cols() const { return type_->block_cols; }
+  int block_elements() const { return type_->block_rows * type_->block_cols; }
+  /// Of a matrix.
+  tessera::pattern const& pattern() const { return *type_->look(tensor_).stored; }
+  /// Stored values: block by block in the order of the pattern, each row by row, overhanging ones included.
+  std::int64_t size() const { return type_->look(tensor_).size; }
+  std::size_t size_bytes() const { return std::size_t(size()) * element().bytes; }
+  std::byte* data() { return type_->look(tensor_).data; }
+  std::byte const* data() const { return type_->look(tensor_).data; }
+  /// The values, if they are of this element.
+  template <class T> T* data() { return reinterpret_cast<T*>(data()); }
+  template <class T> T const* data() const { return reinterpret_cast<T const*>(data()); }
+  /// All stored values as double.
+  std::vector<double> values() const {
+    std::vector<double> all(static_cast<std::size_t>(size()));
+    element().to_double(data(), size(), all.data());
+    return all;
+  }
+  /// Rounds as many numbers as are stored.
+  void set_values(std::span<double const> all) { element().from_double(all.data(), size(), data()); }
+  /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
+  /// that are stored here, all of which the other must have. Throws shape_error otherwise.
+  void assign(any_tensor const& from) {
+    if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
+      throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
+                                from.rows(), " x ", from.cols(), " of ", from.element().name));
+    type_->assign(tensor_, from.tensor_);
+  }
+  /// Identifies the tensor.
+  void const* address() const { return tensor_; }
+
+  // Of a matrix:
+
+  /// block_norms and block_sums of its blocks.
+  std::vector<double> block_norms(block_norm kind) const { return type_->norms(tensor_, kind); }
+  std::vector<double> block_sums() const { return type_->sums(tensor_); }
+  /// A mark for each slot: 1 for the `count` blocks of least norm, as `weakest` chooses.
+  std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const {
+    return type_->weakest(tensor_, count, kind);
+  }
+  /// As block_sparse_matrix::set_pattern.
+  void set_pattern(tessera::pattern const& stored) { type_->set_pattern(tensor_, stored, nullptr); }
+  void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
+    type_->set_pattern(tensor_, stored, &moves);
+  }
+  /// Zeros on another pattern of its grid.
+  void reset(tessera::pattern const& stored) { type_->reset(tensor_, stored); }
+
+ private:
+  struct place {
+    std::byte* data;
+    std::int64_t size, rows, cols;
+    tessera::pattern const* stored;
+  };
+  struct tensor_type {
+    element_type const* element;
+    int block_rows, block_cols;
+    place (*look)(void* tensor);
+    void (*assign)(void* tensor, void const* from);
+    void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
+    void (*reset)(void* tensor, tessera::pattern const&) = nullptr;
+    std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
+    std::vector<double> (*sums)(void const* tensor) = nullptr;
+    std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
+  };
+  template <class Tensor> static place look_at(void* tensor) {
+    Tensor& of = *static_cast<Tensor*>(tensor);
+    const auto data = reinterpret_cast<std::byte*>(of.data());
+    if constexpr (Tensor::laid_over == domain::blocks)
+      return {data, of.size(), of.rows(), of.cols(), &of.pattern()};
+    else
+      return {data, of.size(), of.size(), 1, nullptr};
+  }
+  template <class Tensor> static void assign_from(void* tensor, void const* from) {
+    Tensor copy = *static_cast<Tensor const*>(from);
+    Tensor& to = *static_cast<Tensor*>(tensor);
+    if constexpr (Tensor::laid_over == domain::blocks) {
+      if ((to.pattern() - copy.pattern()).blocks() > 0)
+        throw shape_error("[assign] the other matrix has not all blocks that are stored here");
+      copy.set_pattern(to.pattern());
+    }
+    to = std::move(copy);
+  }
+  template <class T, domain Axis>
+  static constexpr tensor_type type_of_vector{&element_type_of<T>, 1, 1, &look_at<axis_vector<T, Axis>>,
+                                              &assign_from<axis_vector<T, Axis>>};
+  template <class T, class Block>
+  static constexpr tensor_type type_of_matrix{
+      &element_type_of<T>,
+      Block::rows,
+      Block::cols,
+      &look_at<block_sparse_matrix<T, Block>>,
+      &assign_from<block_sparse_matrix<T, Block>>,
+      [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
+      },
+      [](void* tensor, tessera::pattern const& stored) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
+      },
+      [](void const* tensor, block_norm kind) {
+        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        return std::vector<double>(norms.begin(), norms.end());
+      },
+      [](void const* tensor) {
+        return tessera::block_sums(*static_cast<block_sparse_matrix<T, Block> const*>(tensor));
+      },
+      [](void const* tensor, std::int64_t count, block_norm kind) {
+        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        return weakest(std::span(norms), count);
+      }};
+
+  void* tensor_;
+  tensor_type const* type_;
+};
+
+/// Calls visit(values) with the stored values of a tensor, a feature_vector of its element: for statements
+/// over stored values. Throws option_error for elements of 8 bits.
+template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
+  const auto visited = [&]<class T>(T) {
+    if (!of.element().is<T>()) return false;
+    auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
+    visit(values);
+    return true;
+  };
+  if (!(visited(float()) || visited(double()) || visited(bfloat16()) || visited(float16())))
+    throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/parameter_list.hpp
+#ifndef TESSERA_SINGLE_NN_PARAMETER_LIST
+#define TESSERA_SINGLE_NN_PARAMETER_LIST
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
+// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
+//
+//   std::vector<layer_row> layer_table(nn::parameter_list const& of);
+//   layer_table(model);
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A parameter of a model, or a tensor of it that is frozen.
+struct any_parameter {
+  any_tensor tensor;
+  parameter_role role;
+  row_shares stacked;  // its rows are several matrices above each other: Q, K and V
+  /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
+  void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
+
+  /// Whether its values are narrower than its gradients.
+  bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
+  /// The rows at which the matrices end that stand above each other: {768, 1536, 2304} of Q, K and V; of one
+  /// matrix its rows alone.
+  std::vector<std::int64_t> row_ends() const {
+    std::int64_t shares = 0, so_far = 0;
+    for (const int share : stacked) shares += share;
+    if (shares == 0) return {tensor.rows()};
+    std::vector<std::int64_t> ends;
+    for (const int share : stacked)
+      if (share > 0) ends.push_back(tensor.rows() * (so_far += share) / shares);
+    return ends;
+  }
+  bool is_weight() const { return tensor.is_matrix() && role == parameter_role::weight; }
+};
+
+namespace detail {
+
+using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
+
+template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
+  using T = typename Tensor::value_type;
+  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
+  if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
+    its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
+      eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));
+    };
+  return its;
+}
+
+struct visit_tensors {
+  tensor_visitor visit;
+  void parameter(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), true); }
+  void optional(parameter_name const& name, auto const& of) {
+    if (of.term == bias_term::present) parameter(name, of.vector);
+  }
+  void frozen(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), false); }
+  void lists(auto&) {}
+  void setting(parameter_name const&, auto const&) {}
+  void hyperparameter(auto const&) {}
+};
+
+template <class Layer> void walk_tensors(void* layer, tensor_visitor visit) {
+  visit_tensors action{visit};
+  walk(parameter_name(), action, *static_cast<Layer*>(layer));
+}
+
+}  // namespace detail
+
+/// The parameters of a layer, in the order of for_each_parameter, and its frozen tensors; to be read. The
+/// layer must live longer, and must not be moved.
+class parameter_list {
+ public:
+  template <class Layer>
+    requires detail::has_parts<Layer>
+  parameter_list(Layer const& of) : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+
+  std::size_t size() const { return trained_.size(); }
+  any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
+  auto begin() const { return trained_.begin(); }
+  auto end() const { return trained_.end(); }
+  std::span<any_parameter const> frozen() const { return frozen_; }
+
+  /// The names of all: `block.3.mlp.up.weight`. Walks the layer.
+  std::vector<std::string> names() const { return names_of(true); }
+  std::vector<std::string> frozen_names() const { return names_of(false); }
+  std::string name(std::size_t number) const { return names()[number]; }
+
+ protected:
+  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
+      : layer_(layer), walk_(walk) {
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
+  TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
+    std::vector<std::string> all;
+    walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
+      if (trained == those_trained) all.push_back(name.text());
+    });
+    return all;
+  }
+
+  std::vector<any_parameter> trained_, frozen_;
+  void* layer_;
+  void (*walk_)(void*, detail::tensor_visitor);
+};
+
+/// The same, to be changed.
+class mutable_parameter_list : public parameter_list {
+ public:
+  template <class Layer>
+    requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  mutable_parameter_list(Layer& of) : parameter_list(&of, detail::walk_tensors<Layer>) {}
+
+  using parameter_list::operator[];
+  any_parameter& operator[](std::size_t number) { return trained_[number]; }
+  using parameter_list::frozen;
+  std::span<any_parameter> frozen() { return frozen_; }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
 // ---- tessera/nn/quantised_linear.hpp
@@ -34095,188 +34487,258 @@ template <class Model> io::json::object training_settings_of(Model const& model)
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/parameter_groups.hpp
-#ifndef TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
-#define TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
+// ---- tessera/train/optimizers/optimizer_state.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER_STATE
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER_STATE
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+// What an optimizer keeps for each parameter: arrays that it declares, which checkpoints write and updates of
+// patterns move.
+
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
-struct parameter_group {
-  std::string names;    // as in a checkpoint; each `*` stands for any text
-  double rate = 1;      // factor of the learning rate; 0: frozen, and no part of the gradient's norm
-  double decay = 1;     // factor of the optimizer's weight decay
-  bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
+/// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
+enum class state_per {
+  element,  // stored values, in their order; those of new blocks are zero
+  group,    // so many consecutive stored values
+  block,    // stored blocks; those of new ones are zero
+  row,      // rows, of new blocks too: stay as they are when the pattern changes
+  col,      // columns
+};
 
-  static void parts(auto& each, auto&... of) {
-    each.setting("names", of.names...);
-    each.setting("rate", of.rate...);
-    each.setting("decay", of.decay...);
-    each.setting("evolves", of.evolves...);
+/// Numbers in 8 bits, as shares of the greatest magnitude of their group. nearest(0) stands for 0.
+struct eight_bits {
+  float (*value)(std::uint8_t code);     // in [-1, 1]
+  std::uint8_t (*nearest)(float share);  // of [-1, 1]
+};
+/// In equal steps of 1 ÷ 127, with a sign.
+inline constexpr eight_bits linear_eight_bits{
+    [](std::uint8_t code) { return float(std::int8_t(code)) / 127; },
+    [](float share) { return std::uint8_t(std::int8_t(std::lround(share * 127))); }};
+
+/// What the sizes of the arrays of a parameter follow from.
+struct parameter_sizes {
+  std::int64_t elements, blocks, rows, cols;
+
+  static parameter_sizes of(any_tensor const& parameter) {
+    return parameter.is_matrix() ? with(parameter, parameter.pattern())
+                                 : parameter_sizes{parameter.size(), 1, parameter.rows(), 1};
   }
-  bool is_frozen() const { return rate == 0; }
+  /// Of a matrix, if it had a pattern.
+  static parameter_sizes with(any_tensor const& matrix, pattern const& stored) {
+    return {stored.blocks() * matrix.block_elements(), stored.blocks(), matrix.rows(), matrix.cols()};
+  }
+};
+
+/// An array of an optimizer's state for one parameter.
+struct state_array {
+  std::string name;  // NAME.first_moment in a checkpoint
+  element_type const* element;
+  state_per per;
+  int group = 1;                   // values of a group
+  eight_bits const* code = nullptr;  // of elements: their scales are the next array
+  aligned_array<std::byte> bytes = {};
+
+  std::int64_t size_for(parameter_sizes const& of) const {
+    switch (per) {
+      case state_per::element: return of.elements;
+      case state_per::group: return ceil_div<std::int64_t>(of.elements, group);
+      case state_per::block: return of.blocks;
+      case state_per::row: return of.rows;
+      case state_per::col: return of.cols;
+    }
+    return 0;
+  }
+  std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
+  /// Zeros, as many as a parameter needs.
+  void reset(parameter_sizes const& of) {
+    bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+  }
+  template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
+  template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
+
+  friend bool operator==(state_array const& a, state_array const& b) {
+    return a.name == b.name && std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
+  }
+};
+
+/// The arrays of one parameter. An optimizer declares them, once for each parameter:
+///
+///   void state(train::state_list& each, any_tensor const& parameter) const {
+///     each.elements("first_moment");
+///     each.blocks("second_moment");
+///   }
+class state_list {
+ public:
+  explicit state_list(element_type const& accumulator) : accumulator_(&accumulator) {}
+
+  /// Accumulators, zero at first: one for each stored value, block, row or column.
+  void elements(std::string name) { add(std::move(name), *accumulator_, state_per::element); }
+  void blocks(std::string name) { add(std::move(name), *accumulator_, state_per::block); }
+  void rows(std::string name) { add(std::move(name), *accumulator_, state_per::row); }
+  void cols(std::string name) { add(std::move(name), *accumulator_, state_per::col); }
+  /// Of any type of numbers.
+  template <class T> void array(std::string name, state_per per, int group = 1) {
+    add(std::move(name), element_type_of<T>, per, group);
+  }
+  /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
+  /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
+  /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
+  void scaled(std::string name, int group, eight_bits const& code) {
+    add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
+    add(name + ".scale", element_type_of<float>, state_per::group, group);
+  }
+
+  std::vector<state_array> take() { return std::move(arrays_); }
+
+ private:
+  TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
+                        eight_bits const* code = nullptr) {
+    if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+    arrays_.push_back({std::move(name), &element, per, group, code});
+  }
+  element_type const* accumulator_;
+  std::vector<state_array> arrays_;
 };
 
 namespace detail {
-/// Whether a text has the form of a pattern in which each `*` stands for any text.
-constexpr bool matches(std::string_view form, std::string_view text) {
-  const std::size_t star = form.find('*');
-  if (star == form.npos) return form == text;
-  if (text.substr(0, star) != form.substr(0, star)) return false;
-  form.remove_prefix(star + 1);
-  for (std::size_t skipped = star; skipped <= text.size(); ++skipped)
-    if (matches(form, text.substr(skipped))) return true;
-  return false;
-}
-static_assert(matches("*.bias", "a.b.bias") && matches("a*", "a") && matches("*a*b", "xaxab"));
-static_assert(!matches("a.*", "b.a.c") && !matches("a", "ab") && !matches("*.bias", "bias"));
-}  // namespace detail
 
-/// The groups of a model's parameters. A parameter belongs to the first group that its name matches; one that
-/// matches none is trained as it would be without groups.
-class parameter_groups {
- public:
-  parameter_groups() = default;
-  /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
-  template <class Model> parameter_groups(Model const& model, std::vector<parameter_group> groups) {
-    std::vector<std::int64_t> members(groups.size());
-    groups_ = std::move(groups);
-    groups_.push_back({});  // of those that match none
-    std::string first;
-    nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-      const std::string text = name.text();
-      if (first.empty()) first = text;
-      std::size_t g = 0;
-      while (g < members.size() && !detail::matches(groups_[g].names, text)) ++g;
-      if (g < members.size()) ++members[g];
-      of_parameter_.push_back(g);
-      if constexpr (nn::is_matrix<decltype(parameter)>) of_matrix_.push_back(g);
-    });
-    for (std::size_t g = 0; g < members.size(); ++g) {
-      parameter_group const& group = groups_[g];
-      const auto require = [&](char const* what, double value) {
-        if (!(value >= 0 && std::isfinite(value)))
-          throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
-                                     ": it is a factor, at least 0"));
-      };
-      require("rate", group.rate);
-      require("decay", group.decay);
-      if (members[g] == 0)
-        throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
-                                   " that no earlier group has; they have names such as \"", first,
-                                   "\", and * stands for any text"));
+/// Moves pieces of `bytes` each from an array into another or, in the order of the moves, within one.
+template <std::size_t Bytes>
+void move_pieces(pattern_moves const& moves, std::byte const* from, std::byte* to, std::size_t bytes) {
+  const std::size_t each = Bytes ? Bytes : bytes;
+  for (auto const& m : moves.kept())
+    std::memmove(to + std::size_t(m.to) * each, from + std::size_t(m.from) * each, each);
+  if (from == to)
+    for (const std::int32_t slot : moves.added()) std::memset(to + std::size_t(slot) * each, 0, each);
+}
+
+/// An array with `bytes` for each block of a pattern, moved to `blocks` of another. Allocates only if their
+/// number changes.
+inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves, std::int64_t blocks,
+                        std::size_t bytes) {
+  const std::size_t size = checked_multiply(std::size_t(blocks), bytes);
+  aligned_array<std::byte> other;
+  if (size != array.size()) other = aligned_array<std::byte>(size);
+  std::byte const* const from = array.data();
+  std::byte* const to = size == array.size() ? array.data() : other.data();
+  switch (bytes) {  // copies of a size that the compiler knows are a few instructions
+    case 1: move_pieces<1>(moves, from, to, bytes); break;
+    case 4: move_pieces<4>(moves, from, to, bytes); break;
+    case 8: move_pieces<8>(moves, from, to, bytes); break;
+    case 64: move_pieces<64>(moves, from, to, bytes); break;
+    case 128: move_pieces<128>(moves, from, to, bytes); break;
+    case 256: move_pieces<256>(moves, from, to, bytes); break;
+    default: move_pieces<0>(moves, from, to, bytes);
+  }
+  if (size != array.size()) array = std::move(other);
+}
+
+/// Codes and their scales after a change of pattern, where groups do not end with blocks: see
+/// state_list::scaled.
+TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
+                                 parameter_sizes const& now, std::int64_t block_elements) {
+  constexpr std::int64_t none = -1, several = -2;
+  const std::int64_t group = codes.group;
+  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
+      next_scales{scales.name, scales.element, scales.per, scales.group};
+  next_codes.reset(now);
+  next_scales.reset(now);
+  std::vector<std::int64_t> old(std::size_t(now.elements), none);  // place of a value before
+  for (auto const& m : moves.kept())
+    for (std::int64_t k = 0; k < block_elements; ++k)
+      old[std::size_t(m.to * block_elements + k)] = m.from * block_elements + k;
+  for (std::int64_t g = 0; g < next_scales.size(); ++g) {
+    const std::int64_t first = g * group, last = std::min(now.elements, first + group);
+    std::int64_t from = none;  // the group of before
+    float greatest = 0;
+    const auto value = [&](std::int64_t at) {
+      const std::int64_t was = old[std::size_t(at)];
+      return was == none ? 0
+                         : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+    };
+    for (std::int64_t at = first; at < last; ++at) {
+      if (const std::int64_t was = old[std::size_t(at)]; was != none)
+        from = from == none || from == was / group ? was / group : several;
+      greatest = std::max(greatest, std::abs(value(at)));
+    }
+    next_scales.data<float>()[g] = from == several ? greatest : from == none ? 0 : scales.data<float>()[from];
+    for (std::int64_t at = first; at < last; ++at) {
+      const std::int64_t was = old[std::size_t(at)];
+      next_codes.data<std::uint8_t>()[at] =
+          from != several && was != none
+              ? codes.data<std::uint8_t>()[was]
+              : codes.code->nearest(greatest > 0 && from == several ? value(at) / greatest : 0);
     }
   }
-
-  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
-  /// Of parameter `number`, in the order of for_each_parameter.
-  parameter_group const& of_parameter(std::size_t number) const {
-    return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
-  }
-  /// Of matrix `number`, in the order of for_each_sparse_weight.
-  bool evolves(std::uint64_t number) const {
-    if (of_matrix_.empty()) return true;
-    parameter_group const& group = groups_[of_matrix_[number]];
-    return group.evolves && !group.is_frozen();
-  }
-
- private:
-  static parameter_group const& all_alike() {
-    static const parameter_group alike;
-    return alike;
-  }
-  std::vector<parameter_group> groups_;
-  std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/optimizers/optimizer.hpp
-#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
-#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <tuple>
-#include <utility>
-
-// An optimizer is a struct with the names of its moments and `step`, an elementwise update of the stored
-// values of one parameter and its moments, run together with statements of the caller. Absent blocks cost
-// nothing, and the stored blocks of a sparse matrix get the bits that they would get in a dense one. A zero
-// with a zero gradient must stay zero: it may be padding. An optimizer may have a function check(), which
-// throws option_error for settings that make no sense; training calls it. It lists its settings in `parts` as
-// a layer does, so that a resumed training compares them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The values of one update that do not depend on elements.
-struct update {
-  std::int64_t number;    // number of this update; the first is 1
-  double rate;            // learning rate
-  double gradient_scale;  // factor of all gradients
-  double decay = 1;       // factor of the optimizer's weight decay
-};
-
-/// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-TESSERA_COLD inline void require_setting(const char* name, double value, bool in_range, const char* range) {
-  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+  codes = std::move(next_codes);
+  scales = std::move(next_scales);
 }
 
-/// The names of an optimizer's tensors for each parameter: its moments, and before them, for a
-/// narrow parameter, its master, which the optimizer updates and the model rounds (Micikevicius et al. 2018,
-/// §3.1).
-template <class Optimizer, class Model>
-inline constexpr auto tensor_names = [] {
-  constexpr std::size_t masters = nn::is_narrow<Model> ? 1 : 0;
-  std::array<char const*, masters + Optimizer::moments.size()> names{};
-  if constexpr (masters > 0) names[0] = "master";
-  std::copy(Optimizer::moments.begin(), Optimizer::moments.end(), names.begin() + masters);
-  return names;
-}();
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
+TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
+                                    parameter_sizes const& now, std::int64_t block_elements) {
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    state_array& array = arrays[i];
+    if (array.code && block_elements % array.group != 0) {
+      regroup(array, arrays[i + 1], moves, now, block_elements);
+      ++i;
+      continue;
+    }
+    const std::size_t per_block = array.per == state_per::element ? std::size_t(block_elements)
+                                  : array.per == state_per::block ? 1
+                                  : array.per == state_per::group && block_elements % array.group == 0
+                                      ? std::size_t(block_elements / array.group)
+                                      : 0;
+    if (per_block > 0)
+      move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
+    else if (array.per == state_per::group)
+      array.reset(now);
+    if (array.code)  // zeros of new blocks are codes, too
+      for (const std::int32_t slot : moves.added())
+        std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),
+                    std::size_t(block_elements));
+  }
+}
 
-/// The state of an optimizer: masters and moments, each shaped like the model's gradients, and the number of
+}  // namespace detail
+
+/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
 /// updates.
-template <class Optimizer, class Model> struct optimizer_state {
-  std::array<typename Model::gradients, tensor_names<Optimizer, Model>.size()> tensors;
+struct optimizer_state {
+  std::vector<std::vector<state_array>> parameters;
   std::int64_t updates = 0;
+
+  std::size_t size_bytes() const {
+    std::size_t all = 0;
+    for (auto const& arrays : parameters)
+      for (state_array const& array : arrays) all += array.bytes.size();
+    return all;
+  }
+  bool has(std::size_t parameter, std::string const& name) const {
+    auto const& arrays = parameters.at(parameter);
+    return std::any_of(arrays.begin(), arrays.end(),
+                       [&](state_array const& array) { return array.name == name; });
+  }
+  /// The array of this name of a parameter. Throws option_error if it has none.
+  state_array& at(std::size_t parameter, std::string const& name) {
+    for (state_array& array : parameters.at(parameter))
+      if (array.name == name) return array;
+    throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+  }
+  state_array const& at(std::size_t parameter, std::string const& name) const {
+    return const_cast<optimizer_state*>(this)->at(parameter, name);
+  }
+  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
 };
-
-/// The state before the first update: masters are the parameters, moments are zero.
-template <class Optimizer, class Model> optimizer_state<Optimizer, Model> initial_state(Model const& model) {
-  return [&]<std::size_t... Index>(std::index_sequence<Index...>) -> optimizer_state<Optimizer, Model> {
-    return {{(nn::is_narrow<Model> && Index == 0 ? nn::widened(model) : nn::zeros_like(model))...}, 0};
-  }(std::make_index_sequence<tensor_names<Optimizer, Model>.size()>());
-}
-
-/// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies
-/// clipping and the mean over tokens, without another pass over the gradients.
-template <class Optimizer, class Model>
-void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
-                       typename Model::gradients const& gradients, optimizer_state<Optimizer, Model>& state,
-                       double rate, double gradient_scale = 1, parameter_groups const& groups = {}) {
-  ++state.updates;
-  std::size_t number = 0;
-  const auto step = [&](nn::parameter_name const&, auto& parameter, auto const& gradient, auto& first,
-                        auto&... others) {
-    parameter_group const& group = groups.of_parameter(number++);
-    if (group.is_frozen()) return;
-    const update now{state.updates, rate * group.rate, gradient_scale, group.decay};
-    if constexpr (nn::is_narrow<Model>)
-      optimizer.step(ctx, now, first, gradient, others..., parameter = converted(first));
-    else
-      optimizer.step(ctx, now, parameter, gradient, first, others...);
-  };
-  std::apply([&](auto&... its) { nn::for_each_parameter(model, step, gradients, its...); }, state.tensors);
-}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -34284,9 +34746,10 @@ void update_parameters(context& ctx, Optimizer const& optimizer, Model& model,
 // ---- tessera/train/checkpoint_tensors.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
 #define TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <span>
@@ -34305,11 +34768,6 @@ inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 4;
 
 namespace detail {
-
-/// Of a checkpoint of parameters alone.
-struct no_optimizer {
-  static constexpr std::array<char const*, 0> moments{};
-};
 
 /// What decides about the last bits of a model's results: the engines are those of its parameters, and of
 /// the elements to which its layers round the factors of products.
@@ -34330,30 +34788,40 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
   return words;
 }
 
-/// The shape of a parameter or moment in the file; `stored` is the pattern of a matrix.
-template <class Tensor>
-std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
-  if constexpr (!nn::is_matrix<Tensor>)
-    return {tensor.size()};
-  else if (stored->is_dense())
-    return {tensor.rows(), tensor.cols()};
-  else
-    return {stored->blocks(), Tensor::block::rows, Tensor::block::cols};
+/// The shape of a tensor in the file; `stored` is the pattern of a matrix.
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {
+  if (!tensor.is_matrix()) return {tensor.size()};
+  if (stored->is_dense()) return {tensor.rows(), tensor.cols()};
+  return {stored->blocks(), tensor.block_rows(), tensor.block_cols()};
+}
+/// Of an array of an optimizer's state for it: one for each stored value has its shape.
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(state_array const& array,
+                                                            any_tensor const& tensor, pattern const* stored) {
+  if (array.per == state_per::element) return shape_in_file(tensor, stored);
+  return {array.size_for(stored ? parameter_sizes::with(tensor, *stored) : parameter_sizes::of(tensor))};
 }
 
 /// The key of a matrix in the metadata, and its text: "24 x 20 in blocks of 4 x 4".
 inline std::string matrix_key(std::string const& name) { return "tessera.matrix." + name; }
-template <class Matrix> std::string matrix_text(Matrix const& matrix) {
-  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", Matrix::block::rows, " x ",
-                 Matrix::block::cols);
+TESSERA_COLD inline std::string matrix_text(any_tensor const& matrix) {
+  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", matrix.block_rows(), " x ",
+                 matrix.block_cols());
 }
 
-/// Calls visit(name in the file, tensor) for a parameter, its master and its moments.
-template <class Optimizer, class Model, class Visit, class Parameter, class... Its>
-void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Its&... its) {
-  visit(name, parameter);
-  std::size_t i = 0;
-  (visit(name + "." + tensor_names<Optimizer, Model>[i++], its), ...);
+/// Copies between the blocks of a dense matrix and its rows, which do not overhang.
+///   bytes   of an element
+TESSERA_COLD inline void copy_rows(any_tensor const& matrix, std::size_t bytes, std::byte* blocks,
+                                   std::byte* rows, bool to_rows) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), cols = matrix.cols();
+  std::byte* block = blocks;
+  for (std::int64_t first_row = 0; first_row < matrix.rows(); first_row += height)
+    for (std::int64_t first = 0; first < cols; first += width, block += std::size_t(height * width) * bytes)
+      for (std::int64_t r = 0; r < std::min(height, matrix.rows() - first_row); ++r) {
+        std::byte *const here = block + std::size_t(r * width) * bytes,
+                         *const there = rows + std::size_t((first_row + r) * cols + first) * bytes;
+        std::memcpy(to_rows ? there : here, to_rows ? here : there,
+                    std::size_t(std::min(width, cols - first)) * bytes);
+      }
 }
 
 /// Tensors that will be written to a file.
@@ -34362,24 +34830,17 @@ class outgoing_tensors {
   /// packed   numbers of blocks take 16 bits where they fit
   explicit outgoing_tensors(bool packed) : packed_(packed) {}
 
-  template <class Tensor> void add(std::string name, Tensor const& tensor) {
-    using T = typename Tensor::value_type;
-    std::span<T const> values(tensor.begin(), tensor.end());
-    std::vector<std::int64_t> shape;
-    if constexpr (nn::is_matrix<Tensor>) {
-      shape = shape_in_file(tensor, &tensor.pattern());
-      if (tensor.pattern().is_dense()) {
-        auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
-        copy(tensor, row_major(rows->data(), tensor.rows(), tensor.cols()));
-        values = *rows;
-        kept_.push_back(std::move(rows));
-      }
-    } else {
-      shape = shape_in_file(tensor, nullptr);
-    }
-    list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
+  void add(std::string name, any_tensor const& tensor) {
+    pattern const* const stored = tensor.is_matrix() ? &tensor.pattern() : nullptr;
+    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored),
+        {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
   }
-  template <class Matrix> void add_pattern(std::string const& name, Matrix const& matrix) {
+  void add(std::string name, state_array const& array, any_tensor const& of) {
+    pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
+    add(std::move(name), *array.element, of, shape_in_file(array, of, stored), array.bytes.span(),
+        stored && stored->is_dense() && array.per == state_per::element);
+  }
+  TESSERA_COLD void add_pattern(std::string const& name, any_tensor const& matrix) {
     if (matrix.pattern().is_dense()) return;
     const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
@@ -34398,6 +34859,18 @@ class outgoing_tensors {
   io::safetensors_metadata metadata = io::format_metadata(checkpoint_format, checkpoint_version);
 
  private:
+  TESSERA_COLD void add(std::string name, element_type const& element, any_tensor const& of,
+                        std::vector<std::int64_t> shape, std::span<std::byte const> bytes, bool in_rows) {
+    if (in_rows) {
+      auto rows =
+          std::make_shared<std::vector<std::byte>>(std::size_t(of.rows() * of.cols()) * element.bytes);
+      copy_rows(of, element.bytes, const_cast<std::byte*>(bytes.data()), rows->data(), true);
+      bytes = *rows;
+      kept_.push_back(std::move(rows));
+    }
+    list_.push_back({std::move(name), element.name, std::move(shape), bytes});
+  }
+
   bool packed_;
   std::vector<io::safetensor> list_;
   std::vector<std::shared_ptr<void>> kept_;  // copies that live until they are written
@@ -34411,28 +34884,23 @@ class outgoing_tensors {
 // ---- tessera/train/checkpoint.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT
 #define TESSERA_SINGLE_TRAIN_CHECKPOINT
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
-//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.MOMENT for each of its moments,
-//   and NAME.master for
-//                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
-//                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
-//                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
-//                        NAME.pattern.cols (stored blocks), numbers of 32 bits, or of 16 (save_weights). The
-//                        metadata hold a checksum of each tensor and of the header, and the size of each
-//                        sparse matrix.
+//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.ARRAY for each array of the
+//                        optimizer's state, such as NAME.master, the float master of a narrow one. A vector
+//                        is (size), a dense matrix (rows, cols), row by row. A sparse matrix is (stored
+//                        blocks, rows of a block, columns of a block), with its pattern (BSR) in
+//                        NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols (stored blocks),
+//                        numbers of 32 bits, or of 16 (save_weights). The metadata hold a checksum of each
+//                        tensor and of the header, and the size of each sparse matrix.
 //   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
@@ -34445,43 +34913,45 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// Writes a checkpoint of the parameters and of models that are shaped like the gradients: masters and
-/// moments.
-template <class Optimizer, class Model, class Like>
-void write_checkpoint(std::string const& folder, io::json state, std::int64_t updates, Model const& model,
-                      Like const& of_optimizer, machine const& on) {
+/// What of a model no list of its tensors shows.
+struct model_description {
+  io::json architecture;
+  std::string arithmetic;
+
+  template <class Model> static model_description of(Model const& model, machine const& on) {
+    return {train::architecture(model), arithmetic_of_model(model, on)};
+  }
+};
+
+/// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
+TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, model_description about,
+                                          nn::parameter_list const& model, optimizer_state const* optimizer) {
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", detail::arithmetic_of_model(model, on)},
-                                  {"architecture", architecture(model)},
-                                  {"updates", updates},
+                                  {"arithmetic", std::move(about.arithmetic)},
+                                  {"architecture", std::move(about.architecture)},
+                                  {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
-  outgoing_tensors tensors(std::is_same_v<Optimizer, no_optimizer>);
-  const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
-  std::apply(
-      [&](auto&... like) {
-        nn::for_each_parameter(
-            model,
-            [&](nn::parameter_name const& name, auto const& parameter, auto const&... its) {
-              detail::for_each_tensor<Optimizer, Model>(add, name.text(), parameter, its...);
-              if constexpr (nn::is_matrix<decltype(parameter)>) tensors.add_pattern(name.text(), parameter);
-            },
-            like...);
-      },
-      of_optimizer);
-  nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto const& tensor) {
-    tensors.add(name.text(), tensor);
-    if constexpr (nn::is_matrix<decltype(tensor)>) tensors.add_pattern(name.text(), tensor);
-  });
+  outgoing_tensors tensors(!optimizer);
+  const auto add = [&](std::string const& name, any_tensor const& tensor) {
+    tensors.add(name, tensor);
+    if (tensor.is_matrix()) tensors.add_pattern(name, tensor);
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    add(names[i], model[i].tensor);
+    if (optimizer)
+      for (state_array const& array : optimizer->parameters.at(i))
+        tensors.add(names[i] + "." + array.name, array, model[i].tensor);
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
   tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
-  io::write_folder_atomically(folder, {detail::tensors_file, detail::state_file},
-                              [&](std::string const& partial) {
-                                io::write_safetensors(detail::tensors_path(partial), tensors.all(),
-                                                      tensors.metadata, io::checksums::in_metadata);
-                                io::write_atomically(detail::state_path(partial), text);
-                              });
+  io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
+    io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
+    io::write_atomically(state_path(partial), text);
+  });
 }
 
 }  // namespace detail
@@ -34490,11 +34960,11 @@ void write_checkpoint(std::string const& folder, io::json state, std::int64_t up
 /// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
 ///   state   the program's own data, returned by checkpoint::state
 ///   on      the machine that the model was trained on
-template <class Model, class Optimizer>
+template <class Model>
 void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
-  detail::write_checkpoint<Optimizer>(folder, std::move(state), optimizer.updates, model, optimizer.tensors,
-                                      on);
+                     optimizer_state const& optimizer, machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
+                           &optimizer);
 }
 
 /// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
@@ -34502,7 +34972,8 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
 template <class Model>
 void save_weights(std::string const& folder, io::json state, Model const& model,
                   machine const& on = this_machine()) {
-  detail::write_checkpoint<detail::no_optimizer>(folder, std::move(state), 0, model, std::tuple<>(), on);
+  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
+                           nullptr);
 }
 
 /// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
@@ -34576,72 +35047,63 @@ class checkpoint {
 
   /// Reads the parameters and their patterns.
   template <class Model> void load(Model& model) const {
-    const std::vector<pattern> patterns = checked<no_optimizer>(model);
-    assign<no_optimizer>(patterns, model);
+    require_architecture(model);
+    const std::vector<pattern> patterns = checked(model, nullptr);
+    assign(patterns, model, nullptr);
   }
 
-  /// Reads the parameters, their patterns, masters and moments; gradients get the patterns. The file may hold
-  /// no other tensor.
-  template <class Model, class Optimizer>
-  void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
-            typename Model::gradients& gradients) const {
-    std::apply(
-        [&](auto&... like) {
-          const std::vector<pattern> patterns = checked<Optimizer>(model, like...);
-          assign<Optimizer>(patterns, model, like...);
-          std::size_t next = 0;
-          nn::for_each_parameter(gradients, [&](nn::parameter_name const&, auto& gradient) {
-            if constexpr (nn::is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
-          });
-        },
-        optimizer.tensors);
+  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor.
+  template <class Model>
+  void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
+    require_architecture(model);
+    const std::vector<pattern> patterns = checked(model, &optimizer);
+    assign(patterns, model, &optimizer);
+    set_patterns(patterns, gradients);
     optimizer.updates = place().at("updates").as_integer();
   }
 
  private:
-  using no_optimizer = detail::no_optimizer;
-
   io::json_place place() const { return io::json_place(document_, path_); }
 
-  /// Checks every tensor and returns the patterns of the matrices, in the order of for_each_parameter.
-  template <class Optimizer, class Model, class... Like>
-  std::vector<pattern> checked(Model const& model, Like const&... like) const {
-    require_architecture(model);
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
+  /// frozen.
+  TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
+                                            optimizer_state const* optimizer) const {
+    if (optimizer && optimizer->parameters.size() != model.size())
+      throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
+                                optimizer->parameters.size(), " parameters, but the model has ", model.size(),
+                                ": initial_state makes one"));
     std::vector<pattern> patterns;
-    std::set<std::string> expected;
-    nn::for_each_parameter(
-        model,
-        [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
-          check_tensors<Optimizer, Model>(place.text(), patterns, expected, parameter, its...);
-        },
-        like...);
-    nn::for_each_frozen(model, [&](nn::parameter_name const& place, auto const& tensor) {
-      check_tensors<no_optimizer, Model>(place.text(), patterns, expected, tensor);
-    });
+    std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+    const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
+      pattern const* stored = nullptr;
+      if (tensor.is_matrix()) {
+        stored = &patterns.emplace_back(read_pattern(name, tensor));
+        if (!stored->is_dense())
+          for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+      }
+      expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+      expected.insert(name);
+      return stored;
+    };
+    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      pattern const* const stored = check_tensor(names[i], model[i].tensor);
+      if (optimizer)
+        for (state_array const& array : optimizer->parameters[i]) {
+          const std::string in_file = names[i] + "." + array.name;
+          expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+          expected.insert(in_file);
+        }
+      if (!model[i].is_narrow()) equal.insert(names[i] + ".master");
+    }
+    for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
     for (auto const& [name, tensor] : tensors_.tensors())
-      if (sizeof...(Like) > 0 && !expected.contains(name))
+      if (optimizer && !expected.contains(name) && !equal.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
                               expected.size(), ": ", io::in_quotes(name), " is none of them"));
     return patterns;
-  }
-
-  /// Checks a parameter, or a frozen tensor, its master and moments; adds its pattern and the names of its
-  /// tensors.
-  template <class Optimizer, class Model, class Parameter, class... Its>
-  void check_tensors(std::string const& name, std::vector<pattern>& patterns, std::set<std::string>& expected,
-                     Parameter const& parameter, Its const&... its) const {
-    pattern const* stored = nullptr;
-    if constexpr (nn::is_matrix<Parameter>) {
-      stored = &patterns.emplace_back(read_pattern(name, parameter));
-      if (!stored->is_dense())
-        for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
-    }
-    const auto check = [&](std::string const& in_file, auto const& tensor) {
-      using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
-      expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
-      expected.insert(in_file);
-    };
-    detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
@@ -34653,7 +35115,7 @@ class checkpoint {
     check(name);
   }
 
-  template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
+  TESSERA_COLD void expect_size(std::string const& name, any_tensor const& matrix) const {
     const auto compare = [&](std::string const& found, std::string const& wanted) {
       if (found != wanted)
         tensors_.fail(
@@ -34665,7 +35127,7 @@ class checkpoint {
               detail::matrix_text(matrix));
     } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
       compare(message("in blocks of ", shape[1], " x ", shape[2]),
-              message("in blocks of ", Matrix::block::rows, " x ", Matrix::block::cols));
+              message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
     }
   }
 
@@ -34674,7 +35136,7 @@ class checkpoint {
   }
 
   /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
-  template <class Matrix> pattern read_pattern(std::string const& name, Matrix const& matrix) const {
+  TESSERA_COLD pattern read_pattern(std::string const& name, any_tensor const& matrix) const {
     pattern const& like = matrix.pattern();
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
@@ -34698,38 +35160,46 @@ class checkpoint {
     }
   }
 
-  template <class Optimizer, class Model, class... Like>
-  void assign(std::vector<pattern> const& patterns, Model& model, Like&... like) const {
+  TESSERA_COLD void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
+                           optimizer_state* optimizer) const {
     std::size_t next = 0;
-    nn::for_each_parameter(
-        model,
-        [&](nn::parameter_name const& name, auto& parameter, auto&... its) {
-          pattern const* stored = nullptr;
-          if constexpr (nn::is_matrix<decltype(parameter)>) stored = &patterns[next++];
-          const auto fill = [&](std::string const& in_file, auto& tensor) { read(in_file, stored, tensor); };
-          detail::for_each_tensor<Optimizer, Model>(fill, name.text(), parameter, its...);
-        },
-        like...);
-    nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto& tensor) {
-      pattern const* stored = nullptr;
-      if constexpr (nn::is_matrix<decltype(tensor)>) stored = &patterns[next++];
-      read(name.text(), stored, tensor);
-    });
+    const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
+      pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+      if (stored) tensor.reset(*stored);
+      read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
+           {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+      return stored;
+    };
+    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      any_tensor& tensor = model[i].tensor;
+      pattern const* const stored = read_tensor(names[i], tensor);
+      if (optimizer)
+        for (state_array& array : optimizer->parameters[i]) {
+          array.reset(parameter_sizes::of(tensor));
+          read(names[i] + "." + array.name, tensor, *array.element,
+               detail::shape_in_file(array, tensor, stored), array.bytes.span(),
+               array.per == state_per::element && stored && stored->is_dense());
+        }
+    }
+    for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
+  }
+  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
+        gradient.set_pattern(patterns[next++]);
   }
 
-  template <class Tensor>
-  void read(std::string const& name, [[maybe_unused]] pattern const* stored, Tensor& tensor) const {
-    using T = typename Tensor::value_type;
-    const std::vector<std::int64_t> shape = detail::shape_in_file(tensor, stored);
-    if constexpr (nn::is_matrix<Tensor>) {
-      tensor = Tensor(tensor.rows(), tensor.cols(), *stored);
-      if (stored->is_dense()) {
-        std::vector<T> rows(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
-        tensors_.read_into(name, shape, std::span(rows));
-        return copy(row_major<T const>(rows.data(), tensor.rows(), tensor.cols()), tensor);
-      }
-    }
-    tensors_.read_into(name, shape, std::span(tensor.begin(), tensor.end()));
+  /// Reads the stored values of a tensor, or an array that belongs to it.
+  ///   in_rows   they are blocks of a dense matrix, and rows in the file
+  TESSERA_COLD void read(std::string const& name, any_tensor const& of, element_type const& element,
+                         std::vector<std::int64_t> const& shape, std::span<std::byte> to,
+                         bool in_rows) const {
+    if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
+    std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
+    tensors_.read_into(name, element.name, shape, rows);
+    detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
   }
 
   std::string path_;
@@ -34935,6 +35405,109 @@ static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warm
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/parameter_groups.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
+#define TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
+struct parameter_group {
+  std::string names;    // as in a checkpoint; each `*` stands for any text
+  double rate = 1;      // factor of the learning rate; 0: frozen, and no part of the gradient's norm
+  double decay = 1;     // factor of the optimizer's weight decay
+  bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("names", of.names...);
+    each.setting("rate", of.rate...);
+    each.setting("decay", of.decay...);
+    each.setting("evolves", of.evolves...);
+  }
+  bool is_frozen() const { return rate == 0; }
+};
+
+namespace detail {
+/// Whether a text has the form of a pattern in which each `*` stands for any text.
+constexpr bool matches(std::string_view form, std::string_view text) {
+  const std::size_t star = form.find('*');
+  if (star == form.npos) return form == text;
+  if (text.substr(0, star) != form.substr(0, star)) return false;
+  form.remove_prefix(star + 1);
+  for (std::size_t skipped = star; skipped <= text.size(); ++skipped)
+    if (matches(form, text.substr(skipped))) return true;
+  return false;
+}
+static_assert(matches("*.bias", "a.b.bias") && matches("a*", "a") && matches("*a*b", "xaxab"));
+static_assert(!matches("a.*", "b.a.c") && !matches("a", "ab") && !matches("*.bias", "bias"));
+}  // namespace detail
+
+/// The groups of a model's parameters. A parameter belongs to the first group that its name matches; one that
+/// matches none is trained as it would be without groups.
+class parameter_groups {
+ public:
+  parameter_groups() = default;
+  /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
+  TESSERA_COLD parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups) {
+    std::vector<std::int64_t> members(groups.size());
+    groups_ = std::move(groups);
+    groups_.push_back({});  // of those that match none
+    const std::vector<std::string> names = model.names();
+    const std::string first = names.empty() ? "" : names.front();
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      std::size_t g = 0;
+      while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
+      if (g < members.size()) ++members[g];
+      of_parameter_.push_back(g);
+      if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
+    }
+    for (std::size_t g = 0; g < members.size(); ++g) {
+      parameter_group const& group = groups_[g];
+      const auto require = [&](char const* what, double value) {
+        if (!(value >= 0 && std::isfinite(value)))
+          throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
+                                     ": it is a factor, at least 0"));
+      };
+      require("rate", group.rate);
+      require("decay", group.decay);
+      if (members[g] == 0)
+        throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
+                                   " that no earlier group has; they have names such as \"", first,
+                                   "\", and * stands for any text"));
+    }
+  }
+
+  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
+  /// Of parameter `number`, in the order of for_each_parameter.
+  parameter_group const& of_parameter(std::size_t number) const {
+    return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
+  }
+  /// Of matrix `number`, in the order of evolving_weights.
+  bool evolves(std::uint64_t number) const {
+    if (of_matrix_.empty()) return true;
+    parameter_group const& group = groups_[of_matrix_[number]];
+    return group.evolves && !group.is_frozen();
+  }
+
+ private:
+  static parameter_group const& all_alike() {
+    static const parameter_group alike;
+    return alike;
+  }
+  std::vector<parameter_group> groups_;
+  std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/clipping.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CLIPPING
 #define TESSERA_SINGLE_TRAIN_CLIPPING
@@ -34953,23 +35526,43 @@ struct gradient_size {
   bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
+namespace detail {
+
+/// Of the stored values of a tensor, with the bits of total(ctx, square(w)) of its type.
+template <element T> double sum_of_squares(context& ctx, any_tensor const& of) {
+  const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
+  const auto node = expr::hold(square(stored_values(values)));
+  expr::extent size = expr::extent_of(node);
+  if (of.is_matrix()) {
+    size.stored = &of.pattern();
+    size.rows = of.rows();
+    size.cols = of.cols();
+    size.block_rows = of.block_rows();
+    size.block_cols = of.block_cols();
+  }
+  eval::plan p(ctx.runs_on());
+  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
+}
+
+}  // namespace detail
+
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
-template <class Gradients>
-gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups const& groups = {}) {
+inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
+                             parameter_groups const& groups = {}) {
   gradient_size all;
   double squares = 0;
-  std::size_t number = 0;
-  nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
-    if (groups.of_parameter(number++).is_frozen()) return;
-    const double here = total(ctx, square(stored_values(gradient)));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (groups.of_parameter(i).is_frozen()) continue;
+    any_tensor const& gradient = gradients[i].tensor;
+    const double here = gradient.element().is<float>() ? detail::sum_of_squares<float>(ctx, gradient)
+                                                       : detail::sum_of_squares<double>(ctx, gradient);
     squares += here;
-    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
-  });
-  nn::for_each_frozen(gradients, [&](nn::parameter_name const& name, auto const& measured) {
-    for (const auto value : measured)
-      if (all.not_finite.empty() && !std::isfinite(double(value))) all.not_finite = name.text();
-  });
+    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
+  }
+  for (std::size_t i = 0; i < gradients.frozen().size(); ++i)
+    for (const double value : gradients.frozen()[i].tensor.values())
+      if (all.not_finite.empty() && !std::isfinite(value)) all.not_finite = gradients.frozen_names()[i];
   all.norm = std::sqrt(squares);
   return all;
 }
@@ -35056,6 +35649,261 @@ struct loss_scaling {
     if (scale * 2 <= most) scale *= 2;
   }
 };
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/optimizers/optimizer.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// An optimizer is a struct with two functions: `state` declares the arrays that it keeps for a parameter, and
+// `step` updates the stored values of one, whatever its block, and its arrays:
+//
+//   struct momentum {
+//     double factor = 0.9;
+//     void state(train::state_list& each, any_tensor const&) const { each.elements("velocity"); }
+//     template <element T>
+//     void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+//       auto v = of.elements(0);
+//       run(ctx, v = stored_values(v) * factor + stored_values(of.gradient) * now.gradient_scale,
+//           of.w = stored_values(of.w) - stored_values(v) * now.rate, of.rounded());
+//     }
+//   };
+//
+// Absent blocks cost nothing, and the stored blocks of a sparse matrix get the bits that they would get in a
+// dense one. A zero with a zero gradient must stay zero: it may be padding. An optimizer may have a function
+// check(), which throws option_error for settings that make no sense; training calls it. It lists its
+// settings in `parts` as a layer does, so that a resumed training compares them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The values of one update that do not depend on elements.
+struct update {
+  std::int64_t number;        // number of this update; the first is 1
+  double rate;                // learning rate
+  double gradient_scale;      // factor of all gradients
+  double decay = 1;           // factor of the optimizer's weight decay: 0 of vectors, which do not decay
+  std::size_t parameter = 0;  // its number in the model
+  nn::parameter_list const* model = nullptr;
+
+  /// The name of the parameter, which takes a walk through the model.
+  std::string name() const { return model->name(parameter); }
+};
+
+/// Throws option_error, with the name, unless a setting of an optimizer is in a range.
+TESSERA_COLD inline void require_setting(const char* name, double value, bool in_range, const char* range) {
+  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+/// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
+struct rounding_statement {
+  using statement_tag = void;
+  nn::any_parameter* to;
+  feature_vector<float> const* master;  // null if there is nothing to be done
+
+  void lower(eval::plan& p) const {
+    if (master) to->round(p, to->tensor, *master);
+  }
+};
+
+/// Numbers in 8 bits: see state_list::scaled.
+struct scaled_values {
+  state_array &codes, &scales;
+
+  std::int64_t groups() const { return scales.size(); }
+  /// The first value of a group, and the number of its values.
+  std::int64_t first(std::int64_t group) const { return group * codes.group; }
+  std::int64_t size(std::int64_t group) const {
+    return std::min<std::int64_t>(codes.group, codes.size() - first(group));
+  }
+  float operator[](std::int64_t i) const {
+    return codes.code->value(codes.data<std::uint8_t>()[i]) * scales.data<float>()[i / codes.group];
+  }
+  /// New values of a group, and with them its scale.
+  template <class T> void store(std::int64_t group, T const* values) {
+    const std::int64_t at = first(group), count = size(group);
+    float greatest = 0;
+    for (std::int64_t k = 0; k < count; ++k) greatest = std::max(greatest, std::abs(float(values[k])));
+    scales.data<float>()[group] = greatest;
+    for (std::int64_t k = 0; k < count; ++k)
+      codes.data<std::uint8_t>()[at + k] =
+          codes.code->nearest(greatest > 0 ? float(values[k]) / greatest : 0);
+  }
+};
+
+/// A parameter in an update. Stored values are those of its blocks, one after the other, in the order of the
+/// pattern.
+///   T   its accumulator: float or double
+template <element T> class parameter_values {
+ public:
+  parameter_values(nn::any_parameter& of, any_tensor const& its_gradient, std::span<state_array> arrays)
+      : parameter(of),
+        w(of.is_narrow() ? vector_over(arrays[0])
+                         : feature_vector<T>::of_values(of.tensor.data<T>(), of.tensor.size())),
+        gradient(feature_vector<T>::of_values(const_cast<T*>(its_gradient.data<T>()), its_gradient.size())),
+        arrays_(arrays.subspan(of.is_narrow())) {}
+
+  nn::any_parameter& parameter;      // its sizes, block, pattern, role
+  feature_vector<T> w;               // stored values or, of a narrow parameter, their master
+  const feature_vector<T> gradient;  // as many
+
+  /// Array i of those that `state` declared: of accumulators, one for each stored value.
+  feature_vector<T> elements(std::size_t i) { return vector_over(arrays_[i]); }
+  /// Of any other kind.
+  template <class Number = T> std::span<Number> array(std::size_t i) {
+    return {arrays_[i].template data<Number>(), static_cast<std::size_t>(arrays_[i].size())};
+  }
+  /// Of codes; its scales are array i + 1.
+  scaled_values scaled(std::size_t i) { return {arrays_[i], arrays_[i + 1]}; }
+
+  /// The last statement of a step, or a run of its own: gives a narrow parameter its new values.
+  rounding_statement rounded() {
+    if constexpr (std::is_same_v<T, float>)
+      return {&parameter, parameter.is_narrow() ? &w : nullptr};
+    else
+      return {&parameter, nullptr};
+  }
+
+ private:
+  static feature_vector<T> vector_over(state_array& array) {
+    TESSERA_ASSERT(array.element->is<T>() && array.per == state_per::element,
+                   "this array of the state has an accumulator for each stored value");
+    return feature_vector<T>::of_values(array.data<T>(), array.size());
+  }
+  std::span<state_array> arrays_;
+};
+
+namespace detail {
+
+template <class Optimizer>
+concept declares_state = requires(Optimizer const& by, state_list& each, any_tensor const& parameter) {
+  by.state(each, parameter);
+};
+
+/// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
+/// §3.1).
+template <class Optimizer>
+std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter const& of) {
+  static_assert(declares_state<Optimizer>,
+                "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
+                "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
+                "train::parameter_values<T>&, and now.decay is 0 for parameters that do not decay");
+  state_list list(*of.tensor.element().accumulator);
+  if (of.is_narrow()) list.elements("master");
+  by.state(list, of.tensor);
+  return list.take();
+}
+
+/// Throws shape_error unless gradients and arrays have the sizes of a model's parameters.
+TESSERA_COLD inline void require_state(nn::parameter_list const& model, nn::parameter_list const& gradients,
+                                       optimizer_state const& state) {
+  if (gradients.size() != model.size() || state.parameters.size() != model.size())
+    throw shape_error(message("[optimizer] the model has ", model.size(), " parameters, of which ",
+                              gradients.size(), " have gradients and ", state.parameters.size(), " a state"));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor const &w = model[i].tensor, &g = gradients[i].tensor;
+    if (w.size() != g.size() || &g.element() != w.element().accumulator)
+      throw shape_error(message("[optimizer] ", model.name(i), " has ", w.size(), " stored values, and ",
+                                g.size(), " of ", g.element().name, " in its gradient"));
+    for (state_array const& array : state.parameters[i])
+      if (const std::int64_t size = array.size_for(parameter_sizes::of(w)); array.size() != size)
+        throw shape_error(message("[optimizer] ", array.name, " of ", model.name(i), " has ", array.size(),
+                                  " numbers, and should have ", size,
+                                  ": the state must be of this model and its patterns (initial_state)"));
+  }
+}
+
+}  // namespace detail
+
+/// The state before the first update: masters are the parameters, all else is zero.
+template <class Optimizer>
+optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model) {
+  optimizer_state state;
+  for (nn::any_parameter const& each : model) {
+    std::vector<state_array> arrays = detail::declared_state(optimizer, each);
+    for (state_array& array : arrays) {
+      array.reset(parameter_sizes::of(each.tensor));
+      if (array.code) std::fill(array.bytes.begin(), array.bytes.end(), std::byte{array.code->nearest(0)});
+    }
+    if (each.is_narrow())
+      arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
+    state.parameters.push_back(std::move(arrays));
+  }
+  return state;
+}
+
+/// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies
+/// clipping and the mean over tokens, without another pass over the gradients. Throws shape_error if
+/// gradients or state do not fit the model.
+template <class Optimizer>
+void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
+                       nn::parameter_list const& gradients, optimizer_state& state, double rate,
+                       double gradient_scale = 1, parameter_groups const& groups = {}) {
+  detail::require_state(model, gradients, state);
+  ++state.updates;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    parameter_group const& group = groups.of_parameter(i);
+    if (group.is_frozen()) continue;
+    any_tensor const& gradient = gradients[i].tensor;
+    const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
+    const update now{state.updates, rate * group.rate, gradient_scale, decay, i, &model};
+    const auto step = [&]<class T>(T) {
+      parameter_values<T> values(model[i], gradient, state.parameters[i]);
+      optimizer.step(ctx, now, values);
+    };
+    gradient.element().is<float>() ? step(float()) : step(double());
+  }
+}
+
+namespace detail {
+/// Copies between the arrays of a name and tensors. A parameter that is not narrow is its own master.
+TESSERA_COLD inline void copy_elements(nn::parameter_list const& like, std::string const& name, bool to_state,
+                                       optimizer_state& state, nn::parameter_list const* masters = nullptr) {
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    any_tensor tensor = like[i].tensor;
+    if (name == "master" && !state.has(i, name)) {
+      if (masters) tensor.assign((*masters)[i].tensor);
+      continue;
+    }
+    state_array& array = state.at(i, name);
+    if (array.bytes.size() != tensor.size_bytes() || array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", like.name(i), " has ", array.size(),
+                                " of ", array.element->name, ", but ", tensor.size(), " of ",
+                                tensor.element().name, " are wanted"));
+    if (to_state)
+      std::copy_n(tensor.data(), tensor.size_bytes(), array.bytes.data());
+    else
+      std::copy_n(array.bytes.data(), tensor.size_bytes(), tensor.data());
+  }
+}
+}  // namespace detail
+
+/// An array of all parameters that has an accumulator for each stored value, such as "first_moment" or
+/// "master", which a parameter that is not narrow is itself, as a layer that is shaped like the model. Throws
+/// option_error for another name, and shape_error if it is no such array.
+template <class Model>
+typename Model::gradients elements_of(optimizer_state const& state, Model const& model,
+                                      std::string const& name) {
+  typename Model::gradients like = nn::zeros_like(model);
+  const nn::parameter_list parameters(model);
+  detail::copy_elements(like, name, false, const_cast<optimizer_state&>(state),
+                        nn::is_narrow<Model> ? &parameters : nullptr);
+  return like;
+}
+/// Gives such an array other values. Throws as elements_of.
+inline void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like) {
+  detail::copy_elements(like, name, true, state);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -35388,6 +36236,7 @@ inline replacement replaced(pattern const& old, std::span<char const> pruned,
 #include <algorithm>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
 #include <optional>
@@ -35405,9 +36254,9 @@ inline std::int64_t absent_blocks(pattern const& stored) {
 }
 
 /// A sparse matrix at an update of its pattern, as a policy sees it.
-template <class Weight, class Gradient> struct matrix_at_update {
-  Weight const& weight;                           // after the optimizer's update
-  Gradient const& gradient;                       // of this step, at the stored blocks
+struct matrix_at_update {
+  any_tensor weight;                              // after the optimizer's update
+  any_tensor gradient;                            // of this step, at the stored blocks
   std::int64_t done;                              // completed steps of the run
   std::uint64_t number;                           // of this matrix in the model: a key of random choices
   std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
@@ -35416,11 +36265,6 @@ template <class Weight, class Gradient> struct matrix_at_update {
   /// The number of absent blocks. These are numbered from 0, row by row.
   std::int64_t absent() const { return absent_blocks(stored()); }
 };
-
-namespace detail {
-using some_matrix = block_sparse_matrix<float, block_shape<1>>;
-using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
-}  // namespace detail
 
 /// The functions of a sparsity policy:
 ///   due(done)            whether an update follows after `done` steps of the run
@@ -35434,13 +36278,13 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
 /// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
-concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
-                                   detail::some_matrix_at_update const& at) {
-  { p.due(n) } -> std::same_as<bool>;
-  { p.count(stored, n) } -> std::same_as<std::int64_t>;
-  { p.prune(at, n) } -> std::same_as<std::vector<char>>;
-  { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
-};
+concept sparsity_policy =
+    requires(Policy const& p, pattern const& stored, std::int64_t n, matrix_at_update const& at) {
+      { p.due(n) } -> std::same_as<bool>;
+      { p.count(stored, n) } -> std::same_as<std::int64_t>;
+      { p.prune(at, n) } -> std::same_as<std::vector<char>>;
+      { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
+    };
 
 /// A policy that also uses gradients of absent blocks; they cost a dense product in the step of an update:
 ///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
@@ -35550,36 +36394,31 @@ inline std::int64_t replaced_share(pattern const& stored, double share) {
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
-template <class At>
-std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count, std::uint64_t seed,
-                                               std::int64_t update) {
+inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at, std::int64_t count,
+                                                      std::uint64_t seed, std::int64_t update) {
   return random_choice(
       at.absent(), count,
       random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
 }
 
-/// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
-/// change: those of role `weight`, sparse ones or, with `dense_too`, all. `number` counts all matrices.
-/// Groups may keep the pattern of some.
-template <class Model, class Visit, class... Others>
-void for_each_evolving_weight(bool dense_too, Model& model, Visit&& visit, Others&... others) {
-  std::uint64_t matrices = 0;
-  nn::for_each_parameter(
-      model,
-      [&](nn::parameter_name const& name, auto& parameter, auto&... belonging) {
-        if constexpr (nn::is_matrix<decltype(parameter)>) {
-          const std::uint64_t number = matrices++;
-          if (name.role() == nn::parameter_role::weight && (dense_too || !parameter.pattern().is_dense()))
-            visit(name, number, parameter, belonging...);
-        }
-      },
-      others...);
-}
+/// A matrix of a model whose pattern may change.
+struct evolving_weight {
+  std::size_t parameter;  // its number among the parameters
+  std::uint64_t number;   // and among all matrices
+};
 
-/// For sparse ones.
-template <class Model, class Visit, class... Others>
-void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
-  for_each_evolving_weight(false, model, visit, others...);
+/// Those of role `weight`, sparse ones or, with `dense_too`, all. Groups may keep the pattern of some.
+TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
+                                                                  bool dense_too) {
+  std::vector<evolving_weight> all;
+  std::uint64_t matrices = 0;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    if (!model[i].tensor.is_matrix()) continue;
+    const std::uint64_t number = matrices++;
+    if (model[i].is_weight() && (dense_too || !model[i].tensor.pattern().is_dense()))
+      all.push_back({i, number});
+  }
+  return all;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -35596,7 +36435,6 @@ void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35623,37 +36461,34 @@ template <class Policy> class growth_candidates {
  public:
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
   /// no growth_score.
-  template <class Model, class Gradients>
-  void watch(Policy const& policy, std::int64_t done, Model const& model, Gradients const& gradients,
-             parameter_groups const& groups = {}) {
+  void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
+             nn::parameter_list const& gradients, parameter_groups const& groups = {}) {
     stop();
     found_.clear();
     if (!grows_by_gradient(policy)) return;
     kept_ = average_share(policy, done);
     chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
-    for_each_sparse_weight(
-        model,
-        [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight, auto const& gradient) {
-          if (!groups.evolves(number)) return;
-          using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
-          pattern const& stored = weight.pattern();
-          std::vector<float>* average = nullptr;
-          if (kept_) {
-            average = &averages_[name.text()];
-            average->resize(static_cast<std::size_t>(stored.block_rows()) *
-                            static_cast<std::size_t>(stored.block_cols()));
-          }
-          found_.push_back({&gradient,
-                            stored,
-                            its_block::rows,
-                            its_block::cols,
-                            policy.count(stored, done),
-                            average,
-                            false,
-                            {}});
-        },
-        gradients);
+    for (const auto [i, number] : evolving_weights(model, false)) {
+      if (!groups.evolves(number)) continue;
+      any_tensor const& weight = model[i].tensor;
+      pattern const& stored = weight.pattern();
+      std::vector<float>* average = nullptr;
+      if (kept_) {
+        average = &averages_[model.name(i)];
+        average->resize(static_cast<std::size_t>(stored.block_rows()) *
+                        static_cast<std::size_t>(stored.block_cols()));
+      }
+      found_.push_back({number,
+                        gradients[i].tensor.address(),
+                        stored,
+                        weight.block_rows(),
+                        weight.block_cols(),
+                        policy.count(stored, done),
+                        average,
+                        false,
+                        {}});
+    }
     policy_ = &policy;
   }
   /// Ends watching; the candidates stay.
@@ -35668,8 +36503,9 @@ template <class Policy> class growth_candidates {
   template <element T>
   void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
     if constexpr (gradient_policy<Policy>) {
-      matrix* const here = find(found_, dw);
-      if (!watching() || !here) return;
+      const auto here = std::find_if(found_.begin(), found_.end(),
+                                     [dw](matrix const& each) { return each.gradient == dw; });
+      if (!watching() || here == found_.end()) return;
       here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
@@ -35681,22 +36517,21 @@ template <class Policy> class growth_candidates {
   }
 
   /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
-  template <class Gradients>
-  void require_seen(Gradients const& gradients, parameter_groups const& groups = {}) const {
-    for_each_sparse_weight(gradients, [&](nn::parameter_name const& name, std::uint64_t number,
-                                          auto const& each) {
-      if (!groups.evolves(number)) return;
-      matrix const* const found = find(found_, &each);
-      if (!found || !found->seen || found->stored.serial() != each.pattern().serial())
-        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ", name.text(),
-                            " was not seen; give the pass of a step's last backward its observer, ",
-                            "pass.weight_gradients = training.weight_gradients()"));
-    });
+  void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
+    for (const auto [i, number] : evolving_weights(gradients, false)) {
+      if (!groups.evolves(number)) continue;
+      matrix const* const found = find(number);
+      if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
+        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",
+                            gradients.name(i), " was not seen; give the pass of a step's last backward its ",
+                            "observer, pass.weight_gradients = training.weight_gradients()"));
+    }
   }
 
-  /// The numbers of the candidates of a matrix, ascending; `gradient` is the address of its gradient.
-  std::span<std::int64_t const> of(void const* gradient) const {
-    matrix const* const found = find(found_, gradient);
+  /// The numbers of the candidates of a matrix, ascending.
+  ///   number   of the matrix among those of the model
+  std::span<std::int64_t const> of(std::uint64_t number) const {
+    matrix const* const found = find(number);
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
@@ -35719,7 +36554,8 @@ template <class Policy> class growth_candidates {
 
  private:
   struct matrix {
-    void const* gradient;
+    std::uint64_t number;  // among all matrices of the model
+    void const* gradient;  // what a backward calls it by
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
@@ -35775,10 +36611,10 @@ template <class Policy> class growth_candidates {
     }
   }
 
-  /// The matrix with this gradient; null if there is none.
-  template <class Matrices> static auto find(Matrices& all, void const* gradient) -> decltype(all.data()) {
-    for (auto& each : all)
-      if (each.gradient == gradient) return &each;
+  /// Null if it is not watched.
+  matrix const* find(std::uint64_t number) const {
+    for (matrix const& each : found_)
+      if (each.number == number) return &each;
     return nullptr;
   }
 
@@ -35799,19 +36635,17 @@ template <class Policy> class growth_candidates {
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <tuple>
-#include <type_traits>
+#include <string>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
-template <class Model> explored_blocks explore(Model const& model, bool dense_too = false) {
+TESSERA_COLD inline explored_blocks explore(nn::parameter_list const& model, bool dense_too = false) {
   explored_blocks explored;
-  for_each_evolving_weight(dense_too, model,
-                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-                             explored.mark(name.text(), weight.pattern());
-                           });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    explored.mark(names[i], model[i].tensor.pattern());
   return explored;
 }
 
@@ -35826,57 +36660,56 @@ namespace detail {
 
 /// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
 /// 100 000 steps.
-template <sparsity_policy Policy, class Model>
-void require_evolving(Policy const& policy, Model const& model, parameter_groups const& groups = {}) {
-  bool any = false;
-  for_each_evolving_weight(
-      prunes_dense(policy), model,
-      [&](nn::parameter_name const&, std::uint64_t number, auto const&) { any |= groups.evolves(number); });
+template <sparsity_policy Policy>
+void require_evolving(Policy const& policy, nn::parameter_list const& model,
+                      parameter_groups const& groups = {}) {
+  const auto weights = evolving_weights(model, prunes_dense(policy));
+  const bool any = std::any_of(weights.begin(), weights.end(),
+                               [&](evolving_weight const& each) { return groups.evolves(each.number); });
   for (std::int64_t done = 1; !any && done <= 100'000; ++done)
     if (policy.due(done)) detail::refuse_update_of_nothing(done);
 }
 
 /// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
-template <sparsity_policy Policy, class Model>
-void require_possible(Policy const& policy, std::int64_t done, Model const& model,
+template <sparsity_policy Policy>
+void require_possible(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
                       parameter_groups const& groups = {}) {
   bool any = false;
-  for_each_evolving_weight(
-      prunes_dense(policy), model,
-      [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
-        if (!groups.evolves(number)) return;
-        pattern const& stored = weight.pattern();
-        const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
-                           absent = absent_blocks(stored);
-        any = true;
-        if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
-          throw option_error(message("[evolve] after step ", done, " the policy ",
-                                     grown == count ? "replaces " : message("grows ", grown, " and prunes "),
-                                     count, " blocks of ", name.text(), ", but ", stored.blocks(),
-                                     " are stored and ", absent, " absent; 0 … ",
-                                     std::min(stored.blocks(), absent), " can be replaced",
-                                     count > 0 ? "; a smaller fraction replaces fewer" : ""));
-      });
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number)) continue;
+    pattern const& stored = model[i].tensor.pattern();
+    const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
+                       absent = absent_blocks(stored);
+    any = true;
+    if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
+      throw option_error(message("[evolve] after step ", done, " the policy ",
+                                 grown == count ? "replaces " : message("grows ", grown, " and prunes "),
+                                 count, " blocks of ", model.name(i), ", but ", stored.blocks(),
+                                 " are stored and ", absent, " absent; 0 … ",
+                                 std::min(stored.blocks(), absent), " can be replaced",
+                                 count > 0 ? "; a smaller fraction replaces fewer" : ""));
+  }
   if (!any) detail::refuse_update_of_nothing(done);
 }
 
 namespace detail {
 
 /// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
-template <class At>
-void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
-                     std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
+TESSERA_COLD inline void require_choices(std::string const& name, matrix_at_update const& at,
+                                         std::int64_t count, std::int64_t growing,
+                                         std::vector<char> const& pruned,
+                                         std::vector<std::int64_t> const& grown) {
   const std::int64_t stored = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
   if (std::ssize(pruned) != stored || marked != count)
-    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name.text(), ", by ",
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
                                pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
                                stored, " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
   if (std::ssize(grown) != growing || !ascends ||
       (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
-    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
                                "; it must be ", growing, " different numbers of 0 … ", absent - 1,
                                ", ascending"));
 }
@@ -35887,42 +36720,39 @@ struct pattern_change {
   std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
 };
 
-/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, moments and master get
-/// one new pattern: blocks that stay keep their values, new blocks are zero. Throws as require_possible does,
-/// before anything is changed.
+/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
+/// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
+/// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
-template <sparsity_policy Policy, class Optimizer, class Model>
-pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
-                      typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state,
-                      growth_candidates<Policy> const& candidates = {}, parameter_groups const& groups = {}) {
+template <sparsity_policy Policy>
+pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
+                      nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
+                      optimizer_state& state, growth_candidates<Policy> const& candidates = {},
+                      parameter_groups const& groups = {}) {
   require_possible(policy, done, model, groups);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
-  const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
-                          auto&... its) {
-    if (!groups.evolves(number)) return;
-    using at_update =
-        matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
-    const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number)) continue;
+    any_tensor& weight = model[i].tensor;
+    const matrix_at_update at{weight, gradients[i].tensor, done, number, candidates.of(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
                                                                       : growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
     const std::vector<std::int64_t> grown = policy.grow(at, growing);
-    detail::require_choices(name, at, count, growing, pruned, grown);
+    detail::require_choices(names[i], at, count, growing, pruned, grown);
     const auto [changed, moves] = replaced(old, pruned, grown);
     all.replaced += count;
     all.stored += changed.blocks();
-    if (prunes_dense(policy)) explored.mark(name.text(), old);
-    explored.mark(name.text(), changed);
+    if (prunes_dense(policy)) explored.mark(names[i], old);
+    explored.mark(names[i], changed);
     weight.set_pattern(changed, moves);
-    gradient.set_pattern(changed, moves);
-    (its.set_pattern(changed, moves), ...);
-  };
-  std::apply(
-      [&](auto&... its) { for_each_evolving_weight(prunes_dense(policy), model, update, gradients, its...); },
-      state.tensors);
+    gradients[i].tensor.set_pattern(changed, moves);
+    detail::move_state(state.parameters.at(i), moves, parameter_sizes::of(weight), weight.block_elements());
+  }
   return all;
 }
 
@@ -35969,11 +36799,10 @@ struct evolving_pattern {
     const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
     return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
@@ -36086,7 +36915,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   Optimizer optimizer;
   Policy policy;
   typename Model::gradients gradients;
-  optimizer_state<Optimizer, Model> state;
+  optimizer_state state;
   explored_blocks explored;
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
@@ -36102,7 +36931,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         optimizer(by),
         policy(patterns),
         gradients(nn::zeros_like(trained)),
-        state(initial_state<Optimizer>(trained)),
+        state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
     require_evolving(policy, model);
@@ -36162,18 +36991,18 @@ TESSERA_COLD inline void require_rate(std::int64_t step, double rate) {
 
 /// Throws error if all matrices of a model are zero, and their gradients too, so that it would learn nothing
 /// but biases: it was never initialised.
-template <class Training> void require_initialised(Training const& t) {
+TESSERA_COLD inline void require_initialised(nn::parameter_list const& model,
+                                             nn::parameter_list const& gradients) {
   bool any = false, matrices = false;
-  const auto nonzero = [](auto const& matrix) {
-    return std::any_of(matrix.begin(), matrix.end(), [](auto v) { return double(v) != 0; });
+  const auto nonzero = [](any_tensor const& matrix) {
+    const std::vector<double> all = matrix.values();
+    return std::any_of(all.begin(), all.end(), [](double v) { return v != 0; });
   };
-  const auto visit = [&](nn::parameter_name const&, auto const& parameter, auto const& gradient) {
-    if constexpr (nn::is_matrix<decltype(parameter)>) {
-      matrices = true;
-      any = any || nonzero(parameter) || nonzero(gradient);
-    }
-  };
-  nn::for_each_parameter(std::as_const(t.model), visit, t.gradients);
+  for (std::size_t i = 0; i < model.size() && !any; ++i) {
+    if (!model[i].tensor.is_matrix()) continue;
+    matrices = true;
+    any = nonzero(model[i].tensor) || nonzero(gradients[i].tensor);
+  }
   if (matrices && !any)
     throw error(
         "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it "
@@ -36216,7 +37045,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.progress.step == 0) detail::require_initialised(t);
+  if (t.progress.step == 0) detail::require_initialised(t.model, t.gradients);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
@@ -36439,11 +37268,15 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       update_time = now() - start;
     }
   }
-  nn::for_each_parameter(
-      t.model, [](nn::parameter_name const&, auto& parameter, auto const& before) { parameter = before; },
-      first);
+  nn::mutable_parameter_list now_trained(t.model);
+  const nn::parameter_list before(first);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    any_tensor& tensor = now_trained[i].tensor;
+    if (tensor.is_matrix()) tensor.reset(before[i].tensor.pattern());
+    tensor.assign(before[i].tensor);
+  }
   t.gradients = nn::zeros_like(t.model);
-  t.state = initial_state<Optimizer>(t.model);
+  t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;
   t.scaling = scaling;
 
@@ -37256,7 +38089,6 @@ struct masking {
 // ---- tessera/train/optimizers/adamw.hpp
 #ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW
 #define TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW
-#include <array>
 #include <cmath>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -37268,8 +38100,10 @@ struct adamw {
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 
-  static constexpr std::array moments{"first_moment", "second_moment"};
-
+  void state(state_list& each, any_tensor const&) const {
+    each.elements("first_moment");
+    each.elements("second_moment");
+  }
   static void parts(auto& each, auto&... of) {
     each.setting("beta1", of.beta1...);
     each.setting("beta2", of.beta2...);
@@ -37283,19 +38117,18 @@ struct adamw {
     require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
   }
 
-  template <class Parameter, class... Then>
-  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
-            Parameter& v, Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? now.rate * weight_decay * now.decay : 0;
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    const double decay = now.rate * weight_decay * now.decay;
     const auto number = static_cast<double>(now.number);
     const double correction1 = 1 - std::pow(beta1, number);
     const double correction2 = std::sqrt(1 - std::pow(beta2, number));
-    const auto g = stored_values(gradient) * now.gradient_scale;
+    const auto g = stored_values(of.gradient) * now.gradient_scale;
+    auto m = of.elements(0), v = of.elements(1);
     const auto first = stored_values(m), second = stored_values(v);
     run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
-        w = stored_values(w) * (1 - decay) -
-            first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
-        then...);
+        of.w = stored_values(of.w) * (1 - decay) -
+               first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
+        of.rounded());
   }
 };
 
@@ -37305,8 +38138,6 @@ struct adamw {
 // ---- tessera/train/optimizers/sgd.hpp
 #ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_SGD
 #define TESSERA_SINGLE_TRAIN_OPTIMIZERS_SGD
-#include <array>
-
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 enum class lookahead { none, nesterov };
@@ -37318,8 +38149,7 @@ struct sgd {
   double weight_decay = 0;
   train::lookahead lookahead = train::lookahead::none;
 
-  static constexpr std::array moments{"momentum"};
-
+  void state(state_list& each, any_tensor const&) const { each.elements("momentum"); }
   static void parts(auto& each, auto&... of) {
     each.setting("momentum", of.momentum...);
     each.setting("weight_decay", of.weight_decay...);
@@ -37330,16 +38160,15 @@ struct sgd {
     require_setting("sgd.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
   }
 
-  template <class Parameter, class... Then>
-  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
-            Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? weight_decay * now.decay : 0;
-    const auto weights = stored_values(w), velocity = stored_values(m);
-    const auto g = stored_values(gradient) * now.gradient_scale + weights * decay;
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    auto m = of.elements(0);
+    const auto weights = stored_values(of.w), velocity = stored_values(m);
+    const auto g = stored_values(of.gradient) * now.gradient_scale + weights * (weight_decay * now.decay);
     if (lookahead == train::lookahead::nesterov)
-      run(ctx, m = velocity * momentum + g, w = weights - (g + velocity * momentum) * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, of.w = weights - (g + velocity * momentum) * now.rate,
+          of.rounded());
     else
-      run(ctx, m = velocity * momentum + g, w = weights - velocity * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, of.w = weights - velocity * now.rate, of.rounded());
   }
 };
 
@@ -37371,30 +38200,31 @@ enum class pruning_scope {
 namespace detail {
 
 /// Throws shape_error unless a gradient has a value for each of a weight.
-inline void require_values(nn::parameter_name const& name, std::int64_t weights, std::int64_t gradients) {
-  if (weights != gradients)
-    throw shape_error(message("[prune] the gradient of ", name.text(), " has ", gradients, " values for ",
-                              weights, " of the weight: add_gradient must add to it, and keep its pattern"));
+TESSERA_COLD inline void require_values(nn::parameter_list const& model, std::size_t i,
+                                        std::int64_t gradients) {
+  if (model[i].tensor.size() != gradients)
+    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
+                              model[i].tensor.size(),
+                              " of the weight: add_gradient must add to it, and keep its pattern"));
 }
 
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
-template <class Model, class Score, class... Others>
-std::vector<double> mean_scores(Model const& model, Score&& score, Others const&... others) {
+template <class Score, std::same_as<nn::parameter_list>... Others>
+std::vector<double> mean_scores(nn::parameter_list const& model, Score&& score, Others const&... others) {
   std::vector<double> scores;
-  for_each_evolving_weight(
-      true, model,
-      [&](nn::parameter_name const& name, std::uint64_t, auto const& w, auto const&... belonging) {
-        (require_values(name, w.size(), belonging.size()), ...);
-        constexpr int elements = std::remove_cvref_t<decltype(w)>::block::elements;
-        for (std::int64_t at = 0; at < w.size(); at += elements) {
-          double sum = 0;
-          for (std::int64_t k = at; k < at + elements; ++k)
-            sum += score(double(w.data()[k]), double(belonging.data()[k])...);
-          scores.push_back(sum / elements);
-        }
-      },
-      others...);
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    (require_values(model, i, others[i].tensor.size()), ...);
+    const std::int64_t elements = model[i].tensor.block_elements();
+    const auto add = [&](std::vector<double> const& w, auto const&... its) {
+      for (std::size_t at = 0; at < w.size();) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < elements; ++k, ++at) sum += score(w[at], its[at]...);
+        scores.push_back(sum / static_cast<double>(elements));
+      }
+    };
+    add(model[i].tensor.values(), others[i].tensor.values()...);
+  }
   return scores;
 }
 
@@ -37403,12 +38233,13 @@ struct weight_blocks {
   std::string name;
   std::int64_t stored, grid;  // numbers of blocks
 };
-template <class Model> std::vector<weight_blocks> blocks_of_weights(Model const& model) {
+TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
   std::vector<weight_blocks> all;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
-    all.push_back({name.text(), w.pattern().blocks(),
-                   std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols()});
-  });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    pattern const& stored = model[i].tensor.pattern();
+    all.push_back({names[i], stored.blocks(), std::int64_t{stored.block_rows()} * stored.block_cols()});
+  }
   return all;
 }
 
@@ -37474,14 +38305,15 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
 }
 
 /// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
-template <class Model> void remove_marked(Model& model, std::vector<char> const& marked) {
+TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked) {
   auto next = marked.begin();
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    any_tensor& w = model[i].tensor;
     const std::vector<char> its(next, next + w.pattern().blocks());
     next += w.pattern().blocks();
     if (std::find(its.begin(), its.end(), 1) != its.end())
       w.set_pattern(tessera::detail::without(w.pattern(), its));
-  });
+  }
 }
 
 }  // namespace detail
@@ -37492,9 +38324,8 @@ template <class Model> void remove_marked(Model& model, std::vector<char> const&
 ///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
 ///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
 ///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
-template <class Model>
-void prune(Model& model, double density, std::vector<double> scores,
-           pruning_scope scope = pruning_scope::whole_model) {
+TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
+                               pruning_scope scope = pruning_scope::whole_model) {
   const auto weights = detail::blocks_of_weights(model);
   const std::int64_t left = detail::blocks_left(weights, density, scope);
   detail::remove_marked(
@@ -37505,13 +38336,13 @@ void prune(Model& model, double density, std::vector<double> scores,
 }
 
 /// The mean magnitude of each stored block.
-template <class Model> std::vector<double> magnitude_scores(Model const& model) {
+inline std::vector<double> magnitude_scores(nn::parameter_list const& model) {
   return detail::mean_scores(model, [](double w) { return std::abs(w); });
 }
 
 /// Prunes the weights of a model by the mean magnitude of blocks.
-template <class Model>
-void prune(Model& model, double density, pruning_scope scope = pruning_scope::each_matrix) {
+inline void prune(nn::mutable_parameter_list model, double density,
+                  pruning_scope scope = pruning_scope::each_matrix) {
   prune(model, density, magnitude_scores(model), scope);
 }
 
@@ -37738,12 +38569,11 @@ struct named_pattern {
 using model_patterns = std::vector<named_pattern>;
 
 /// The patterns of all sparse weights of a model or, with `dense_too`, of all that may be pruned.
-template <class Model> model_patterns patterns_of(Model const& model, bool dense_too = false) {
+TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false) {
   model_patterns all;
-  for_each_evolving_weight(dense_too, model,
-                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-                             all.push_back({name.text(), weight.pattern()});
-                           });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    all.push_back({names[i], model[i].tensor.pattern()});
   return all;
 }
 
@@ -38026,15 +38856,15 @@ struct deep_rewiring {
     return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    std::vector<double> scores = block_sums(at.weight);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    std::vector<double> scores = at.weight.block_sums();
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
       scores[static_cast<std::size_t>(slot)] *=
           sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
     return weakest(std::span<double const>(scores), count);
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
@@ -38061,43 +38891,40 @@ template <schedule Schedule> struct weight_noise : step_hook {
   template <class Training, class Update>
   void around_update(context& ctx, Training& t, Update const& update) const {
     update();
-    using model = std::remove_cvref_t<decltype(t.model)>;
     const double rate = rates.rate(t.progress.step);
-    std::size_t number = 0;
+    nn::mutable_parameter_list model(t.model);
+    const nn::parameter_list gradients(t.gradients);
     std::uint64_t matrices = 0;
-    const auto visit = [&](nn::parameter_name const& name, auto& parameter, auto& first, auto&...) {
-      const double its_rate = rate * t.groups.of_parameter(number++).rate;
-      if constexpr (nn::is_matrix<decltype(parameter)>) {
-        const random_stream random(seed, random_purpose::noise, matrices++,
-                                   static_cast<std::uint64_t>(t.progress.step));
-        if (name.role() != nn::parameter_role::weight || its_rate == 0) return;
-        const double deviation = std::sqrt(2 * its_rate * temperature);
-        if constexpr (nn::is_narrow<model>) {
-          add(ctx, first, deviation, random);
-          run(ctx, parameter = converted(first));
-        } else {
-          add(ctx, parameter, deviation, random);
-        }
-      }
-    };
-    std::apply([&](auto&... its) { nn::for_each_parameter(t.model, visit, its...); }, t.state.tensors);
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      if (!model[i].tensor.is_matrix()) continue;
+      const random_stream random(seed, random_purpose::noise, matrices++,
+                                 static_cast<std::uint64_t>(t.progress.step));
+      const double its_rate = rate * t.groups.of_parameter(i).rate;
+      if (!model[i].is_weight() || its_rate == 0) continue;
+      const auto add_to = [&]<class T>(T) {
+        parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
+        add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);
+        run(ctx, of.rounded());
+      };
+      gradients[i].tensor.element().template is<float>() ? add_to(float()) : add_to(double());
+    }
   }
 
  private:
-  template <class Matrix>
-  static void add(context& ctx, Matrix& w, double deviation, random_stream const& random) {
-    using block = typename Matrix::block;
-    using number = typename Matrix::value_type;
-    ctx.run(w.pattern().block_rows(), [&](int block_row, std::byte*) {
-      std::int64_t slot = w.pattern().first_slot(block_row);
-      for (const std::int32_t block_col : w.pattern().row(block_row)) {
-        const auto values = w.at_slot(slot++);
-        for (int k = 0; k < block::elements; ++k) {
-          const std::int64_t row = std::int64_t{block_row} * block::rows + k / block::cols,
-                             col = std::int64_t{block_col} * block::cols + k % block::cols;
-          if (row < w.rows() && col < w.cols())
-            values[static_cast<std::size_t>(k)] +=
-                number(deviation * random.normal(static_cast<std::uint64_t>(row * w.cols() + col)));
+  template <class T>
+  static void add(context& ctx, any_tensor const& matrix, T* values, double deviation,
+                  random_stream const& random) {
+    const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), elements = height * width,
+                       rows = matrix.rows(), cols = matrix.cols();
+    pattern const& stored = matrix.pattern();
+    ctx.run(stored.block_rows(), [&](int block_row, std::byte*) {
+      std::int64_t slot = stored.first_slot(block_row);
+      for (const std::int32_t block_col : stored.row(block_row)) {
+        T* const block = values + elements * slot++;
+        for (std::int64_t k = 0; k < elements; ++k) {
+          const std::int64_t row = block_row * height + k / width, col = block_col * width + k % width;
+          if (row < rows && col < cols)
+            block[k] += T(deviation * random.normal(static_cast<std::uint64_t>(row * cols + col)));
         }
       }
     });
@@ -38119,10 +38946,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.
-template <class Model> void densify(Model& model) {
-  for_each_sparse_weight(model, [](nn::parameter_name const&, std::uint64_t, auto& w) {
+TESSERA_COLD inline void densify(nn::mutable_parameter_list model) {
+  for (const auto [i, number] : evolving_weights(model, false)) {
+    any_tensor& w = model[i].tensor;
     w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
-  });
+  }
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -38160,15 +38988,11 @@ namespace detail {
 
 /// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
-  std::size_t number = 0;
-  nn::for_each_parameter(
-      t.model,
-      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
-        const bool frozen = t.groups.of_parameter(number++).is_frozen();
-        if constexpr (nn::is_matrix<decltype(parameter)>)
-          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
-      },
-      t.gradients);
+  const nn::parameter_list model(t.model);
+  nn::mutable_parameter_list gradients(t.gradients);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
+      visit(model[i].tensor, gradients[i].tensor);
 }
 
 /// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
@@ -38178,9 +39002,9 @@ template <class Training> double in_gradients(Training const& t, token_loss cons
 
 /// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
 /// depend on threads.
-template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
-  const std::int64_t blocks = of.pattern().blocks();
-  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
+///   elements   of a block
+template <class Add> double sum_over_blocks(context& ctx, std::int64_t blocks, int elements, Add&& add) {
+  const std::int64_t together = std::max<std::int64_t>(1, 8192 / elements);
   std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
   ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
     const std::int64_t first = part * together, last = std::min(blocks, first + together);
@@ -38203,9 +39027,13 @@ struct l1_penalty : penalty {
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
     double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      sum += total(ctx, abs(stored_values(w)));
-      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
+        sum += total(ctx, abs(stored_values(w)));
+        run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+      });
     });
     value = strength * sum;
   }
@@ -38220,19 +39048,25 @@ struct group_lasso : penalty {
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
     double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
-      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
-      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
-               const auto block = w.at_slot(slot);
-               double squares = 0;
-               for (const auto element : block) squares += double(element) * double(element);
-               if (squares == 0) return 0;
-               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
-               const auto its = gradient.at_slot(slot);
-               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
-               return norm;
-             });
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      const int elements = weight.block_elements();
+      const double weight_of_block = std::sqrt(elements);
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        number* const gradient = of_weight.data<number>();
+        sum += weight_of_block *
+               detail::sum_over_blocks(
+                   ctx, weight.pattern().blocks(), elements, [&](std::int64_t slot) -> double {
+                     T const* const block = w.data() + slot * elements;
+                     double squares = 0;
+                     for (int k = 0; k < elements; ++k) squares += double(block[k]) * double(block[k]);
+                     if (squares == 0) return 0;
+                     const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+                     for (int k = 0; k < elements; ++k)
+                       gradient[slot * elements + k] += number(by * double(block[k]));
+                     return norm;
+                   });
+      });
     });
     value = strength * sum;
   }
@@ -38276,17 +39110,18 @@ struct exploration_penalty : penalty {
     pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
     w.pattern().for_each(
         [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
-    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
-      const auto block = w.at_slot(slot);
-      const auto its = gradient.at_slot(slot);
-      const double by = pull[static_cast<std::size_t>(slot)];
-      double squares = 0;
-      for (std::size_t k = 0; k < its.size(); ++k) {
-        squares += double(block[k]) * double(block[k]);
-        its[k] += number(factor * by * double(block[k]));
-      }
-      return by * squares;
-    });
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), Weight::block::elements,
+                                   [&](std::int64_t slot) {
+                                     const auto block = w.at_slot(slot);
+                                     const auto its = gradient.at_slot(slot);
+                                     const double by = pull[static_cast<std::size_t>(slot)];
+                                     double squares = 0;
+                                     for (std::size_t k = 0; k < its.size(); ++k) {
+                                       squares += double(block[k]) * double(block[k]);
+                                       its[k] += number(factor * by * double(block[k]));
+                                     }
+                                     return by * squares;
+                                   });
   }
 };
 
@@ -38526,11 +39361,10 @@ struct gradual_pruning {
   std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
   bool prunes_dense() const { return true; }
 
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
-  template <class At> std::vector<std::int64_t> grow(At const&, std::int64_t) const { return {}; }
+  std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
 };
 
 static_assert(sparsity_policy<gradual_pruning>);
@@ -38559,21 +39393,21 @@ struct layer_row {
 };
 
 /// A row for each weight that may be pruned, sparse or dense, in the order of the parameters.
-template <class Model> std::vector<layer_row> layer_table(Model const& model) {
+TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const& model) {
   std::vector<layer_row> table;
-  for_each_evolving_weight(
-      true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-        pattern const& stored = weight.pattern();
-        double l1 = 0, squares = 0;
-        for (const auto value : weight) {
-          const auto w = static_cast<double>(accumulator_t<std::remove_cvref_t<decltype(value)>>(value));
-          l1 += std::abs(w);
-          squares += w * w;
-        }
-        table.push_back({name.text(), weight.rows(), weight.cols(), stored.blocks(),
-                         std::int64_t{stored.block_rows()} * stored.block_cols(), stored.density(), l1,
-                         std::sqrt(squares)});
-      });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    any_tensor const& weight = model[i].tensor;
+    pattern const& stored = weight.pattern();
+    double l1 = 0, squares = 0;
+    for (const double w : weight.values()) {
+      l1 += std::abs(w);
+      squares += w * w;
+    }
+    table.push_back({names[i], weight.rows(), weight.cols(), stored.blocks(),
+                     std::int64_t{stored.block_rows()} * stored.block_cols(), stored.density(), l1,
+                     std::sqrt(squares)});
+  }
   return table;
 }
 
@@ -38615,8 +39449,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
 /// Gradients and optimizer state are to be made afterwards.
 ///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
-template <class Model>
-void prune_share(Model& model, double share, pruning_scope scope = pruning_scope::each_matrix) {
+TESSERA_COLD inline void prune_share(nn::mutable_parameter_list model, double share,
+                                     pruning_scope scope = pruning_scope::each_matrix) {
   if (!(share >= 0 && share < 1))
     throw option_error(
         message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
@@ -38635,24 +39469,25 @@ void prune_share(Model& model, double share, pruning_scope scope = pruning_scope
 
 namespace detail {
 /// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
-template <class Model> void require_early(Model const& early, Model const& model) {
-  nn::for_each_parameter(
-      early,
-      [](nn::parameter_name const& name, auto const& from, auto const& to) {
-        if constexpr (nn::is_matrix<decltype(from)>) {
-          if (from.rows() != to.rows() || from.cols() != to.cols())
-            throw shape_error(message("[rewind_to] ", name.text(), " is ", to.rows(), " x ", to.cols(),
-                                      " and was ", from.rows(), " x ", from.cols(),
-                                      ": the early model must be a copy of the model"));
-          if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
-            throw shape_error(message("[rewind_to] ", name.text(), " was without ", missing,
-                                      " of its blocks: the early model must have all blocks of the model"));
-        } else if (from.size() != to.size()) {
-          throw shape_error(message("[rewind_to] ", name.text(), " has ", to.size(), " values and had ",
-                                    from.size(), ": the early model must be a copy of the model"));
-        }
-      },
-      model);
+TESSERA_COLD inline void require_early(nn::parameter_list const& early, nn::parameter_list const& model) {
+  if (early.size() != model.size())
+    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
+                              model.size(), ": it must be a copy of the model"));
+  for (std::size_t i = 0; i < early.size(); ++i) {
+    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
+    if (from.is_matrix()) {
+      if (from.rows() != to.rows() || from.cols() != to.cols())
+        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
+                                  " and was ", from.rows(), " x ", from.cols(),
+                                  ": the early model must be a copy of the model"));
+      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
+                                  " of its blocks: the early model must have all blocks of the model"));
+    } else if (from.size() != to.size()) {
+      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
+                                from.size(), ": the early model must be a copy of the model"));
+    }
+  }
 }
 }  // namespace detail
 
@@ -38661,19 +39496,10 @@ template <class Model> void require_early(Model const& early, Model const& model
 ///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
 ///   that the model stores.
 template <class Model> void rewind_to(Model const& early, Model& model) {
-  detail::require_early(early, std::as_const(model));
-  nn::for_each_parameter(
-      early,
-      [](nn::parameter_name const&, auto const& from, auto& to) {
-        if constexpr (nn::is_matrix<decltype(from)>) {
-          const pattern stored = to.pattern();
-          to = from;
-          to.set_pattern(stored);
-        } else {
-          to = from;
-        }
-      },
-      model);
+  detail::require_early(early, model);
+  nn::mutable_parameter_list to(model);
+  const nn::parameter_list from(early);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
 }
 
 /// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
@@ -38681,7 +39507,7 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {
-  detail::require_early(early, std::as_const(trained));
+  detail::require_early(early, trained);
   prune_share(trained, share, scope);
   rewind_to(early, trained);
 }
@@ -38901,12 +39727,11 @@ struct rigl {
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
   template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
 
@@ -38943,33 +39768,30 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 namespace detail {
 
 /// The root of the sum of squares of all weights that may be pruned.
-template <class Model> double norm_of_weights(Model const& model) {
+TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
   double squares = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    for (const auto value : w) squares += double(value) * double(value);
-  });
+  for (const auto [i, number] : evolving_weights(model, true))
+    for (const double value : model[i].tensor.values()) squares += value * value;
   return std::sqrt(squares);
 }
 
 /// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
-template <class Model> class values_to_restore {
+class values_to_restore {
  public:
-  explicit values_to_restore(Model& model) : model_(model), before_(model) {}
+  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model) {
+    for (nn::any_parameter const& each : model) before_.push_back(each.tensor.values());
+  }
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
   ~values_to_restore() {
-    nn::for_each_parameter(
-        model_,
-        [](nn::parameter_name const&, auto& parameter, auto const& before) {
-          std::copy(before.begin(), before.end(), parameter.begin());
-        },
-        before_);
+    for (std::size_t i = 0; i < before_.size(); ++i) model_[i].tensor.set_values(before_[i]);
   }
-  Model const& before() const { return before_; }
+  /// Of a parameter.
+  std::vector<double> const& before(std::size_t i) const { return before_[i]; }
 
  private:
-  Model& model_;
-  const Model before_;
+  nn::mutable_parameter_list model_;
+  std::vector<std::vector<double>> before_;
 };
 
 }  // namespace detail
@@ -38980,7 +39802,8 @@ template <class Model, class AddGradient>
 std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
   auto gradients = nn::zeros_like(model);
   add_gradient(gradients);
-  return detail::mean_scores(model, [](double w, double g) { return std::abs(g * w); }, gradients);
+  return detail::mean_scores(
+      model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
 }
 
 /// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
@@ -39004,31 +39827,29 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
   if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
     throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
                         " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
+  nn::mutable_parameter_list weights(model);
+  const nn::parameter_list slopes(gradients);
   double epsilon = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    epsilon = double(std::numeric_limits<typename std::remove_cvref_t<decltype(w)>::value_type>::epsilon());
-  });
+  for (const auto [i, number] : evolving_weights(weights, true))
+    epsilon = weights[i].tensor.element().epsilon;
   // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
   const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
   {
-    const detail::values_to_restore<Model> kept(model);
+    const detail::values_to_restore kept(weights);
     const auto add_gradient_at = [&](double direction, auto& there) {
-      for_each_evolving_weight(
-          true, model,
-          [&](nn::parameter_name const&, std::uint64_t, auto& w, auto const& g, auto const& before) {
-            using element = typename std::remove_cvref_t<decltype(w)>::value_type;
-            for (std::int64_t k = 0; k < w.size(); ++k)
-              w.data()[k] = element(double(before.data()[k]) + direction * double(g.data()[k]));
-          },
-          gradients, kept.before());
+      for (const auto [i, number] : evolving_weights(weights, true)) {
+        std::vector<double> moved = slopes[i].tensor.values();
+        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = kept.before(i)[k] + direction * moved[k];
+        weights[i].tensor.set_values(moved);
+      }
       add_gradient(there);
     };
     add_gradient_at(step, ahead);
     add_gradient_at(-step, behind);
   }
   return detail::mean_scores(
-      model, [&](double w, double above, double below) { return w * (above - below) / (2 * step); }, ahead,
-      behind);
+      weights, [&](double w, double above, double below) { return w * (above - below) / (2 * step); },
+      nn::parameter_list(ahead), nn::parameter_list(behind));
 }
 
 /// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
@@ -39038,11 +39859,13 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
 ///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
 ///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
 template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
-  const detail::values_to_restore<Model> kept(model);
-  nn::for_each_parameter(model, [](nn::parameter_name const&, auto& parameter) {
-    using element = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    for (auto& value : parameter) value = element(std::abs(accumulator_t<element>(value)));
-  });
+  nn::mutable_parameter_list parameters(model);
+  const detail::values_to_restore kept(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<double> sizes = kept.before(i);
+    for (double& value : sizes) value = std::abs(value);
+    parameters[i].tensor.set_values(sizes);
+  }
   return snip_scores(model, add_flow);
 }
 
@@ -39075,7 +39898,6 @@ void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int roun
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -39107,24 +39929,19 @@ struct sparse_evolutionary_training {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight);
-    using sum = typename decltype(norms)::value_type;
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), sums = at.weight.block_sums();
     std::vector<char> negative(norms.size());
-    for (std::size_t slot = 0; slot < norms.size(); ++slot) {
-      const auto block = at.weight.at_slot(static_cast<std::int64_t>(slot));
-      negative[slot] = std::accumulate(block.begin(), block.end(), sum(0),
-                                       [](sum all, auto value) { return all + sum(value); }) < 0;
-    }
+    for (std::size_t slot = 0; slot < norms.size(); ++slot) negative[slot] = sums[slot] < 0;
     const auto stored = static_cast<std::int64_t>(norms.size());
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
     // Marks the blocks of least norm among the blocks of one sign.
     const auto weakest_of = [&](char sign, std::int64_t how_many) {
-      std::vector<sum> some;
+      std::vector<double> some;
       for (std::size_t slot = 0; slot < norms.size(); ++slot)
         if (negative[slot] == sign) some.push_back(norms[slot]);
-      return weakest(std::span<sum const>(some), how_many);
+      return weakest(std::span<double const>(some), how_many);
     };
     const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
     std::vector<char> pruned(norms.size());
@@ -39135,7 +39952,7 @@ struct sparse_evolutionary_training {
     }
     return pruned;
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
@@ -39200,9 +40017,8 @@ struct sparse_momentum {
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
 
   /// Steps count up to `averaged` before the next update.
@@ -39258,7 +40074,7 @@ struct sparse_momentum {
     for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
     return grown;
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
 
@@ -39321,7 +40137,7 @@ struct sr_ste_penalty : penalty {
     std::vector<std::pair<std::int32_t, std::int32_t>> place;  // block row and column, by slot
     place.reserve(static_cast<std::size_t>(w.pattern().blocks()));
     w.pattern().for_each([&](int i, int j, std::int64_t) { place.emplace_back(i, j); });
-    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), block::elements, [&](std::int64_t slot) {
       const auto [block_row, block_col] = place[static_cast<std::size_t>(slot)];
       const auto weights = w.at_slot(slot);
       const auto its = gradient.at_slot(slot);

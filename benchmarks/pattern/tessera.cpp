@@ -30,7 +30,7 @@ template <class Block> struct weights {
 template <class Block> struct evolving_weights {
   train::evolving_pattern policy{.interval = 1, .steps = 1'000'000'000, .fraction = 0.3, .seed = 5};
   weights<Block> first, model, gradient;
-  train::optimizer_state<train::adamw, weights<Block>> state;
+  train::optimizer_state state;
   train::explored_blocks explored;
   std::vector<char> stays;  // by slot of `first`
   std::int64_t done = 0;
@@ -39,9 +39,11 @@ template <class Block> struct evolving_weights {
       : first{weights_of<Block>(what)},
         model(first),
         gradient(first),
-        state{{first, first}, 0},
+        state(train::initial_state(train::adamw{}, first)),
         explored(train::explore(model)),
-        stays(remaining()) {}
+        stays(remaining()) {
+    for (char const* moment : {"first_moment", "second_moment"}) train::set_elements(state, moment, first);
+  }
 
   void update() { train::evolve(policy, done++, explored, model, gradient, state); }
 
@@ -66,8 +68,10 @@ template <class Block> struct evolving_weights {
   checked_value element(std::int64_t i, std::int64_t j) const {
     const std::int64_t slot = first.w.pattern().find(int(i / Block::rows), int(j / Block::cols));
     double sum = 0;
-    for (auto const* of : {&model, &gradient, &state.tensors[0], &state.tensors[1]})
-      sum += double(of->w(i, j));
+    for (auto const* of : {&model, &gradient}) sum += double(of->w(i, j));
+    if (const std::int64_t at = model.w.find(i, j); at >= 0)
+      for (char const* moment : {"first_moment", "second_moment"})
+        sum += double(state.at(0, moment).data<float>()[at]);
     return {sum, slot >= 0 && stays[std::size_t(slot)] ? 4 * double(first.w(i, j)) : 0, 0};
   }
 };

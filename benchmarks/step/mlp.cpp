@@ -116,7 +116,7 @@ template <class Block> struct mlp_trainer {
   model m;
   typename model::gradients gradients;
   train::sgd optimizer;
-  train::optimizer_state<train::sgd, model> state;
+  train::optimizer_state state;
   nn::workspace<float> room;
   typename model::saved saved;
   std::uint64_t epochs = 0;
@@ -129,7 +129,7 @@ template <class Block> struct mlp_trainer {
         order(std::size_t(what.n)),
         m(what),
         gradients(nn::zeros_like(m)),
-        state(train::initial_state<train::sgd>(m)) {
+        state(train::initial_state(train::sgd{}, m)) {
     std::iota(order.begin(), order.end(), 0);
   }
   nn::pass<float> pass() { return {ctx, batch, room}; }

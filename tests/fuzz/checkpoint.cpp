@@ -30,11 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t siz
   using model = toy::model<float>;
   static const std::string folder = "/dev/shm/tessera-fuzz-checkpoint-" + std::to_string(::getpid());
   static model parameters(1), gradients(1);
-  static train::optimizer_state<train::adamw, model> state;
+  static train::optimizer_state state = train::initial_state(train::adamw{}, parameters);
   static const memory_file tensors_file, state_file;
   static std::string right_header, right_data, right_state;
   if (right_state.empty()) {
-    for (auto& moment : state.tensors) moment = parameters;
+    for (char const* moment : {"first_moment", "second_moment"})
+      train::set_elements(state, moment, parameters);
     train::save_checkpoint(folder, io::json::object{{"answer", 42}}, parameters, state);
     const std::string tensors_path = train::detail::tensors_path(folder),
                       state_path = train::detail::state_path(folder);

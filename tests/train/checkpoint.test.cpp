@@ -26,16 +26,16 @@ using model = toy::model<float>;
 struct everything {
   explicit everything(std::uint64_t seed) : parameters(seed), gradients(parameters) {
     nn::set_zero(gradients);
-    for (auto& moment : state.tensors) {
-      moment = parameters;
-      for (auto* tensor : {&moment.up, &gradients.up}) support::fill(*tensor, seed + 10);
-    }
-    support::fill(state.tensors[1].down, seed + 20);
-    support::fill(state.tensors[1].bias, seed + 30);
+    model moment = parameters;
+    for (auto* tensor : {&moment.up, &gradients.up}) support::fill(*tensor, seed + 10);
+    train::set_elements(state, "first_moment", moment);
+    support::fill(moment.down, seed + 20);
+    support::fill(moment.bias, seed + 30);
+    train::set_elements(state, "second_moment", moment);
     state.updates = std::int64_t(seed);
   }
   model parameters, gradients;
-  train::optimizer_state<adamw, model> state;
+  train::optimizer_state state = train::initial_state(adamw{}, parameters);
 
   void save(std::string const& folder) const {
     train::save_checkpoint(folder, io::json::object{{"answer", 42}}, parameters, state);
@@ -43,9 +43,7 @@ struct everything {
   void load(std::string const& folder) { checkpoint(folder).load(parameters, state, gradients); }
 
   friend bool operator==(everything const& a, everything const& b) {
-    return toy::same_bits(a.parameters, b.parameters) &&
-           toy::same_bits(a.state.tensors[0], b.state.tensors[0]) &&
-           toy::same_bits(a.state.tensors[1], b.state.tensors[1]) && a.state.updates == b.state.updates;
+    return toy::same_bits(a.parameters, b.parameters) && a.state == b.state;
   }
 };
 
@@ -298,6 +296,38 @@ TEST_CASE("checkpoint: one of an earlier version is read and notes say what it l
   }
 }
 
+TEST_CASE("checkpoint: masters of float parameters, which older files have, are read over; others are not") {
+  const scratch_folder scratch;
+  const std::string folder = scratch / "c";
+  using narrow = toy::model<bfloat16>;
+  narrow m(1);
+  auto state = train::initial_state(adamw{}, m);
+  for (char const* extra : {"bias.master", "bias.other"}) {
+    train::save_checkpoint(folder, io::json::object{}, m, state);
+    {
+      const io::safetensors_file file(folder + "/tensors.safetensors");
+      CHECK(file.contains("up.master"));
+      CHECK(!file.contains("bias.master"));
+      std::vector<io::safetensor> all;
+      for (auto const& [name, tensor] : file.tensors()) all.push_back(tensor);
+      all.push_back(io::make_safetensor(extra, {m.bias.size()}, std::span<float const>(m.bias.data(), 24)));
+      const auto metadata = file.metadata();
+      io::write_safetensors(file.path(), all, metadata, io::checksums::in_metadata);
+    }
+    narrow other(2);
+    auto its = train::initial_state(adamw{}, other);
+    auto gradients = nn::zeros_like(other);
+    const auto load = [&] { checkpoint(folder).load(other, its, gradients); };
+    if (std::string(extra) == "bias.master") {
+      load();
+      CHECK(toy::same_bits(other, m));
+      CHECK(its == state);
+    } else {
+      CHECK(contains(error_of<io_error>(load), "\"bias.other\" is none of them"));
+    }
+  }
+}
+
 TEST_CASE("checkpoint: one that lacks a checksum its version has is refused") {
   const scratch_folder scratch;
   const std::string folder = scratch / "c";
@@ -395,7 +425,7 @@ TEST_CASE("checkpoint: tensors of another model or optimizer are refused") {
   everything(1).save(folder);
   CHECK(contains(error_of<io_error>([&] { checkpoint(folder).load(wide); }), "should be F64"));
   model other(1);
-  auto momentum = train::initial_state<train::sgd>(other);
+  auto momentum = train::initial_state(train::sgd{}, other);
   auto gradients = nn::zeros_like(other);
   CHECK(
       contains(error_of<io_error>([&] { checkpoint(folder).load(other, momentum, gradients); }), "momentum"));
@@ -413,7 +443,7 @@ template <class T, class Block> struct matrix_model {
 /// Writes a checkpoint of `written` and gives the message with which `read` refuses it, unchanged.
 template <class Written, class Read>
 std::string refusal_between(std::string const& folder, Written const& written, Read read) {
-  train::save_checkpoint(folder, io::json::object{}, written, train::initial_state<train::sgd>(written));
+  train::save_checkpoint(folder, io::json::object{}, written, train::initial_state(train::sgd{}, written));
   const auto before = read.w;
   const std::string what = error_of<io_error>([&] { checkpoint(folder).load(read); });
   CHECK(toy::same_bits(read.w, before));
@@ -439,7 +469,7 @@ TEST_CASE("checkpoint: matrices of other sizes, blocks or precision are refused 
   CHECK(contains(other_type, "but should be BF16 ("));
 
   train::save_checkpoint(folder, io::json::object{}, small(24, 20),
-                         train::initial_state<train::sgd>(small(24, 20)));
+                         train::initial_state(train::sgd{}, small(24, 20)));
   make_version(1, folder);
   large other(24, 20);
   CHECK(error_of<io_error>([&] { checkpoint(folder).load(other); }) ==

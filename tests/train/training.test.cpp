@@ -84,7 +84,8 @@ TEST_CASE("training: micro-batches of any size add up to the mean over all token
   train::train_step(ctx, c, {.rate = 0},
                     [&](int) { return toy::accumulate(ctx, moved, c.gradients, 1, 70); });
   CHECK(c.gradients.bias[3] / 70 == doctest::Approx(slope).epsilon(1e-6));
-  CHECK(c.state.tensors[0].bias[3] == doctest::Approx(0.1 * slope).epsilon(1e-6));
+  CHECK(train::elements_of(c.state, moved, "first_moment").bias[3] ==
+        doctest::Approx(0.1 * slope).epsilon(1e-6));
 }
 
 template <class Checkpoint>
@@ -125,6 +126,7 @@ TEST_CASE("training: a narrow model is its masters rounded, also after its patte
   training_of<toy::model<bfloat16>> t(m, {}, evolving);
   for (int i = 0; i < 9; ++i) step(ctx, t);  // two updates of the patterns
   std::int64_t inexact = 0;
+  const auto masters = train::elements_of(t.state, m, "master");
   nn::for_each_parameter(
       m,
       [&](nn::parameter_name const& name, auto const& parameter, auto const& master) {
@@ -136,7 +138,7 @@ TEST_CASE("training: a narrow model is its masters rounded, also after its patte
           inexact += parameter.begin()[i] != master.begin()[i];
         }
       },
-      t.state.tensors[0]);
+      masters);
   CHECK(inexact > 0);
 }
 
@@ -144,7 +146,7 @@ TEST_CASE("training: steps too small for a narrow weight add up in its master") 
   context ctx(1);
   toy::model<bfloat16> m;
   const auto before = nn::widened(m);
-  auto state = train::initial_state<train::sgd>(m);
+  auto state = train::initial_state(train::sgd{}, m);
   auto gradients = nn::zeros_like(m);
   std::ranges::fill(gradients.up, 1.0F);
   const double rate = 1e-5;

@@ -130,7 +130,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
   train::training t(
       model, train::adamw{optimizer.at("beta1").as_number(), optimizer.at("beta2").as_number(),
                           optimizer.at("epsilon").as_number(), optimizer.at("weight_decay").as_number()});
-  if constexpr (nn::is_narrow<Model>) t.state.tensors[0] = initial;
+  if constexpr (nn::is_narrow<Model>) train::set_elements(t.state, "master", initial);
   nn::workspace<typename Model::value_type> room;
   typename Model::saved saved;
   const std::size_t steps = expected.at("losses").size();

@@ -50,10 +50,10 @@ struct chosen_policy {
   bool prunes_dense() const {
     return std::visit([](auto const& p) { return train::prunes_dense(p); }, chosen);
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
+  std::vector<char> prune(train::matrix_at_update const& at, std::int64_t count) const {
     return std::visit([&](auto const& p) { return p.prune(at, count); }, chosen);
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(train::matrix_at_update const& at, std::int64_t count) const {
     return std::visit([&](auto const& p) { return p.grow(at, count); }, chosen);
   }
   bool grows_by_gradient() const {

@@ -111,6 +111,14 @@ template <class T> class aligned_array {
     return array;
   }
   bool borrows() const { return borrows_; }
+  /// The values of another array, whose tail it shares.
+  static aligned_array at(T* data, std::size_t size) {
+    aligned_array array;
+    array.data_ = data;
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
 
   aligned_array(aligned_array const& other) : aligned_array(other.size_) {
     std::copy_n(other.data_, size_, data_);

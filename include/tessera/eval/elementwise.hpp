@@ -237,6 +237,15 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
   return to;
 }
 
+/// Runs a plan, and adds the totals that it leaves there.
+TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
 }  // namespace eval
 
 /// The sum of an expression over all features and tokens of an activation, or all stored values of a matrix
@@ -250,16 +259,10 @@ template <expression Expression> double total(context& ctx, Expression const& ex
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
   eval::plan p(ctx.runs_on());
-  eval::operand pieces;
   if constexpr (Node::laid_over == domain::panels || Node::laid_over == domain::tokens)
-    pieces = eval::lower_panel_totals<T>(p, size, node);
+    return eval::sum_of(ctx, p, eval::lower_panel_totals<T>(p, size, node));
   else
-    pieces = eval::lower_value_totals<T>(p, size, node);
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(pieces);
-  for (std::size_t i = 0; i < pieces.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
+    return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
 
 }}  // namespace tessera::TESSERA_ISA

@@ -50,7 +50,7 @@ struct multi_head_attention {
         std::is_empty_v<Score> || detail::has_parts<Score>,
         "a score functor with members lists them: `static void parts(auto& each, auto& first, auto&...) "
         "{ each.setting(\"slope\", first.slope); }`, so that checkpoints keep and compare them");
-    each("qkv", first.qkv, others.qkv...);
+    each.stacked("qkv", {first.heads.queries, first.heads.keys, first.heads.keys}, first.qkv, others.qkv...);
     each("out", first.out, others.out...);
     each.setting("heads", first.heads.queries);
     each.setting("key_heads", first.heads.keys);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,7 @@
 //     each("weight", of.weight...);                     // a tensor, a layer, a vector or a tuple of layers
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
+//     each.stacked("qkv", {2, 1, 1}, of.qkv...);        // a part whose matrices are several, row by row
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
 //     each.training_setting("rate", of.rate...);        // one that only training depends on
@@ -44,17 +46,23 @@ enum class parameter_role {
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
+/// The shares of the rows of a matrix that are matrices of their own, such as Q, K and V: {2, 1, 1} for twice
+/// as many heads of queries as of keys. Zeros end the list; all are zero of a matrix that is one.
+using row_shares = std::array<int, 4>;
+
 /// The path of a parameter: `block.3.mlp.up.weight`. A linked list on the stack, so that visiting allocates
 /// nothing.
 class parameter_name {
  public:
   parameter_name() = default;
   /// The name of a part, with the role of this name. An empty part names the whole.
-  parameter_name child(std::string_view part) const { return {this, part, -1, role_}; }
-  parameter_name child(int number) const { return {this, {}, number, role_}; }
-  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role}; }
+  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
+  parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
+  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_}; }
+  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked}; }
 
   parameter_role role() const { return role_; }
+  row_shares stacked() const { return stacked_; }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
@@ -65,13 +73,15 @@ class parameter_name {
   }
 
  private:
-  parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role)
-      : parent_(parent), part_(part), number_(number), role_(role) {}
+  parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role,
+                 row_shares stacked)
+      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked) {}
 
   parameter_name const* parent_ = nullptr;
   std::string_view part_;
   int number_ = -1;
   parameter_role role_ = parameter_role::weight;
+  row_shares stacked_{};
 };
 
 enum class bias_term : bool { absent, present };
@@ -94,6 +104,7 @@ template <class Action> struct part_lister;
 struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
+  void stacked(std::string_view, row_shares, auto&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
@@ -166,6 +177,9 @@ template <class Action> struct part_lister {
   }
   template <class... Of> void dense(std::string_view part, Of&&... of) {
     walk(name.child(part).with(parameter_role::dense_weight), action, of...);
+  }
+  template <class... Of> void stacked(std::string_view part, row_shares shares, Of&&... of) {
+    walk(name.child(part).with(shares), action, of...);
   }
   template <class... Of> void frozen(std::string_view part, Of&&... of) {
     freeze<Action> inside{action};

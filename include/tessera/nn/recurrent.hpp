@@ -132,8 +132,8 @@ template <element T, class Block> struct gru {
   using gradients = gru<accumulator_t<T>, Block>;
 
   static void parts(auto& each, auto&... of) {
-    each("input", of.input...);
-    each("recurrent", of.recurrent...);
+    each.stacked("input", {1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
   ///   number   of the cell in the model, a key of its random patterns
@@ -232,8 +232,8 @@ template <element T, class Block> struct lstm {
   using gradients = lstm<accumulator_t<T>, Block>;
 
   static void parts(auto& each, auto&... of) {
-    each("input", of.input...);
-    each("recurrent", of.recurrent...);
+    each.stacked("input", {1, 1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
   ///   number   of the cell in the model, a key of its random patterns

@@ -52,6 +52,14 @@ template <element Element, domain Axis> class axis_vector {
     return made;
   }
   bool borrows() const { return values_.borrows(); }
+  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
+  /// behind them as other statements rely on.
+  static axis_vector of_values(Element* values, std::int64_t size) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
+    made.size_ = size;
+    return made;
+  }
   template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
   axis_vector(axis_vector const&) = default;
   /// Leaves the other without elements.

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
@@ -24,22 +19,21 @@
 #include <tessera/io/json_parser.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/block_sparse_matrix.hpp>
-#include <tessera/tensor/matrix_view.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/pattern.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/checkpoint_tensors.hpp>
-#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 
 // A checkpoint is a folder of two files, written under a temporary name and renamed when both are complete:
-//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.MOMENT for each of its moments,
-//   and NAME.master for
-//                        the float master of a narrow one. A vector is (size), a dense matrix (rows, cols),
-//                        row by row. A sparse matrix is (stored blocks, rows of a block, columns of a block),
-//                        with its pattern (BSR) in NAME.pattern.row_start (block rows + 1) and
-//                        NAME.pattern.cols (stored blocks), numbers of 32 bits, or of 16 (save_weights). The
-//                        metadata hold a checksum of each tensor and of the header, and the size of each
-//                        sparse matrix.
+//   tensors.safetensors  NAME for each parameter and each frozen tensor, NAME.ARRAY for each array of the
+//                        optimizer's state, such as NAME.master, the float master of a narrow one. A vector
+//                        is (size), a dense matrix (rows, cols), row by row. A sparse matrix is (stored
+//                        blocks, rows of a block, columns of a block), with its pattern (BSR) in
+//                        NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols (stored blocks),
+//                        numbers of 32 bits, or of 16 (save_weights). The metadata hold a checksum of each
+//                        tensor and of the header, and the size of each sparse matrix.
 //   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
@@ -52,43 +46,45 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// Writes a checkpoint of the parameters and of models that are shaped like the gradients: masters and
-/// moments.
-template <class Optimizer, class Model, class Like>
-void write_checkpoint(std::string const& folder, io::json state, std::int64_t updates, Model const& model,
-                      Like const& of_optimizer, machine const& on) {
+/// What of a model no list of its tensors shows.
+struct model_description {
+  io::json architecture;
+  std::string arithmetic;
+
+  template <class Model> static model_description of(Model const& model, machine const& on) {
+    return {train::architecture(model), arithmetic_of_model(model, on)};
+  }
+};
+
+/// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
+TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, model_description about,
+                                          nn::parameter_list const& model, optimizer_state const* optimizer) {
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", detail::arithmetic_of_model(model, on)},
-                                  {"architecture", architecture(model)},
-                                  {"updates", updates},
+                                  {"arithmetic", std::move(about.arithmetic)},
+                                  {"architecture", std::move(about.architecture)},
+                                  {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   const std::string text = io::to_text(all, 1) + "\n";
-  outgoing_tensors tensors(std::is_same_v<Optimizer, no_optimizer>);
-  const auto add = [&](std::string name, auto const& tensor) { tensors.add(std::move(name), tensor); };
-  std::apply(
-      [&](auto&... like) {
-        nn::for_each_parameter(
-            model,
-            [&](nn::parameter_name const& name, auto const& parameter, auto const&... its) {
-              detail::for_each_tensor<Optimizer, Model>(add, name.text(), parameter, its...);
-              if constexpr (nn::is_matrix<decltype(parameter)>) tensors.add_pattern(name.text(), parameter);
-            },
-            like...);
-      },
-      of_optimizer);
-  nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto const& tensor) {
-    tensors.add(name.text(), tensor);
-    if constexpr (nn::is_matrix<decltype(tensor)>) tensors.add_pattern(name.text(), tensor);
-  });
+  outgoing_tensors tensors(!optimizer);
+  const auto add = [&](std::string const& name, any_tensor const& tensor) {
+    tensors.add(name, tensor);
+    if (tensor.is_matrix()) tensors.add_pattern(name, tensor);
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    add(names[i], model[i].tensor);
+    if (optimizer)
+      for (state_array const& array : optimizer->parameters.at(i))
+        tensors.add(names[i] + "." + array.name, array, model[i].tensor);
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
   tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
 
-  io::write_folder_atomically(folder, {detail::tensors_file, detail::state_file},
-                              [&](std::string const& partial) {
-                                io::write_safetensors(detail::tensors_path(partial), tensors.all(),
-                                                      tensors.metadata, io::checksums::in_metadata);
-                                io::write_atomically(detail::state_path(partial), text);
-                              });
+  io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
+    io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
+    io::write_atomically(state_path(partial), text);
+  });
 }
 
 }  // namespace detail
@@ -97,11 +93,11 @@ void write_checkpoint(std::string const& folder, io::json state, std::int64_t up
 /// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
 ///   state   the program's own data, returned by checkpoint::state
 ///   on      the machine that the model was trained on
-template <class Model, class Optimizer>
+template <class Model>
 void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state<Optimizer, Model> const& optimizer, machine const& on = this_machine()) {
-  detail::write_checkpoint<Optimizer>(folder, std::move(state), optimizer.updates, model, optimizer.tensors,
-                                      on);
+                     optimizer_state const& optimizer, machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
+                           &optimizer);
 }
 
 /// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
@@ -109,7 +105,8 @@ void save_checkpoint(std::string const& folder, io::json state, Model const& mod
 template <class Model>
 void save_weights(std::string const& folder, io::json state, Model const& model,
                   machine const& on = this_machine()) {
-  detail::write_checkpoint<detail::no_optimizer>(folder, std::move(state), 0, model, std::tuple<>(), on);
+  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
+                           nullptr);
 }
 
 /// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
@@ -183,72 +180,63 @@ class checkpoint {
 
   /// Reads the parameters and their patterns.
   template <class Model> void load(Model& model) const {
-    const std::vector<pattern> patterns = checked<no_optimizer>(model);
-    assign<no_optimizer>(patterns, model);
+    require_architecture(model);
+    const std::vector<pattern> patterns = checked(model, nullptr);
+    assign(patterns, model, nullptr);
   }
 
-  /// Reads the parameters, their patterns, masters and moments; gradients get the patterns. The file may hold
-  /// no other tensor.
-  template <class Model, class Optimizer>
-  void load(Model& model, optimizer_state<Optimizer, Model>& optimizer,
-            typename Model::gradients& gradients) const {
-    std::apply(
-        [&](auto&... like) {
-          const std::vector<pattern> patterns = checked<Optimizer>(model, like...);
-          assign<Optimizer>(patterns, model, like...);
-          std::size_t next = 0;
-          nn::for_each_parameter(gradients, [&](nn::parameter_name const&, auto& gradient) {
-            if constexpr (nn::is_matrix<decltype(gradient)>) gradient.set_pattern(patterns[next++]);
-          });
-        },
-        optimizer.tensors);
+  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor.
+  template <class Model>
+  void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
+    require_architecture(model);
+    const std::vector<pattern> patterns = checked(model, &optimizer);
+    assign(patterns, model, &optimizer);
+    set_patterns(patterns, gradients);
     optimizer.updates = place().at("updates").as_integer();
   }
 
  private:
-  using no_optimizer = detail::no_optimizer;
-
   io::json_place place() const { return io::json_place(document_, path_); }
 
-  /// Checks every tensor and returns the patterns of the matrices, in the order of for_each_parameter.
-  template <class Optimizer, class Model, class... Like>
-  std::vector<pattern> checked(Model const& model, Like const&... like) const {
-    require_architecture(model);
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
+  /// frozen.
+  TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
+                                            optimizer_state const* optimizer) const {
+    if (optimizer && optimizer->parameters.size() != model.size())
+      throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
+                                optimizer->parameters.size(), " parameters, but the model has ", model.size(),
+                                ": initial_state makes one"));
     std::vector<pattern> patterns;
-    std::set<std::string> expected;
-    nn::for_each_parameter(
-        model,
-        [&](nn::parameter_name const& place, auto const& parameter, auto const&... its) {
-          check_tensors<Optimizer, Model>(place.text(), patterns, expected, parameter, its...);
-        },
-        like...);
-    nn::for_each_frozen(model, [&](nn::parameter_name const& place, auto const& tensor) {
-      check_tensors<no_optimizer, Model>(place.text(), patterns, expected, tensor);
-    });
+    std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+    const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
+      pattern const* stored = nullptr;
+      if (tensor.is_matrix()) {
+        stored = &patterns.emplace_back(read_pattern(name, tensor));
+        if (!stored->is_dense())
+          for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+      }
+      expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+      expected.insert(name);
+      return stored;
+    };
+    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      pattern const* const stored = check_tensor(names[i], model[i].tensor);
+      if (optimizer)
+        for (state_array const& array : optimizer->parameters[i]) {
+          const std::string in_file = names[i] + "." + array.name;
+          expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+          expected.insert(in_file);
+        }
+      if (!model[i].is_narrow()) equal.insert(names[i] + ".master");
+    }
+    for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
     for (auto const& [name, tensor] : tensors_.tensors())
-      if (sizeof...(Like) > 0 && !expected.contains(name))
+      if (optimizer && !expected.contains(name) && !equal.contains(name))
         tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
                               expected.size(), ": ", io::in_quotes(name), " is none of them"));
     return patterns;
-  }
-
-  /// Checks a parameter, or a frozen tensor, its master and moments; adds its pattern and the names of its
-  /// tensors.
-  template <class Optimizer, class Model, class Parameter, class... Its>
-  void check_tensors(std::string const& name, std::vector<pattern>& patterns, std::set<std::string>& expected,
-                     Parameter const& parameter, Its const&... its) const {
-    pattern const* stored = nullptr;
-    if constexpr (nn::is_matrix<Parameter>) {
-      stored = &patterns.emplace_back(read_pattern(name, parameter));
-      if (!stored->is_dense())
-        for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
-    }
-    const auto check = [&](std::string const& in_file, auto const& tensor) {
-      using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
-      expect(in_file, io::dtype_name<T>(), detail::shape_in_file(tensor, stored));
-      expected.insert(in_file);
-    };
-    detail::for_each_tensor<Optimizer, Model>(check, name, parameter, its...);
   }
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
@@ -260,7 +248,7 @@ class checkpoint {
     check(name);
   }
 
-  template <class Matrix> void expect_size(std::string const& name, Matrix const& matrix) const {
+  TESSERA_COLD void expect_size(std::string const& name, any_tensor const& matrix) const {
     const auto compare = [&](std::string const& found, std::string const& wanted) {
       if (found != wanted)
         tensors_.fail(
@@ -272,7 +260,7 @@ class checkpoint {
               detail::matrix_text(matrix));
     } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
       compare(message("in blocks of ", shape[1], " x ", shape[2]),
-              message("in blocks of ", Matrix::block::rows, " x ", Matrix::block::cols));
+              message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
     }
   }
 
@@ -281,7 +269,7 @@ class checkpoint {
   }
 
   /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
-  template <class Matrix> pattern read_pattern(std::string const& name, Matrix const& matrix) const {
+  TESSERA_COLD pattern read_pattern(std::string const& name, any_tensor const& matrix) const {
     pattern const& like = matrix.pattern();
     if (!tensors_.contains(name + ".pattern.cols"))
       return pattern::dense(like.block_rows(), like.block_cols());
@@ -305,38 +293,46 @@ class checkpoint {
     }
   }
 
-  template <class Optimizer, class Model, class... Like>
-  void assign(std::vector<pattern> const& patterns, Model& model, Like&... like) const {
+  TESSERA_COLD void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
+                           optimizer_state* optimizer) const {
     std::size_t next = 0;
-    nn::for_each_parameter(
-        model,
-        [&](nn::parameter_name const& name, auto& parameter, auto&... its) {
-          pattern const* stored = nullptr;
-          if constexpr (nn::is_matrix<decltype(parameter)>) stored = &patterns[next++];
-          const auto fill = [&](std::string const& in_file, auto& tensor) { read(in_file, stored, tensor); };
-          detail::for_each_tensor<Optimizer, Model>(fill, name.text(), parameter, its...);
-        },
-        like...);
-    nn::for_each_frozen(model, [&](nn::parameter_name const& name, auto& tensor) {
-      pattern const* stored = nullptr;
-      if constexpr (nn::is_matrix<decltype(tensor)>) stored = &patterns[next++];
-      read(name.text(), stored, tensor);
-    });
+    const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
+      pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+      if (stored) tensor.reset(*stored);
+      read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
+           {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+      return stored;
+    };
+    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      any_tensor& tensor = model[i].tensor;
+      pattern const* const stored = read_tensor(names[i], tensor);
+      if (optimizer)
+        for (state_array& array : optimizer->parameters[i]) {
+          array.reset(parameter_sizes::of(tensor));
+          read(names[i] + "." + array.name, tensor, *array.element,
+               detail::shape_in_file(array, tensor, stored), array.bytes.span(),
+               array.per == state_per::element && stored && stored->is_dense());
+        }
+    }
+    for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
+  }
+  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
+        gradient.set_pattern(patterns[next++]);
   }
 
-  template <class Tensor>
-  void read(std::string const& name, [[maybe_unused]] pattern const* stored, Tensor& tensor) const {
-    using T = typename Tensor::value_type;
-    const std::vector<std::int64_t> shape = detail::shape_in_file(tensor, stored);
-    if constexpr (nn::is_matrix<Tensor>) {
-      tensor = Tensor(tensor.rows(), tensor.cols(), *stored);
-      if (stored->is_dense()) {
-        std::vector<T> rows(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
-        tensors_.read_into(name, shape, std::span(rows));
-        return copy(row_major<T const>(rows.data(), tensor.rows(), tensor.cols()), tensor);
-      }
-    }
-    tensors_.read_into(name, shape, std::span(tensor.begin(), tensor.end()));
+  /// Reads the stored values of a tensor, or an array that belongs to it.
+  ///   in_rows   they are blocks of a dense matrix, and rows in the file
+  TESSERA_COLD void read(std::string const& name, any_tensor const& of, element_type const& element,
+                         std::vector<std::int64_t> const& shape, std::span<std::byte> to,
+                         bool in_rows) const {
+    if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
+    std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
+    tensors_.read_into(name, element.name, shape, rows);
+    detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
   }
 
   std::string path_;

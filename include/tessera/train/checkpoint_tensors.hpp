@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <span>
@@ -18,9 +19,9 @@
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/block_sparse_matrix.hpp>
-#include <tessera/tensor/matrix_view.hpp>
-#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 
 // The tensors of a checkpoint: their names, shapes and values in its file.
 
@@ -32,11 +33,6 @@ inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 4;
 
 namespace detail {
-
-/// Of a checkpoint of parameters alone.
-struct no_optimizer {
-  static constexpr std::array<char const*, 0> moments{};
-};
 
 /// What decides about the last bits of a model's results: the engines are those of its parameters, and of
 /// the elements to which its layers round the factors of products.
@@ -57,30 +53,40 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
   return words;
 }
 
-/// The shape of a parameter or moment in the file; `stored` is the pattern of a matrix.
-template <class Tensor>
-std::vector<std::int64_t> shape_in_file(Tensor const& tensor, [[maybe_unused]] pattern const* stored) {
-  if constexpr (!nn::is_matrix<Tensor>)
-    return {tensor.size()};
-  else if (stored->is_dense())
-    return {tensor.rows(), tensor.cols()};
-  else
-    return {stored->blocks(), Tensor::block::rows, Tensor::block::cols};
+/// The shape of a tensor in the file; `stored` is the pattern of a matrix.
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {
+  if (!tensor.is_matrix()) return {tensor.size()};
+  if (stored->is_dense()) return {tensor.rows(), tensor.cols()};
+  return {stored->blocks(), tensor.block_rows(), tensor.block_cols()};
+}
+/// Of an array of an optimizer's state for it: one for each stored value has its shape.
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(state_array const& array,
+                                                            any_tensor const& tensor, pattern const* stored) {
+  if (array.per == state_per::element) return shape_in_file(tensor, stored);
+  return {array.size_for(stored ? parameter_sizes::with(tensor, *stored) : parameter_sizes::of(tensor))};
 }
 
 /// The key of a matrix in the metadata, and its text: "24 x 20 in blocks of 4 x 4".
 inline std::string matrix_key(std::string const& name) { return "tessera.matrix." + name; }
-template <class Matrix> std::string matrix_text(Matrix const& matrix) {
-  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", Matrix::block::rows, " x ",
-                 Matrix::block::cols);
+TESSERA_COLD inline std::string matrix_text(any_tensor const& matrix) {
+  return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", matrix.block_rows(), " x ",
+                 matrix.block_cols());
 }
 
-/// Calls visit(name in the file, tensor) for a parameter, its master and its moments.
-template <class Optimizer, class Model, class Visit, class Parameter, class... Its>
-void for_each_tensor(Visit&& visit, std::string const& name, Parameter& parameter, Its&... its) {
-  visit(name, parameter);
-  std::size_t i = 0;
-  (visit(name + "." + tensor_names<Optimizer, Model>[i++], its), ...);
+/// Copies between the blocks of a dense matrix and its rows, which do not overhang.
+///   bytes   of an element
+TESSERA_COLD inline void copy_rows(any_tensor const& matrix, std::size_t bytes, std::byte* blocks,
+                                   std::byte* rows, bool to_rows) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), cols = matrix.cols();
+  std::byte* block = blocks;
+  for (std::int64_t first_row = 0; first_row < matrix.rows(); first_row += height)
+    for (std::int64_t first = 0; first < cols; first += width, block += std::size_t(height * width) * bytes)
+      for (std::int64_t r = 0; r < std::min(height, matrix.rows() - first_row); ++r) {
+        std::byte *const here = block + std::size_t(r * width) * bytes,
+                         *const there = rows + std::size_t((first_row + r) * cols + first) * bytes;
+        std::memcpy(to_rows ? there : here, to_rows ? here : there,
+                    std::size_t(std::min(width, cols - first)) * bytes);
+      }
 }
 
 /// Tensors that will be written to a file.
@@ -89,24 +95,17 @@ class outgoing_tensors {
   /// packed   numbers of blocks take 16 bits where they fit
   explicit outgoing_tensors(bool packed) : packed_(packed) {}
 
-  template <class Tensor> void add(std::string name, Tensor const& tensor) {
-    using T = typename Tensor::value_type;
-    std::span<T const> values(tensor.begin(), tensor.end());
-    std::vector<std::int64_t> shape;
-    if constexpr (nn::is_matrix<Tensor>) {
-      shape = shape_in_file(tensor, &tensor.pattern());
-      if (tensor.pattern().is_dense()) {
-        auto rows = std::make_shared<std::vector<T>>(static_cast<std::size_t>(tensor.rows() * tensor.cols()));
-        copy(tensor, row_major(rows->data(), tensor.rows(), tensor.cols()));
-        values = *rows;
-        kept_.push_back(std::move(rows));
-      }
-    } else {
-      shape = shape_in_file(tensor, nullptr);
-    }
-    list_.push_back(io::make_safetensor(std::move(name), std::move(shape), values));
+  void add(std::string name, any_tensor const& tensor) {
+    pattern const* const stored = tensor.is_matrix() ? &tensor.pattern() : nullptr;
+    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored),
+        {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
   }
-  template <class Matrix> void add_pattern(std::string const& name, Matrix const& matrix) {
+  void add(std::string name, state_array const& array, any_tensor const& of) {
+    pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
+    add(std::move(name), *array.element, of, shape_in_file(array, of, stored), array.bytes.span(),
+        stored && stored->is_dense() && array.per == state_per::element);
+  }
+  TESSERA_COLD void add_pattern(std::string const& name, any_tensor const& matrix) {
     if (matrix.pattern().is_dense()) return;
     const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
@@ -125,6 +124,18 @@ class outgoing_tensors {
   io::safetensors_metadata metadata = io::format_metadata(checkpoint_format, checkpoint_version);
 
  private:
+  TESSERA_COLD void add(std::string name, element_type const& element, any_tensor const& of,
+                        std::vector<std::int64_t> shape, std::span<std::byte const> bytes, bool in_rows) {
+    if (in_rows) {
+      auto rows =
+          std::make_shared<std::vector<std::byte>>(std::size_t(of.rows() * of.cols()) * element.bytes);
+      copy_rows(of, element.bytes, const_cast<std::byte*>(bytes.data()), rows->data(), true);
+      bytes = *rows;
+      kept_.push_back(std::move(rows));
+    }
+    list_.push_back({std::move(name), element.name, std::move(shape), bytes});
+  }
+
   bool packed_;
   std::vector<io::safetensor> list_;
   std::vector<std::shared_ptr<void>> kept_;  // copies that live until they are written

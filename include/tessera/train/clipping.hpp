@@ -8,9 +8,12 @@
 #include <string>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/eval/run.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/vectors.hpp>
 #include <tessera/train/parameter_groups.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -22,23 +25,43 @@ struct gradient_size {
   bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
+namespace detail {
+
+/// Of the stored values of a tensor, with the bits of total(ctx, square(w)) of its type.
+template <element T> double sum_of_squares(context& ctx, any_tensor const& of) {
+  const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
+  const auto node = expr::hold(square(stored_values(values)));
+  expr::extent size = expr::extent_of(node);
+  if (of.is_matrix()) {
+    size.stored = &of.pattern();
+    size.rows = of.rows();
+    size.cols = of.cols();
+    size.block_rows = of.block_rows();
+    size.block_cols = of.block_cols();
+  }
+  eval::plan p(ctx.runs_on());
+  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
+}
+
+}  // namespace detail
+
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
-template <class Gradients>
-gradient_size measure(context& ctx, Gradients const& gradients, parameter_groups const& groups = {}) {
+inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
+                             parameter_groups const& groups = {}) {
   gradient_size all;
   double squares = 0;
-  std::size_t number = 0;
-  nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
-    if (groups.of_parameter(number++).is_frozen()) return;
-    const double here = total(ctx, square(stored_values(gradient)));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (groups.of_parameter(i).is_frozen()) continue;
+    any_tensor const& gradient = gradients[i].tensor;
+    const double here = gradient.element().is<float>() ? detail::sum_of_squares<float>(ctx, gradient)
+                                                       : detail::sum_of_squares<double>(ctx, gradient);
     squares += here;
-    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = name.text();
-  });
-  nn::for_each_frozen(gradients, [&](nn::parameter_name const& name, auto const& measured) {
-    for (const auto value : measured)
-      if (all.not_finite.empty() && !std::isfinite(double(value))) all.not_finite = name.text();
-  });
+    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
+  }
+  for (std::size_t i = 0; i < gradients.frozen().size(); ++i)
+    for (const double value : gradients.frozen()[i].tensor.values())
+      if (all.not_finite.empty() && !std::isfinite(value)) all.not_finite = gradients.frozen_names()[i];
   all.norm = std::sqrt(squares);
   return all;
 }

@@ -11,7 +11,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -52,20 +52,19 @@ class parameter_groups {
  public:
   parameter_groups() = default;
   /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
-  template <class Model> parameter_groups(Model const& model, std::vector<parameter_group> groups) {
+  TESSERA_COLD parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups) {
     std::vector<std::int64_t> members(groups.size());
     groups_ = std::move(groups);
     groups_.push_back({});  // of those that match none
-    std::string first;
-    nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-      const std::string text = name.text();
-      if (first.empty()) first = text;
+    const std::vector<std::string> names = model.names();
+    const std::string first = names.empty() ? "" : names.front();
+    for (std::size_t i = 0; i < model.size(); ++i) {
       std::size_t g = 0;
-      while (g < members.size() && !detail::matches(groups_[g].names, text)) ++g;
+      while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
       if (g < members.size()) ++members[g];
       of_parameter_.push_back(g);
-      if constexpr (nn::is_matrix<decltype(parameter)>) of_matrix_.push_back(g);
-    });
+      if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
+    }
     for (std::size_t g = 0; g < members.size(); ++g) {
       parameter_group const& group = groups_[g];
       const auto require = [&](char const* what, double value) {
@@ -87,7 +86,7 @@ class parameter_groups {
   parameter_group const& of_parameter(std::size_t number) const {
     return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
   }
-  /// Of matrix `number`, in the order of for_each_sparse_weight.
+  /// Of matrix `number`, in the order of evolving_weights.
   bool evolves(std::uint64_t number) const {
     if (of_matrix_.empty()) return true;
     parameter_group const& group = groups_[of_matrix_[number]];

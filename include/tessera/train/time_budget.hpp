@@ -72,11 +72,15 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       update_time = now() - start;
     }
   }
-  nn::for_each_parameter(
-      t.model, [](nn::parameter_name const&, auto& parameter, auto const& before) { parameter = before; },
-      first);
+  nn::mutable_parameter_list now_trained(t.model);
+  const nn::parameter_list before(first);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    any_tensor& tensor = now_trained[i].tensor;
+    if (tensor.is_matrix()) tensor.reset(before[i].tensor.pattern());
+    tensor.assign(before[i].tensor);
+  }
   t.gradients = nn::zeros_like(t.model);
-  t.state = initial_state<Optimizer>(t.model);
+  t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;
   t.scaling = scaling;
 

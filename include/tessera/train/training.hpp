@@ -49,7 +49,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   Optimizer optimizer;
   Policy policy;
   typename Model::gradients gradients;
-  optimizer_state<Optimizer, Model> state;
+  optimizer_state state;
   explored_blocks explored;
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
@@ -65,7 +65,7 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
         optimizer(by),
         policy(patterns),
         gradients(nn::zeros_like(trained)),
-        state(initial_state<Optimizer>(trained)),
+        state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
     require_evolving(policy, model);
@@ -125,18 +125,18 @@ TESSERA_COLD inline void require_rate(std::int64_t step, double rate) {
 
 /// Throws error if all matrices of a model are zero, and their gradients too, so that it would learn nothing
 /// but biases: it was never initialised.
-template <class Training> void require_initialised(Training const& t) {
+TESSERA_COLD inline void require_initialised(nn::parameter_list const& model,
+                                             nn::parameter_list const& gradients) {
   bool any = false, matrices = false;
-  const auto nonzero = [](auto const& matrix) {
-    return std::any_of(matrix.begin(), matrix.end(), [](auto v) { return double(v) != 0; });
+  const auto nonzero = [](any_tensor const& matrix) {
+    const std::vector<double> all = matrix.values();
+    return std::any_of(all.begin(), all.end(), [](double v) { return v != 0; });
   };
-  const auto visit = [&](nn::parameter_name const&, auto const& parameter, auto const& gradient) {
-    if constexpr (nn::is_matrix<decltype(parameter)>) {
-      matrices = true;
-      any = any || nonzero(parameter) || nonzero(gradient);
-    }
-  };
-  nn::for_each_parameter(std::as_const(t.model), visit, t.gradients);
+  for (std::size_t i = 0; i < model.size() && !any; ++i) {
+    if (!model[i].tensor.is_matrix()) continue;
+    matrices = true;
+    any = nonzero(model[i].tensor) || nonzero(gradients[i].tensor);
+  }
   if (matrices && !any)
     throw error(
         "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it "
@@ -179,7 +179,7 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.progress.step == 0) detail::require_initialised(t);
+  if (t.progress.step == 0) detail::require_initialised(t.model, t.gradients);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();

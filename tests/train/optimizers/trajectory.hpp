@@ -15,11 +15,11 @@
 template <class Optimizer, class Block> struct trajectory {
   using parameters = weight_and_bias_in<Block>;
   parameters end;
-  tessera::train::optimizer_state<Optimizer, parameters> state;
+  tessera::train::optimizer_state state;
 
   trajectory(golden_tensors const& torch, Optimizer const& optimizer, tessera::pattern const& stored,
              int threads = 1)
-      : end(torch.pair_in<Block>("initial.", stored)), state(tessera::train::initial_state<Optimizer>(end)) {
+      : end(torch.pair_in<Block>("initial.", stored)), state(tessera::train::initial_state(optimizer, end)) {
     tessera::context ctx(threads, tessera::oversubscribe::allowed);
     std::vector<parameters> gradients;
     for (int i = 0; i < 10; ++i)
@@ -48,9 +48,9 @@ template <class Optimizer> double distance_from_torch(std::string const& name, O
   const golden_tensors torch("optimizers.safetensors");
   const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
   double worst = largest_difference(ours.end, torch.pair(name + "."));
-  for (std::size_t i = 0; i < ours.state.tensors.size(); ++i)
-    worst = std::max(worst, largest_difference(ours.state.tensors[i],
-                                               torch.pair(name + "." + Optimizer::moments[i] + ".")));
+  for (auto const& array : ours.state.parameters[0])
+    worst = std::max(worst, largest_difference(tessera::train::elements_of(ours.state, ours.end, array.name),
+                                               torch.pair(name + "." + array.name + ".")));
   return worst;
 }
 
@@ -71,8 +71,9 @@ template <class Optimizer> bool sparse_has_dense_bits(Optimizer const& optimizer
     return live == 12 * 16;
   };
   bool all = same(sparse.end.weight, dense.end.weight);
-  for (std::size_t i = 0; i < sparse.state.tensors.size(); ++i)
-    all = all && same(sparse.state.tensors[i].weight, dense.state.tensors[i].weight);
+  for (auto const& array : sparse.state.parameters[0])
+    all = all && same(tessera::train::elements_of(sparse.state, sparse.end, array.name).weight,
+                      tessera::train::elements_of(dense.state, dense.end, array.name).weight);
   return all;
 }
 
@@ -82,6 +83,7 @@ template <class Optimizer> bool padding_stays_zero(Optimizer const& optimizer) {
   const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
   const auto clean = [](auto const& m) { return std::count(m.begin(), m.end(), 0.0f) == 32 * 32 - 24 * 20; };
   bool all = clean(ours.end.weight);
-  for (auto const& moment : ours.state.tensors) all = all && clean(moment.weight);
+  for (auto const& array : ours.state.parameters[0])
+    all = all && clean(tessera::train::elements_of(ours.state, ours.end, array.name).weight);
   return all;
 }

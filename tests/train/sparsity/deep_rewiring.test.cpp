@@ -53,7 +53,6 @@ TEST_CASE("deep rewiring: about half of the places have either sign, others in a
 
 TEST_CASE_TEMPLATE("deep rewiring: the blocks that sorting puts first are pruned", Block, block_shape<1>,
                    block_shape<4>, block_shape<3, 5>) {
-  using matrix = block_sparse_matrix<double, Block>;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const random_stream random(seed, random_purpose::test, 4);
     auto w = support::random_matrix<double, Block>(40, 37, 0.1 + 0.3 * random.uniform(0), seed);
@@ -62,7 +61,7 @@ TEST_CASE_TEMPLATE("deep rewiring: the blocks that sorting puts first are pruned
     const policy p{.fraction = random.uniform(2), .seed = seed};
     const std::int64_t count = p.count(w.pattern(), 0);
     REQUIRE(count == std::int64_t(p.fraction * double(w.pattern().blocks())));
-    const train::matrix_at_update<matrix, matrix> at{w, w, 10, seed % 3};
+    const train::matrix_at_update at{w, w, 10, seed % 3};
     REQUIRE(p.prune(at, count) == oracle(p, w, seed % 3, count));
   }
 }
@@ -72,7 +71,7 @@ TEST_CASE("deep rewiring: not-a-number stays, and all blocks may be pruned") {
   matrix w(6, 6);
   w.fill(1);
   w(2, 2) = std::numeric_limits<float>::quiet_NaN();
-  const train::matrix_at_update<matrix, matrix> at{w, w, 10, 0};
+  const train::matrix_at_update at{w, w, 10, 0};
   const auto pruned = policy{}.prune(at, 35);
   CHECK(std::ranges::count(pruned, 1) == 35);
   CHECK(pruned[14] == 0);

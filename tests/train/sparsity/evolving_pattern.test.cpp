@@ -20,8 +20,9 @@ using train::evolving_pattern;
 template <class Model>
 train::training<Model, train::adamw> busy(Model& model, evolving_pattern const& policy) {
   train::training<Model, train::adamw> t(model, {}, policy);
-  for (auto* like : {&t.gradients, &t.state.tensors[0], &t.state.tensors[1]})
-    for (auto& v : like->up) v = 3;
+  for (auto& v : t.gradients.up) v = 3;
+  for (char const* moment : {"first_moment", "second_moment"})
+    train::set_elements(t.state, moment, t.gradients);
   return t;
 }
 
@@ -66,7 +67,7 @@ TEST_CASE("evolving pattern: the norm decides which blocks are pruned") {
   for (std::size_t i = 0; i < 4; ++i) w.at_slot(2)[i] = 3;
   const auto pruned = [&](block_norm norm) {
     const evolving_pattern policy{.interval = 1, .steps = 10, .norm = norm};
-    return policy.prune(train::matrix_at_update<decltype(w), decltype(w)>{w, w, 1, 0}, 1);
+    return policy.prune(train::matrix_at_update{w, w, 1, 0}, 1);
   };
   CHECK(pruned(block_norm::l1) == std::vector<char>{0, 1, 0});   // 16, 6, 12
   CHECK(pruned(block_norm::l2) == std::vector<char>{1, 0, 0});   // 4, 6, 6
@@ -105,8 +106,9 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
     REQUIRE(now.blocks() == old.blocks());
     REQUIRE((old - now).blocks() == count);
     REQUIRE((now - old).blocks() == count);
-    for (auto const* like : {&t.gradients, &t.state.tensors[0], &t.state.tensors[1]})
-      REQUIRE(like->up.pattern().serial() == now.serial());
+    REQUIRE(t.gradients.up.pattern().serial() == now.serial());
+    const auto first = train::elements_of(t.state, model, "first_moment"),
+               second = train::elements_of(t.state, model, "second_moment");
     REQUIRE(toy::same_bits(model.down, before.down));
 
     float largest_pruned = 0, least_kept = 1e9f;
@@ -117,15 +119,15 @@ TEST_CASE("evolving pattern: exact counts and everything moves together in many 
           kept < 0 ? std::max(bound, norms[std::size_t(slot)]) : std::min(bound, norms[std::size_t(slot)]);
       if (kept < 0) return;
       REQUIRE(std::ranges::equal(before.up.at_slot(slot), model.up.at_slot(kept)));
-      REQUIRE(t.state.tensors[0].up.at_slot(kept)[0] == 3);
+      REQUIRE(first.up.at_slot(kept)[0] == 3);
     });
     REQUIRE(largest_pruned <= least_kept);
     (now - old).for_each([&](int i, int j, std::int64_t) {
       const std::int64_t slot = now.find(i, j);
       for (int e = 0; e < 16; ++e) {
         REQUIRE(model.up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.tensors[0].up.at_slot(slot)[std::size_t(e)] == 0);
-        REQUIRE(t.state.tensors[1].up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(first.up.at_slot(slot)[std::size_t(e)] == 0);
+        REQUIRE(second.up.at_slot(slot)[std::size_t(e)] == 0);
       }
     });
   }

@@ -28,14 +28,11 @@ struct by_sensitivity {
   std::int64_t count(pattern const& stored, std::int64_t) const {
     return std::int64_t(fraction * double(stored.blocks()));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    std::vector<double> change;
-    for (std::int64_t slot = 0; slot < at.stored().blocks(); ++slot) {
-      const auto w = at.weight.at_slot(slot), dw = at.gradient.at_slot(slot);
-      double sum = 0;
-      for (std::size_t e = 0; e < w.size(); ++e) sum += std::abs(double(w[e]) * double(dw[e]));
-      change.push_back(sum);
-    }
+  std::vector<char> prune(train::matrix_at_update const& at, std::int64_t count) const {
+    const std::vector<double> w = at.weight.values(), dw = at.gradient.values();
+    std::vector<double> change(std::size_t(at.stored().blocks()));
+    for (std::size_t e = 0; e < w.size(); ++e)
+      change[e / std::size_t(at.weight.block_elements())] += std::abs(w[e] * dw[e]);
     return weakest(std::span<double const>(change), count);
   }
   template <class T> T growth_score(std::span<T const> gradient) const {
@@ -43,7 +40,7 @@ struct by_sensitivity {
     for (const T g : gradient) most = std::max(most, std::abs(g));
     return most;
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+  std::vector<std::int64_t> grow(train::matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
 };

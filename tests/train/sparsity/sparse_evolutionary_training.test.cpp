@@ -56,14 +56,13 @@ TEST_CASE("set: updates come every so many steps and the count is a fixed fracti
 
 TEST_CASE_TEMPLATE("set: the blocks of either sign that sorting puts first are pruned", Block, block_shape<1>,
                    block_shape<4>, block_shape<3, 5>) {
-  using matrix = block_sparse_matrix<double, Block>;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const random_stream random(seed, random_purpose::test, 4);
     auto w = support::random_matrix<double, Block>(40, 37, 0.1 + 0.3 * random.uniform(0), seed);
     // From hardly a negative block to hardly any other.
     for (double& v : w) v += v == 0 ? 0 : 2 * random.uniform(1) - 1;
     const std::int64_t count = policy{.fraction = random.uniform(2)}.count(w.pattern(), 0);
-    const train::matrix_at_update<matrix, matrix> at{w, w, 10, 0};
+    const train::matrix_at_update at{w, w, 10, 0};
     REQUIRE(policy{}.prune(at, count) == oracle(w, count));
   }
 }

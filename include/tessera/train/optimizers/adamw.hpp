@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <array>
 #include <cmath>
 
 #include <tessera/core/config.hpp>
@@ -17,8 +16,10 @@ struct adamw {
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 
-  static constexpr std::array moments{"first_moment", "second_moment"};
-
+  void state(state_list& each, any_tensor const&) const {
+    each.elements("first_moment");
+    each.elements("second_moment");
+  }
   static void parts(auto& each, auto&... of) {
     each.setting("beta1", of.beta1...);
     each.setting("beta2", of.beta2...);
@@ -32,19 +33,18 @@ struct adamw {
     require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
   }
 
-  template <class Parameter, class... Then>
-  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
-            Parameter& v, Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? now.rate * weight_decay * now.decay : 0;
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    const double decay = now.rate * weight_decay * now.decay;
     const auto number = static_cast<double>(now.number);
     const double correction1 = 1 - std::pow(beta1, number);
     const double correction2 = std::sqrt(1 - std::pow(beta2, number));
-    const auto g = stored_values(gradient) * now.gradient_scale;
+    const auto g = stored_values(of.gradient) * now.gradient_scale;
+    auto m = of.elements(0), v = of.elements(1);
     const auto first = stored_values(m), second = stored_values(v);
     run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
-        w = stored_values(w) * (1 - decay) -
-            first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
-        then...);
+        of.w = stored_values(of.w) * (1 - decay) -
+               first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
+        of.rounded());
   }
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <array>
-
 #include <tessera/core/config.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
@@ -18,8 +16,7 @@ struct sgd {
   double weight_decay = 0;
   train::lookahead lookahead = train::lookahead::none;
 
-  static constexpr std::array moments{"momentum"};
-
+  void state(state_list& each, any_tensor const&) const { each.elements("momentum"); }
   static void parts(auto& each, auto&... of) {
     each.setting("momentum", of.momentum...);
     each.setting("weight_decay", of.weight_decay...);
@@ -30,16 +27,15 @@ struct sgd {
     require_setting("sgd.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
   }
 
-  template <class Parameter, class... Then>
-  void step(context& ctx, update const& now, Parameter& w, Parameter const& gradient, Parameter& m,
-            Then const&... then) const {
-    const double decay = nn::is_matrix<Parameter> ? weight_decay * now.decay : 0;
-    const auto weights = stored_values(w), velocity = stored_values(m);
-    const auto g = stored_values(gradient) * now.gradient_scale + weights * decay;
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    auto m = of.elements(0);
+    const auto weights = stored_values(of.w), velocity = stored_values(m);
+    const auto g = stored_values(of.gradient) * now.gradient_scale + weights * (weight_decay * now.decay);
     if (lookahead == train::lookahead::nesterov)
-      run(ctx, m = velocity * momentum + g, w = weights - (g + velocity * momentum) * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, of.w = weights - (g + velocity * momentum) * now.rate,
+          of.rounded());
     else
-      run(ctx, m = velocity * momentum + g, w = weights - velocity * now.rate, then...);
+      run(ctx, m = velocity * momentum + g, of.w = weights - velocity * now.rate, of.rounded());
   }
 };
 

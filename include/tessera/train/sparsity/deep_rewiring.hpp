@@ -53,15 +53,15 @@ struct deep_rewiring {
     return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    std::vector<double> scores = block_sums(at.weight);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    std::vector<double> scores = at.weight.block_sums();
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
       scores[static_cast<std::size_t>(slot)] *=
           sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
     });
     return weakest(std::span<double const>(scores), count);
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
@@ -88,43 +88,40 @@ template <schedule Schedule> struct weight_noise : step_hook {
   template <class Training, class Update>
   void around_update(context& ctx, Training& t, Update const& update) const {
     update();
-    using model = std::remove_cvref_t<decltype(t.model)>;
     const double rate = rates.rate(t.progress.step);
-    std::size_t number = 0;
+    nn::mutable_parameter_list model(t.model);
+    const nn::parameter_list gradients(t.gradients);
     std::uint64_t matrices = 0;
-    const auto visit = [&](nn::parameter_name const& name, auto& parameter, auto& first, auto&...) {
-      const double its_rate = rate * t.groups.of_parameter(number++).rate;
-      if constexpr (nn::is_matrix<decltype(parameter)>) {
-        const random_stream random(seed, random_purpose::noise, matrices++,
-                                   static_cast<std::uint64_t>(t.progress.step));
-        if (name.role() != nn::parameter_role::weight || its_rate == 0) return;
-        const double deviation = std::sqrt(2 * its_rate * temperature);
-        if constexpr (nn::is_narrow<model>) {
-          add(ctx, first, deviation, random);
-          run(ctx, parameter = converted(first));
-        } else {
-          add(ctx, parameter, deviation, random);
-        }
-      }
-    };
-    std::apply([&](auto&... its) { nn::for_each_parameter(t.model, visit, its...); }, t.state.tensors);
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      if (!model[i].tensor.is_matrix()) continue;
+      const random_stream random(seed, random_purpose::noise, matrices++,
+                                 static_cast<std::uint64_t>(t.progress.step));
+      const double its_rate = rate * t.groups.of_parameter(i).rate;
+      if (!model[i].is_weight() || its_rate == 0) continue;
+      const auto add_to = [&]<class T>(T) {
+        parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
+        add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);
+        run(ctx, of.rounded());
+      };
+      gradients[i].tensor.element().template is<float>() ? add_to(float()) : add_to(double());
+    }
   }
 
  private:
-  template <class Matrix>
-  static void add(context& ctx, Matrix& w, double deviation, random_stream const& random) {
-    using block = typename Matrix::block;
-    using number = typename Matrix::value_type;
-    ctx.run(w.pattern().block_rows(), [&](int block_row, std::byte*) {
-      std::int64_t slot = w.pattern().first_slot(block_row);
-      for (const std::int32_t block_col : w.pattern().row(block_row)) {
-        const auto values = w.at_slot(slot++);
-        for (int k = 0; k < block::elements; ++k) {
-          const std::int64_t row = std::int64_t{block_row} * block::rows + k / block::cols,
-                             col = std::int64_t{block_col} * block::cols + k % block::cols;
-          if (row < w.rows() && col < w.cols())
-            values[static_cast<std::size_t>(k)] +=
-                number(deviation * random.normal(static_cast<std::uint64_t>(row * w.cols() + col)));
+  template <class T>
+  static void add(context& ctx, any_tensor const& matrix, T* values, double deviation,
+                  random_stream const& random) {
+    const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), elements = height * width,
+                       rows = matrix.rows(), cols = matrix.cols();
+    pattern const& stored = matrix.pattern();
+    ctx.run(stored.block_rows(), [&](int block_row, std::byte*) {
+      std::int64_t slot = stored.first_slot(block_row);
+      for (const std::int32_t block_col : stored.row(block_row)) {
+        T* const block = values + elements * slot++;
+        for (std::int64_t k = 0; k < elements; ++k) {
+          const std::int64_t row = block_row * height + k / width, col = block_col * width + k % width;
+          if (row < rows && col < cols)
+            block[k] += T(deviation * random.normal(static_cast<std::uint64_t>(row * cols + col)));
         }
       }
     });

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/sparsity/policy.hpp>
@@ -16,10 +16,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.
-template <class Model> void densify(Model& model) {
-  for_each_sparse_weight(model, [](nn::parameter_name const&, std::uint64_t, auto& w) {
+TESSERA_COLD inline void densify(nn::mutable_parameter_list model) {
+  for (const auto [i, number] : evolving_weights(model, false)) {
+    any_tensor& w = model[i].tensor;
     w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
-  });
+  }
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

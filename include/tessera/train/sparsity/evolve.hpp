@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <tuple>
-#include <type_traits>
+#include <string>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
-#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/growth_candidates.hpp>
@@ -23,12 +23,11 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
-template <class Model> explored_blocks explore(Model const& model, bool dense_too = false) {
+TESSERA_COLD inline explored_blocks explore(nn::parameter_list const& model, bool dense_too = false) {
   explored_blocks explored;
-  for_each_evolving_weight(dense_too, model,
-                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-                             explored.mark(name.text(), weight.pattern());
-                           });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    explored.mark(names[i], model[i].tensor.pattern());
   return explored;
 }
 
@@ -43,57 +42,56 @@ namespace detail {
 
 /// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
 /// 100 000 steps.
-template <sparsity_policy Policy, class Model>
-void require_evolving(Policy const& policy, Model const& model, parameter_groups const& groups = {}) {
-  bool any = false;
-  for_each_evolving_weight(
-      prunes_dense(policy), model,
-      [&](nn::parameter_name const&, std::uint64_t number, auto const&) { any |= groups.evolves(number); });
+template <sparsity_policy Policy>
+void require_evolving(Policy const& policy, nn::parameter_list const& model,
+                      parameter_groups const& groups = {}) {
+  const auto weights = evolving_weights(model, prunes_dense(policy));
+  const bool any = std::any_of(weights.begin(), weights.end(),
+                               [&](evolving_weight const& each) { return groups.evolves(each.number); });
   for (std::int64_t done = 1; !any && done <= 100'000; ++done)
     if (policy.due(done)) detail::refuse_update_of_nothing(done);
 }
 
 /// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
 /// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
-template <sparsity_policy Policy, class Model>
-void require_possible(Policy const& policy, std::int64_t done, Model const& model,
+template <sparsity_policy Policy>
+void require_possible(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
                       parameter_groups const& groups = {}) {
   bool any = false;
-  for_each_evolving_weight(
-      prunes_dense(policy), model,
-      [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight) {
-        if (!groups.evolves(number)) return;
-        pattern const& stored = weight.pattern();
-        const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
-                           absent = absent_blocks(stored);
-        any = true;
-        if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
-          throw option_error(message("[evolve] after step ", done, " the policy ",
-                                     grown == count ? "replaces " : message("grows ", grown, " and prunes "),
-                                     count, " blocks of ", name.text(), ", but ", stored.blocks(),
-                                     " are stored and ", absent, " absent; 0 … ",
-                                     std::min(stored.blocks(), absent), " can be replaced",
-                                     count > 0 ? "; a smaller fraction replaces fewer" : ""));
-      });
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number)) continue;
+    pattern const& stored = model[i].tensor.pattern();
+    const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
+                       absent = absent_blocks(stored);
+    any = true;
+    if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
+      throw option_error(message("[evolve] after step ", done, " the policy ",
+                                 grown == count ? "replaces " : message("grows ", grown, " and prunes "),
+                                 count, " blocks of ", model.name(i), ", but ", stored.blocks(),
+                                 " are stored and ", absent, " absent; 0 … ",
+                                 std::min(stored.blocks(), absent), " can be replaced",
+                                 count > 0 ? "; a smaller fraction replaces fewer" : ""));
+  }
   if (!any) detail::refuse_update_of_nothing(done);
 }
 
 namespace detail {
 
 /// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
-template <class At>
-void require_choices(nn::parameter_name const& name, At const& at, std::int64_t count, std::int64_t growing,
-                     std::vector<char> const& pruned, std::vector<std::int64_t> const& grown) {
+TESSERA_COLD inline void require_choices(std::string const& name, matrix_at_update const& at,
+                                         std::int64_t count, std::int64_t growing,
+                                         std::vector<char> const& pruned,
+                                         std::vector<std::int64_t> const& grown) {
   const std::int64_t stored = at.stored().blocks(), absent = at.absent();
   const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
   if (std::ssize(pruned) != stored || marked != count)
-    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name.text(), ", by ",
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
                                pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
                                stored, " slots"));
   const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
   if (std::ssize(grown) != growing || !ascends ||
       (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
-    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name.text(),
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
                                "; it must be ", growing, " different numbers of 0 … ", absent - 1,
                                ", ascending"));
 }
@@ -104,42 +102,39 @@ struct pattern_change {
   std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
 };
 
-/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, moments and master get
-/// one new pattern: blocks that stay keep their values, new blocks are zero. Throws as require_possible does,
-/// before anything is changed.
+/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
+/// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
+/// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
-template <sparsity_policy Policy, class Optimizer, class Model>
-pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored, Model& model,
-                      typename Model::gradients& gradients, optimizer_state<Optimizer, Model>& state,
-                      growth_candidates<Policy> const& candidates = {}, parameter_groups const& groups = {}) {
+template <sparsity_policy Policy>
+pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
+                      nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
+                      optimizer_state& state, growth_candidates<Policy> const& candidates = {},
+                      parameter_groups const& groups = {}) {
   require_possible(policy, done, model, groups);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
-  const auto update = [&](nn::parameter_name const& name, std::uint64_t number, auto& weight, auto& gradient,
-                          auto&... its) {
-    if (!groups.evolves(number)) return;
-    using at_update =
-        matrix_at_update<std::remove_cvref_t<decltype(weight)>, std::remove_cvref_t<decltype(gradient)>>;
-    const at_update at{weight, gradient, done, number, candidates.of(&gradient)};
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number)) continue;
+    any_tensor& weight = model[i].tensor;
+    const matrix_at_update at{weight, gradients[i].tensor, done, number, candidates.of(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
                                                                       : growth(policy, old, done);
     const std::vector<char> pruned = policy.prune(at, count);
     const std::vector<std::int64_t> grown = policy.grow(at, growing);
-    detail::require_choices(name, at, count, growing, pruned, grown);
+    detail::require_choices(names[i], at, count, growing, pruned, grown);
     const auto [changed, moves] = replaced(old, pruned, grown);
     all.replaced += count;
     all.stored += changed.blocks();
-    if (prunes_dense(policy)) explored.mark(name.text(), old);
-    explored.mark(name.text(), changed);
+    if (prunes_dense(policy)) explored.mark(names[i], old);
+    explored.mark(names[i], changed);
     weight.set_pattern(changed, moves);
-    gradient.set_pattern(changed, moves);
-    (its.set_pattern(changed, moves), ...);
-  };
-  std::apply(
-      [&](auto&... its) { for_each_evolving_weight(prunes_dense(policy), model, update, gradients, its...); },
-      state.tensors);
+    gradients[i].tensor.set_pattern(changed, moves);
+    detail::move_state(state.parameters.at(i), moves, parameter_sizes::of(weight), weight.block_elements());
+  }
   return all;
 }
 

@@ -43,11 +43,10 @@ struct evolving_pattern {
     const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
     return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };

@@ -59,11 +59,10 @@ struct gradual_pruning {
   std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
   bool prunes_dense() const { return true; }
 
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
-  template <class At> std::vector<std::int64_t> grow(At const&, std::int64_t) const { return {}; }
+  std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
 };
 
 static_assert(sparsity_policy<gradual_pruning>);

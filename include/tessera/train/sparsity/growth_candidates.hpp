@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/parameter_groups.hpp>
@@ -47,37 +46,34 @@ template <class Policy> class growth_candidates {
  public:
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
   /// no growth_score.
-  template <class Model, class Gradients>
-  void watch(Policy const& policy, std::int64_t done, Model const& model, Gradients const& gradients,
-             parameter_groups const& groups = {}) {
+  void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
+             nn::parameter_list const& gradients, parameter_groups const& groups = {}) {
     stop();
     found_.clear();
     if (!grows_by_gradient(policy)) return;
     kept_ = average_share(policy, done);
     chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
-    for_each_sparse_weight(
-        model,
-        [&](nn::parameter_name const& name, std::uint64_t number, auto const& weight, auto const& gradient) {
-          if (!groups.evolves(number)) return;
-          using its_block = typename std::remove_cvref_t<decltype(weight)>::block;
-          pattern const& stored = weight.pattern();
-          std::vector<float>* average = nullptr;
-          if (kept_) {
-            average = &averages_[name.text()];
-            average->resize(static_cast<std::size_t>(stored.block_rows()) *
-                            static_cast<std::size_t>(stored.block_cols()));
-          }
-          found_.push_back({&gradient,
-                            stored,
-                            its_block::rows,
-                            its_block::cols,
-                            policy.count(stored, done),
-                            average,
-                            false,
-                            {}});
-        },
-        gradients);
+    for (const auto [i, number] : evolving_weights(model, false)) {
+      if (!groups.evolves(number)) continue;
+      any_tensor const& weight = model[i].tensor;
+      pattern const& stored = weight.pattern();
+      std::vector<float>* average = nullptr;
+      if (kept_) {
+        average = &averages_[model.name(i)];
+        average->resize(static_cast<std::size_t>(stored.block_rows()) *
+                        static_cast<std::size_t>(stored.block_cols()));
+      }
+      found_.push_back({number,
+                        gradients[i].tensor.address(),
+                        stored,
+                        weight.block_rows(),
+                        weight.block_cols(),
+                        policy.count(stored, done),
+                        average,
+                        false,
+                        {}});
+    }
     policy_ = &policy;
   }
   /// Ends watching; the candidates stay.
@@ -92,8 +88,9 @@ template <class Policy> class growth_candidates {
   template <element T>
   void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
     if constexpr (gradient_policy<Policy>) {
-      matrix* const here = find(found_, dw);
-      if (!watching() || !here) return;
+      const auto here = std::find_if(found_.begin(), found_.end(),
+                                     [dw](matrix const& each) { return each.gradient == dw; });
+      if (!watching() || here == found_.end()) return;
       here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
@@ -105,22 +102,21 @@ template <class Policy> class growth_candidates {
   }
 
   /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
-  template <class Gradients>
-  void require_seen(Gradients const& gradients, parameter_groups const& groups = {}) const {
-    for_each_sparse_weight(gradients, [&](nn::parameter_name const& name, std::uint64_t number,
-                                          auto const& each) {
-      if (!groups.evolves(number)) return;
-      matrix const* const found = find(found_, &each);
-      if (!found || !found->seen || found->stored.serial() != each.pattern().serial())
-        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ", name.text(),
-                            " was not seen; give the pass of a step's last backward its observer, ",
-                            "pass.weight_gradients = training.weight_gradients()"));
-    });
+  void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
+    for (const auto [i, number] : evolving_weights(gradients, false)) {
+      if (!groups.evolves(number)) continue;
+      matrix const* const found = find(number);
+      if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
+        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",
+                            gradients.name(i), " was not seen; give the pass of a step's last backward its ",
+                            "observer, pass.weight_gradients = training.weight_gradients()"));
+    }
   }
 
-  /// The numbers of the candidates of a matrix, ascending; `gradient` is the address of its gradient.
-  std::span<std::int64_t const> of(void const* gradient) const {
-    matrix const* const found = find(found_, gradient);
+  /// The numbers of the candidates of a matrix, ascending.
+  ///   number   of the matrix among those of the model
+  std::span<std::int64_t const> of(std::uint64_t number) const {
+    matrix const* const found = find(number);
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
@@ -143,7 +139,8 @@ template <class Policy> class growth_candidates {
 
  private:
   struct matrix {
-    void const* gradient;
+    std::uint64_t number;  // among all matrices of the model
+    void const* gradient;  // what a backward calls it by
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
@@ -199,10 +196,10 @@ template <class Policy> class growth_candidates {
     }
   }
 
-  /// The matrix with this gradient; null if there is none.
-  template <class Matrices> static auto find(Matrices& all, void const* gradient) -> decltype(all.data()) {
-    for (auto& each : all)
-      if (each.gradient == gradient) return &each;
+  /// Null if it is not watched.
+  matrix const* find(std::uint64_t number) const {
+    for (matrix const& each : found_)
+      if (each.number == number) return &each;
     return nullptr;
   }
 

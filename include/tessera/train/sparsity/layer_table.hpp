@@ -25,21 +25,21 @@ struct layer_row {
 };
 
 /// A row for each weight that may be pruned, sparse or dense, in the order of the parameters.
-template <class Model> std::vector<layer_row> layer_table(Model const& model) {
+TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const& model) {
   std::vector<layer_row> table;
-  for_each_evolving_weight(
-      true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-        pattern const& stored = weight.pattern();
-        double l1 = 0, squares = 0;
-        for (const auto value : weight) {
-          const auto w = static_cast<double>(accumulator_t<std::remove_cvref_t<decltype(value)>>(value));
-          l1 += std::abs(w);
-          squares += w * w;
-        }
-        table.push_back({name.text(), weight.rows(), weight.cols(), stored.blocks(),
-                         std::int64_t{stored.block_rows()} * stored.block_cols(), stored.density(), l1,
-                         std::sqrt(squares)});
-      });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    any_tensor const& weight = model[i].tensor;
+    pattern const& stored = weight.pattern();
+    double l1 = 0, squares = 0;
+    for (const double w : weight.values()) {
+      l1 += std::abs(w);
+      squares += w * w;
+    }
+    table.push_back({names[i], weight.rows(), weight.cols(), stored.blocks(),
+                     std::int64_t{stored.block_rows()} * stored.block_cols(), stored.density(), l1,
+                     std::sqrt(squares)});
+  }
   return table;
 }
 

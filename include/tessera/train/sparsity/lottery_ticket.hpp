@@ -32,8 +32,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
 /// Gradients and optimizer state are to be made afterwards.
 ///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
-template <class Model>
-void prune_share(Model& model, double share, pruning_scope scope = pruning_scope::each_matrix) {
+TESSERA_COLD inline void prune_share(nn::mutable_parameter_list model, double share,
+                                     pruning_scope scope = pruning_scope::each_matrix) {
   if (!(share >= 0 && share < 1))
     throw option_error(
         message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
@@ -52,24 +52,25 @@ void prune_share(Model& model, double share, pruning_scope scope = pruning_scope
 
 namespace detail {
 /// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
-template <class Model> void require_early(Model const& early, Model const& model) {
-  nn::for_each_parameter(
-      early,
-      [](nn::parameter_name const& name, auto const& from, auto const& to) {
-        if constexpr (nn::is_matrix<decltype(from)>) {
-          if (from.rows() != to.rows() || from.cols() != to.cols())
-            throw shape_error(message("[rewind_to] ", name.text(), " is ", to.rows(), " x ", to.cols(),
-                                      " and was ", from.rows(), " x ", from.cols(),
-                                      ": the early model must be a copy of the model"));
-          if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
-            throw shape_error(message("[rewind_to] ", name.text(), " was without ", missing,
-                                      " of its blocks: the early model must have all blocks of the model"));
-        } else if (from.size() != to.size()) {
-          throw shape_error(message("[rewind_to] ", name.text(), " has ", to.size(), " values and had ",
-                                    from.size(), ": the early model must be a copy of the model"));
-        }
-      },
-      model);
+TESSERA_COLD inline void require_early(nn::parameter_list const& early, nn::parameter_list const& model) {
+  if (early.size() != model.size())
+    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
+                              model.size(), ": it must be a copy of the model"));
+  for (std::size_t i = 0; i < early.size(); ++i) {
+    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
+    if (from.is_matrix()) {
+      if (from.rows() != to.rows() || from.cols() != to.cols())
+        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
+                                  " and was ", from.rows(), " x ", from.cols(),
+                                  ": the early model must be a copy of the model"));
+      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
+                                  " of its blocks: the early model must have all blocks of the model"));
+    } else if (from.size() != to.size()) {
+      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
+                                from.size(), ": the early model must be a copy of the model"));
+    }
+  }
 }
 }  // namespace detail
 
@@ -78,19 +79,10 @@ template <class Model> void require_early(Model const& early, Model const& model
 ///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
 ///   that the model stores.
 template <class Model> void rewind_to(Model const& early, Model& model) {
-  detail::require_early(early, std::as_const(model));
-  nn::for_each_parameter(
-      early,
-      [](nn::parameter_name const&, auto const& from, auto& to) {
-        if constexpr (nn::is_matrix<decltype(from)>) {
-          const pattern stored = to.pattern();
-          to = from;
-          to.set_pattern(stored);
-        } else {
-          to = from;
-        }
-      },
-      model);
+  detail::require_early(early, model);
+  nn::mutable_parameter_list to(model);
+  const nn::parameter_list from(early);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
 }
 
 /// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
@@ -98,7 +90,7 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {
-  detail::require_early(early, std::as_const(trained));
+  detail::require_early(early, trained);
   prune_share(trained, share, scope);
   rewind_to(early, trained);
 }

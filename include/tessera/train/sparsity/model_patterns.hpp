@@ -30,12 +30,11 @@ struct named_pattern {
 using model_patterns = std::vector<named_pattern>;
 
 /// The patterns of all sparse weights of a model or, with `dense_too`, of all that may be pruned.
-template <class Model> model_patterns patterns_of(Model const& model, bool dense_too = false) {
+TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false) {
   model_patterns all;
-  for_each_evolving_weight(dense_too, model,
-                           [&](nn::parameter_name const& name, std::uint64_t, auto const& weight) {
-                             all.push_back({name.text(), weight.pattern()});
-                           });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    all.push_back({names[i], model[i].tensor.pattern()});
   return all;
 }
 

@@ -40,15 +40,11 @@ namespace detail {
 
 /// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
-  std::size_t number = 0;
-  nn::for_each_parameter(
-      t.model,
-      [&](nn::parameter_name const& name, auto& parameter, auto& gradient) {
-        const bool frozen = t.groups.of_parameter(number++).is_frozen();
-        if constexpr (nn::is_matrix<decltype(parameter)>)
-          if (name.role() == nn::parameter_role::weight && !frozen) visit(parameter, gradient);
-      },
-      t.gradients);
+  const nn::parameter_list model(t.model);
+  nn::mutable_parameter_list gradients(t.gradients);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
+      visit(model[i].tensor, gradients[i].tensor);
 }
 
 /// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
@@ -58,9 +54,9 @@ template <class Training> double in_gradients(Training const& t, token_loss cons
 
 /// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
 /// depend on threads.
-template <class Matrix, class Add> double sum_over_blocks(context& ctx, Matrix const& of, Add&& add) {
-  const std::int64_t blocks = of.pattern().blocks();
-  constexpr std::int64_t together = std::max<std::int64_t>(1, 8192 / Matrix::block::elements);
+///   elements   of a block
+template <class Add> double sum_over_blocks(context& ctx, std::int64_t blocks, int elements, Add&& add) {
+  const std::int64_t together = std::max<std::int64_t>(1, 8192 / elements);
   std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
   ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
     const std::int64_t first = part * together, last = std::min(blocks, first + together);
@@ -83,9 +79,13 @@ struct l1_penalty : penalty {
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
     double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      sum += total(ctx, abs(stored_values(w)));
-      run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
+        sum += total(ctx, abs(stored_values(w)));
+        run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+      });
     });
     value = strength * sum;
   }
@@ -100,19 +100,25 @@ struct group_lasso : penalty {
   template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
     const double factor = strength * detail::in_gradients(t, loss);
     double sum = 0;
-    detail::for_each_trained_weight(t, [&](auto const& w, auto& gradient) {
-      using number = typename std::remove_cvref_t<decltype(gradient)>::value_type;
-      const double weight_of_block = std::sqrt(std::remove_cvref_t<decltype(w)>::block::elements);
-      sum += weight_of_block * detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) -> double {
-               const auto block = w.at_slot(slot);
-               double squares = 0;
-               for (const auto element : block) squares += double(element) * double(element);
-               if (squares == 0) return 0;
-               const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
-               const auto its = gradient.at_slot(slot);
-               for (std::size_t k = 0; k < its.size(); ++k) its[k] += number(by * double(block[k]));
-               return norm;
-             });
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      const int elements = weight.block_elements();
+      const double weight_of_block = std::sqrt(elements);
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        number* const gradient = of_weight.data<number>();
+        sum += weight_of_block *
+               detail::sum_over_blocks(
+                   ctx, weight.pattern().blocks(), elements, [&](std::int64_t slot) -> double {
+                     T const* const block = w.data() + slot * elements;
+                     double squares = 0;
+                     for (int k = 0; k < elements; ++k) squares += double(block[k]) * double(block[k]);
+                     if (squares == 0) return 0;
+                     const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+                     for (int k = 0; k < elements; ++k)
+                       gradient[slot * elements + k] += number(by * double(block[k]));
+                     return norm;
+                   });
+      });
     });
     value = strength * sum;
   }
@@ -156,17 +162,18 @@ struct exploration_penalty : penalty {
     pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
     w.pattern().for_each(
         [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
-    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
-      const auto block = w.at_slot(slot);
-      const auto its = gradient.at_slot(slot);
-      const double by = pull[static_cast<std::size_t>(slot)];
-      double squares = 0;
-      for (std::size_t k = 0; k < its.size(); ++k) {
-        squares += double(block[k]) * double(block[k]);
-        its[k] += number(factor * by * double(block[k]));
-      }
-      return by * squares;
-    });
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), Weight::block::elements,
+                                   [&](std::int64_t slot) {
+                                     const auto block = w.at_slot(slot);
+                                     const auto its = gradient.at_slot(slot);
+                                     const double by = pull[static_cast<std::size_t>(slot)];
+                                     double squares = 0;
+                                     for (std::size_t k = 0; k < its.size(); ++k) {
+                                       squares += double(block[k]) * double(block[k]);
+                                       its[k] += number(factor * by * double(block[k]));
+                                     }
+                                     return by * squares;
+                                   });
   }
 };
 

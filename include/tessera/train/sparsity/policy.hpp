@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
@@ -30,9 +30,9 @@ inline std::int64_t absent_blocks(pattern const& stored) {
 }
 
 /// A sparse matrix at an update of its pattern, as a policy sees it.
-template <class Weight, class Gradient> struct matrix_at_update {
-  Weight const& weight;                           // after the optimizer's update
-  Gradient const& gradient;                       // of this step, at the stored blocks
+struct matrix_at_update {
+  any_tensor weight;                              // after the optimizer's update
+  any_tensor gradient;                            // of this step, at the stored blocks
   std::int64_t done;                              // completed steps of the run
   std::uint64_t number;                           // of this matrix in the model: a key of random choices
   std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
@@ -41,11 +41,6 @@ template <class Weight, class Gradient> struct matrix_at_update {
   /// The number of absent blocks. These are numbered from 0, row by row.
   std::int64_t absent() const { return absent_blocks(stored()); }
 };
-
-namespace detail {
-using some_matrix = block_sparse_matrix<float, block_shape<1>>;
-using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
-}  // namespace detail
 
 /// The functions of a sparsity policy:
 ///   due(done)            whether an update follows after `done` steps of the run
@@ -59,13 +54,13 @@ using some_matrix_at_update = matrix_at_update<some_matrix, some_matrix>;
 ///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
 /// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
 template <class Policy>
-concept sparsity_policy = requires(Policy const& p, pattern const& stored, std::int64_t n,
-                                   detail::some_matrix_at_update const& at) {
-  { p.due(n) } -> std::same_as<bool>;
-  { p.count(stored, n) } -> std::same_as<std::int64_t>;
-  { p.prune(at, n) } -> std::same_as<std::vector<char>>;
-  { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
-};
+concept sparsity_policy =
+    requires(Policy const& p, pattern const& stored, std::int64_t n, matrix_at_update const& at) {
+      { p.due(n) } -> std::same_as<bool>;
+      { p.count(stored, n) } -> std::same_as<std::int64_t>;
+      { p.prune(at, n) } -> std::same_as<std::vector<char>>;
+      { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
+    };
 
 /// A policy that also uses gradients of absent blocks; they cost a dense product in the step of an update:
 ///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
@@ -175,36 +170,31 @@ inline std::int64_t replaced_share(pattern const& stored, double share) {
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
-template <class At>
-std::vector<std::int64_t> random_absent_blocks(At const& at, std::int64_t count, std::uint64_t seed,
-                                               std::int64_t update) {
+inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at, std::int64_t count,
+                                                      std::uint64_t seed, std::int64_t update) {
   return random_choice(
       at.absent(), count,
       random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
 }
 
-/// Calls visit(name, number, matrix, matrix of each other…) for the matrices of a model whose pattern may
-/// change: those of role `weight`, sparse ones or, with `dense_too`, all. `number` counts all matrices.
-/// Groups may keep the pattern of some.
-template <class Model, class Visit, class... Others>
-void for_each_evolving_weight(bool dense_too, Model& model, Visit&& visit, Others&... others) {
-  std::uint64_t matrices = 0;
-  nn::for_each_parameter(
-      model,
-      [&](nn::parameter_name const& name, auto& parameter, auto&... belonging) {
-        if constexpr (nn::is_matrix<decltype(parameter)>) {
-          const std::uint64_t number = matrices++;
-          if (name.role() == nn::parameter_role::weight && (dense_too || !parameter.pattern().is_dense()))
-            visit(name, number, parameter, belonging...);
-        }
-      },
-      others...);
-}
+/// A matrix of a model whose pattern may change.
+struct evolving_weight {
+  std::size_t parameter;  // its number among the parameters
+  std::uint64_t number;   // and among all matrices
+};
 
-/// For sparse ones.
-template <class Model, class Visit, class... Others>
-void for_each_sparse_weight(Model& model, Visit&& visit, Others&... others) {
-  for_each_evolving_weight(false, model, visit, others...);
+/// Those of role `weight`, sparse ones or, with `dense_too`, all. Groups may keep the pattern of some.
+TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
+                                                                  bool dense_too) {
+  std::vector<evolving_weight> all;
+  std::uint64_t matrices = 0;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    if (!model[i].tensor.is_matrix()) continue;
+    const std::uint64_t number = matrices++;
+    if (model[i].is_weight() && (dense_too || !model[i].tensor.pattern().is_dense()))
+      all.push_back({i, number});
+  }
+  return all;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

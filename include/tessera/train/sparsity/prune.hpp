@@ -30,30 +30,31 @@ enum class pruning_scope {
 namespace detail {
 
 /// Throws shape_error unless a gradient has a value for each of a weight.
-inline void require_values(nn::parameter_name const& name, std::int64_t weights, std::int64_t gradients) {
-  if (weights != gradients)
-    throw shape_error(message("[prune] the gradient of ", name.text(), " has ", gradients, " values for ",
-                              weights, " of the weight: add_gradient must add to it, and keep its pattern"));
+TESSERA_COLD inline void require_values(nn::parameter_list const& model, std::size_t i,
+                                        std::int64_t gradients) {
+  if (model[i].tensor.size() != gradients)
+    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
+                              model[i].tensor.size(),
+                              " of the weight: add_gradient must add to it, and keep its pattern"));
 }
 
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
-template <class Model, class Score, class... Others>
-std::vector<double> mean_scores(Model const& model, Score&& score, Others const&... others) {
+template <class Score, std::same_as<nn::parameter_list>... Others>
+std::vector<double> mean_scores(nn::parameter_list const& model, Score&& score, Others const&... others) {
   std::vector<double> scores;
-  for_each_evolving_weight(
-      true, model,
-      [&](nn::parameter_name const& name, std::uint64_t, auto const& w, auto const&... belonging) {
-        (require_values(name, w.size(), belonging.size()), ...);
-        constexpr int elements = std::remove_cvref_t<decltype(w)>::block::elements;
-        for (std::int64_t at = 0; at < w.size(); at += elements) {
-          double sum = 0;
-          for (std::int64_t k = at; k < at + elements; ++k)
-            sum += score(double(w.data()[k]), double(belonging.data()[k])...);
-          scores.push_back(sum / elements);
-        }
-      },
-      others...);
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    (require_values(model, i, others[i].tensor.size()), ...);
+    const std::int64_t elements = model[i].tensor.block_elements();
+    const auto add = [&](std::vector<double> const& w, auto const&... its) {
+      for (std::size_t at = 0; at < w.size();) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < elements; ++k, ++at) sum += score(w[at], its[at]...);
+        scores.push_back(sum / static_cast<double>(elements));
+      }
+    };
+    add(model[i].tensor.values(), others[i].tensor.values()...);
+  }
   return scores;
 }
 
@@ -62,12 +63,13 @@ struct weight_blocks {
   std::string name;
   std::int64_t stored, grid;  // numbers of blocks
 };
-template <class Model> std::vector<weight_blocks> blocks_of_weights(Model const& model) {
+TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
   std::vector<weight_blocks> all;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const& name, std::uint64_t, auto const& w) {
-    all.push_back({name.text(), w.pattern().blocks(),
-                   std::int64_t{w.pattern().block_rows()} * w.pattern().block_cols()});
-  });
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    pattern const& stored = model[i].tensor.pattern();
+    all.push_back({names[i], stored.blocks(), std::int64_t{stored.block_rows()} * stored.block_cols()});
+  }
   return all;
 }
 
@@ -133,14 +135,15 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
 }
 
 /// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
-template <class Model> void remove_marked(Model& model, std::vector<char> const& marked) {
+TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked) {
   auto next = marked.begin();
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto& w) {
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    any_tensor& w = model[i].tensor;
     const std::vector<char> its(next, next + w.pattern().blocks());
     next += w.pattern().blocks();
     if (std::find(its.begin(), its.end(), 1) != its.end())
       w.set_pattern(tessera::detail::without(w.pattern(), its));
-  });
+  }
 }
 
 }  // namespace detail
@@ -151,9 +154,8 @@ template <class Model> void remove_marked(Model& model, std::vector<char> const&
 ///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
 ///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
 ///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
-template <class Model>
-void prune(Model& model, double density, std::vector<double> scores,
-           pruning_scope scope = pruning_scope::whole_model) {
+TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
+                               pruning_scope scope = pruning_scope::whole_model) {
   const auto weights = detail::blocks_of_weights(model);
   const std::int64_t left = detail::blocks_left(weights, density, scope);
   detail::remove_marked(
@@ -164,13 +166,13 @@ void prune(Model& model, double density, std::vector<double> scores,
 }
 
 /// The mean magnitude of each stored block.
-template <class Model> std::vector<double> magnitude_scores(Model const& model) {
+inline std::vector<double> magnitude_scores(nn::parameter_list const& model) {
   return detail::mean_scores(model, [](double w) { return std::abs(w); });
 }
 
 /// Prunes the weights of a model by the mean magnitude of blocks.
-template <class Model>
-void prune(Model& model, double density, pruning_scope scope = pruning_scope::each_matrix) {
+inline void prune(nn::mutable_parameter_list model, double density,
+                  pruning_scope scope = pruning_scope::each_matrix) {
   prune(model, density, magnitude_scores(model), scope);
 }
 

@@ -47,12 +47,11 @@ struct rigl {
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
   template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
 

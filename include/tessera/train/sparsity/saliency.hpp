@@ -28,33 +28,30 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 namespace detail {
 
 /// The root of the sum of squares of all weights that may be pruned.
-template <class Model> double norm_of_weights(Model const& model) {
+TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
   double squares = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    for (const auto value : w) squares += double(value) * double(value);
-  });
+  for (const auto [i, number] : evolving_weights(model, true))
+    for (const double value : model[i].tensor.values()) squares += value * value;
   return std::sqrt(squares);
 }
 
 /// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
-template <class Model> class values_to_restore {
+class values_to_restore {
  public:
-  explicit values_to_restore(Model& model) : model_(model), before_(model) {}
+  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model) {
+    for (nn::any_parameter const& each : model) before_.push_back(each.tensor.values());
+  }
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
   ~values_to_restore() {
-    nn::for_each_parameter(
-        model_,
-        [](nn::parameter_name const&, auto& parameter, auto const& before) {
-          std::copy(before.begin(), before.end(), parameter.begin());
-        },
-        before_);
+    for (std::size_t i = 0; i < before_.size(); ++i) model_[i].tensor.set_values(before_[i]);
   }
-  Model const& before() const { return before_; }
+  /// Of a parameter.
+  std::vector<double> const& before(std::size_t i) const { return before_[i]; }
 
  private:
-  Model& model_;
-  const Model before_;
+  nn::mutable_parameter_list model_;
+  std::vector<std::vector<double>> before_;
 };
 
 }  // namespace detail
@@ -65,7 +62,8 @@ template <class Model, class AddGradient>
 std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
   auto gradients = nn::zeros_like(model);
   add_gradient(gradients);
-  return detail::mean_scores(model, [](double w, double g) { return std::abs(g * w); }, gradients);
+  return detail::mean_scores(
+      model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
 }
 
 /// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
@@ -89,31 +87,29 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
   if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
     throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
                         " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
+  nn::mutable_parameter_list weights(model);
+  const nn::parameter_list slopes(gradients);
   double epsilon = 0;
-  for_each_evolving_weight(true, model, [&](nn::parameter_name const&, std::uint64_t, auto const& w) {
-    epsilon = double(std::numeric_limits<typename std::remove_cvref_t<decltype(w)>::value_type>::epsilon());
-  });
+  for (const auto [i, number] : evolving_weights(weights, true))
+    epsilon = weights[i].tensor.element().epsilon;
   // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
   const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
   {
-    const detail::values_to_restore<Model> kept(model);
+    const detail::values_to_restore kept(weights);
     const auto add_gradient_at = [&](double direction, auto& there) {
-      for_each_evolving_weight(
-          true, model,
-          [&](nn::parameter_name const&, std::uint64_t, auto& w, auto const& g, auto const& before) {
-            using element = typename std::remove_cvref_t<decltype(w)>::value_type;
-            for (std::int64_t k = 0; k < w.size(); ++k)
-              w.data()[k] = element(double(before.data()[k]) + direction * double(g.data()[k]));
-          },
-          gradients, kept.before());
+      for (const auto [i, number] : evolving_weights(weights, true)) {
+        std::vector<double> moved = slopes[i].tensor.values();
+        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = kept.before(i)[k] + direction * moved[k];
+        weights[i].tensor.set_values(moved);
+      }
       add_gradient(there);
     };
     add_gradient_at(step, ahead);
     add_gradient_at(-step, behind);
   }
   return detail::mean_scores(
-      model, [&](double w, double above, double below) { return w * (above - below) / (2 * step); }, ahead,
-      behind);
+      weights, [&](double w, double above, double below) { return w * (above - below) / (2 * step); },
+      nn::parameter_list(ahead), nn::parameter_list(behind));
 }
 
 /// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
@@ -123,11 +119,13 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
 ///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
 ///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
 template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
-  const detail::values_to_restore<Model> kept(model);
-  nn::for_each_parameter(model, [](nn::parameter_name const&, auto& parameter) {
-    using element = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    for (auto& value : parameter) value = element(std::abs(accumulator_t<element>(value)));
-  });
+  nn::mutable_parameter_list parameters(model);
+  const detail::values_to_restore kept(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<double> sizes = kept.before(i);
+    for (double& value : sizes) value = std::abs(value);
+    parameters[i].tensor.set_values(sizes);
+  }
   return snip_scores(model, add_flow);
 }
 

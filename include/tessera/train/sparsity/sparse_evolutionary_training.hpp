@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -41,24 +40,19 @@ struct sparse_evolutionary_training {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight);
-    using sum = typename decltype(norms)::value_type;
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), sums = at.weight.block_sums();
     std::vector<char> negative(norms.size());
-    for (std::size_t slot = 0; slot < norms.size(); ++slot) {
-      const auto block = at.weight.at_slot(static_cast<std::int64_t>(slot));
-      negative[slot] = std::accumulate(block.begin(), block.end(), sum(0),
-                                       [](sum all, auto value) { return all + sum(value); }) < 0;
-    }
+    for (std::size_t slot = 0; slot < norms.size(); ++slot) negative[slot] = sums[slot] < 0;
     const auto stored = static_cast<std::int64_t>(norms.size());
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
     // Marks the blocks of least norm among the blocks of one sign.
     const auto weakest_of = [&](char sign, std::int64_t how_many) {
-      std::vector<sum> some;
+      std::vector<double> some;
       for (std::size_t slot = 0; slot < norms.size(); ++slot)
         if (negative[slot] == sign) some.push_back(norms[slot]);
-      return weakest(std::span<sum const>(some), how_many);
+      return weakest(std::span<double const>(some), how_many);
     };
     const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
     std::vector<char> pruned(norms.size());
@@ -69,7 +63,7 @@ struct sparse_evolutionary_training {
     }
     return pruned;
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t count) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };

@@ -59,9 +59,8 @@ struct sparse_momentum {
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
-  template <class At> std::vector<char> prune(At const& at, std::int64_t count) const {
-    const auto norms = block_norms(at.weight, norm);
-    return weakest(std::span(norms), count);
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
   }
 
   /// Steps count up to `averaged` before the next update.
@@ -117,7 +116,7 @@ struct sparse_momentum {
     for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
     return grown;
   }
-  template <class At> std::vector<std::int64_t> grow(At const& at, std::int64_t) const {
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
 

@@ -54,7 +54,7 @@ struct sr_ste_penalty : penalty {
     std::vector<std::pair<std::int32_t, std::int32_t>> place;  // block row and column, by slot
     place.reserve(static_cast<std::size_t>(w.pattern().blocks()));
     w.pattern().for_each([&](int i, int j, std::int64_t) { place.emplace_back(i, j); });
-    return detail::sum_over_blocks(ctx, w, [&](std::int64_t slot) {
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), block::elements, [&](std::int64_t slot) {
       const auto [block_row, block_col] = place[static_cast<std::size_t>(slot)];
       const auto weights = w.at_slot(slot);
       const auto its = gradient.at_slot(slot);

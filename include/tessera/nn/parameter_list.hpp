@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/eval/run.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/vectors.hpp>
+
+// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
+// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
+//
+//   std::vector<layer_row> layer_table(nn::parameter_list const& of);
+//   layer_table(model);
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A parameter of a model, or a tensor of it that is frozen.
+struct any_parameter {
+  any_tensor tensor;
+  parameter_role role;
+  row_shares stacked;  // its rows are several matrices above each other: Q, K and V
+  /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
+  void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
+
+  /// Whether its values are narrower than its gradients.
+  bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
+  /// The rows at which the matrices end that stand above each other: {768, 1536, 2304} of Q, K and V; of one
+  /// matrix its rows alone.
+  std::vector<std::int64_t> row_ends() const {
+    std::int64_t shares = 0, so_far = 0;
+    for (const int share : stacked) shares += share;
+    if (shares == 0) return {tensor.rows()};
+    std::vector<std::int64_t> ends;
+    for (const int share : stacked)
+      if (share > 0) ends.push_back(tensor.rows() * (so_far += share) / shares);
+    return ends;
+  }
+  bool is_weight() const { return tensor.is_matrix() && role == parameter_role::weight; }
+};
+
+namespace detail {
+
+using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
+
+template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
+  using T = typename Tensor::value_type;
+  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
+  if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
+    its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
+      eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));
+    };
+  return its;
+}
+
+struct visit_tensors {
+  tensor_visitor visit;
+  void parameter(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), true); }
+  void optional(parameter_name const& name, auto const& of) {
+    if (of.term == bias_term::present) parameter(name, of.vector);
+  }
+  void frozen(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), false); }
+  void lists(auto&) {}
+  void setting(parameter_name const&, auto const&) {}
+  void hyperparameter(auto const&) {}
+};
+
+template <class Layer> void walk_tensors(void* layer, tensor_visitor visit) {
+  visit_tensors action{visit};
+  walk(parameter_name(), action, *static_cast<Layer*>(layer));
+}
+
+}  // namespace detail
+
+/// The parameters of a layer, in the order of for_each_parameter, and its frozen tensors; to be read. The
+/// layer must live longer, and must not be moved.
+class parameter_list {
+ public:
+  template <class Layer>
+    requires detail::has_parts<Layer>
+  parameter_list(Layer const& of) : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+
+  std::size_t size() const { return trained_.size(); }
+  any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
+  auto begin() const { return trained_.begin(); }
+  auto end() const { return trained_.end(); }
+  std::span<any_parameter const> frozen() const { return frozen_; }
+
+  /// The names of all: `block.3.mlp.up.weight`. Walks the layer.
+  std::vector<std::string> names() const { return names_of(true); }
+  std::vector<std::string> frozen_names() const { return names_of(false); }
+  std::string name(std::size_t number) const { return names()[number]; }
+
+ protected:
+  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
+      : layer_(layer), walk_(walk) {
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
+  TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
+    std::vector<std::string> all;
+    walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
+      if (trained == those_trained) all.push_back(name.text());
+    });
+    return all;
+  }
+
+  std::vector<any_parameter> trained_, frozen_;
+  void* layer_;
+  void (*walk_)(void*, detail::tensor_visitor);
+};
+
+/// The same, to be changed.
+class mutable_parameter_list : public parameter_list {
+ public:
+  template <class Layer>
+    requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  mutable_parameter_list(Layer& of) : parameter_list(&of, detail::walk_tensors<Layer>) {}
+
+  using parameter_list::operator[];
+  any_parameter& operator[](std::size_t number) { return trained_[number]; }
+  using parameter_list::frozen;
+  std::span<any_parameter> frozen() { return frozen_; }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn

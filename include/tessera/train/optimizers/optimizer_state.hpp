@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
+#include <tessera/core/range.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pattern_moves.hpp>
+
+// What an optimizer keeps for each parameter: arrays that it declares, which checkpoints write and updates of
+// patterns move.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
+enum class state_per {
+  element,  // stored values, in their order; those of new blocks are zero
+  group,    // so many consecutive stored values
+  block,    // stored blocks; those of new ones are zero
+  row,      // rows, of new blocks too: stay as they are when the pattern changes
+  col,      // columns
+};
+
+/// Numbers in 8 bits, as shares of the greatest magnitude of their group. nearest(0) stands for 0.
+struct eight_bits {
+  float (*value)(std::uint8_t code);     // in [-1, 1]
+  std::uint8_t (*nearest)(float share);  // of [-1, 1]
+};
+/// In equal steps of 1 ÷ 127, with a sign.
+inline constexpr eight_bits linear_eight_bits{
+    [](std::uint8_t code) { return float(std::int8_t(code)) / 127; },
+    [](float share) { return std::uint8_t(std::int8_t(std::lround(share * 127))); }};
+
+/// What the sizes of the arrays of a parameter follow from.
+struct parameter_sizes {
+  std::int64_t elements, blocks, rows, cols;
+
+  static parameter_sizes of(any_tensor const& parameter) {
+    return parameter.is_matrix() ? with(parameter, parameter.pattern())
+                                 : parameter_sizes{parameter.size(), 1, parameter.rows(), 1};
+  }
+  /// Of a matrix, if it had a pattern.
+  static parameter_sizes with(any_tensor const& matrix, pattern const& stored) {
+    return {stored.blocks() * matrix.block_elements(), stored.blocks(), matrix.rows(), matrix.cols()};
+  }
+};
+
+/// An array of an optimizer's state for one parameter.
+struct state_array {
+  std::string name;  // NAME.first_moment in a checkpoint
+  element_type const* element;
+  state_per per;
+  int group = 1;                   // values of a group
+  eight_bits const* code = nullptr;  // of elements: their scales are the next array
+  aligned_array<std::byte> bytes = {};
+
+  std::int64_t size_for(parameter_sizes const& of) const {
+    switch (per) {
+      case state_per::element: return of.elements;
+      case state_per::group: return ceil_div<std::int64_t>(of.elements, group);
+      case state_per::block: return of.blocks;
+      case state_per::row: return of.rows;
+      case state_per::col: return of.cols;
+    }
+    return 0;
+  }
+  std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
+  /// Zeros, as many as a parameter needs.
+  void reset(parameter_sizes const& of) {
+    bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+  }
+  template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
+  template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
+
+  friend bool operator==(state_array const& a, state_array const& b) {
+    return a.name == b.name && std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end());
+  }
+};
+
+/// The arrays of one parameter. An optimizer declares them, once for each parameter:
+///
+///   void state(train::state_list& each, any_tensor const& parameter) const {
+///     each.elements("first_moment");
+///     each.blocks("second_moment");
+///   }
+class state_list {
+ public:
+  explicit state_list(element_type const& accumulator) : accumulator_(&accumulator) {}
+
+  /// Accumulators, zero at first: one for each stored value, block, row or column.
+  void elements(std::string name) { add(std::move(name), *accumulator_, state_per::element); }
+  void blocks(std::string name) { add(std::move(name), *accumulator_, state_per::block); }
+  void rows(std::string name) { add(std::move(name), *accumulator_, state_per::row); }
+  void cols(std::string name) { add(std::move(name), *accumulator_, state_per::col); }
+  /// Of any type of numbers.
+  template <class T> void array(std::string name, state_per per, int group = 1) {
+    add(std::move(name), element_type_of<T>, per, group);
+  }
+  /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
+  /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
+  /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
+  void scaled(std::string name, int group, eight_bits const& code) {
+    add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
+    add(name + ".scale", element_type_of<float>, state_per::group, group);
+  }
+
+  std::vector<state_array> take() { return std::move(arrays_); }
+
+ private:
+  TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
+                        eight_bits const* code = nullptr) {
+    if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+    arrays_.push_back({std::move(name), &element, per, group, code});
+  }
+  element_type const* accumulator_;
+  std::vector<state_array> arrays_;
+};
+
+namespace detail {
+
+/// Moves pieces of `bytes` each from an array into another or, in the order of the moves, within one.
+template <std::size_t Bytes>
+void move_pieces(pattern_moves const& moves, std::byte const* from, std::byte* to, std::size_t bytes) {
+  const std::size_t each = Bytes ? Bytes : bytes;
+  for (auto const& m : moves.kept())
+    std::memmove(to + std::size_t(m.to) * each, from + std::size_t(m.from) * each, each);
+  if (from == to)
+    for (const std::int32_t slot : moves.added()) std::memset(to + std::size_t(slot) * each, 0, each);
+}
+
+/// An array with `bytes` for each block of a pattern, moved to `blocks` of another. Allocates only if their
+/// number changes.
+inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves, std::int64_t blocks,
+                        std::size_t bytes) {
+  const std::size_t size = checked_multiply(std::size_t(blocks), bytes);
+  aligned_array<std::byte> other;
+  if (size != array.size()) other = aligned_array<std::byte>(size);
+  std::byte const* const from = array.data();
+  std::byte* const to = size == array.size() ? array.data() : other.data();
+  switch (bytes) {  // copies of a size that the compiler knows are a few instructions
+    case 1: move_pieces<1>(moves, from, to, bytes); break;
+    case 4: move_pieces<4>(moves, from, to, bytes); break;
+    case 8: move_pieces<8>(moves, from, to, bytes); break;
+    case 64: move_pieces<64>(moves, from, to, bytes); break;
+    case 128: move_pieces<128>(moves, from, to, bytes); break;
+    case 256: move_pieces<256>(moves, from, to, bytes); break;
+    default: move_pieces<0>(moves, from, to, bytes);
+  }
+  if (size != array.size()) array = std::move(other);
+}
+
+/// Codes and their scales after a change of pattern, where groups do not end with blocks: see
+/// state_list::scaled.
+TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
+                                 parameter_sizes const& now, std::int64_t block_elements) {
+  constexpr std::int64_t none = -1, several = -2;
+  const std::int64_t group = codes.group;
+  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
+      next_scales{scales.name, scales.element, scales.per, scales.group};
+  next_codes.reset(now);
+  next_scales.reset(now);
+  std::vector<std::int64_t> old(std::size_t(now.elements), none);  // place of a value before
+  for (auto const& m : moves.kept())
+    for (std::int64_t k = 0; k < block_elements; ++k)
+      old[std::size_t(m.to * block_elements + k)] = m.from * block_elements + k;
+  for (std::int64_t g = 0; g < next_scales.size(); ++g) {
+    const std::int64_t first = g * group, last = std::min(now.elements, first + group);
+    std::int64_t from = none;  // the group of before
+    float greatest = 0;
+    const auto value = [&](std::int64_t at) {
+      const std::int64_t was = old[std::size_t(at)];
+      return was == none ? 0
+                         : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+    };
+    for (std::int64_t at = first; at < last; ++at) {
+      if (const std::int64_t was = old[std::size_t(at)]; was != none)
+        from = from == none || from == was / group ? was / group : several;
+      greatest = std::max(greatest, std::abs(value(at)));
+    }
+    next_scales.data<float>()[g] = from == several ? greatest : from == none ? 0 : scales.data<float>()[from];
+    for (std::int64_t at = first; at < last; ++at) {
+      const std::int64_t was = old[std::size_t(at)];
+      next_codes.data<std::uint8_t>()[at] =
+          from != several && was != none
+              ? codes.data<std::uint8_t>()[was]
+              : codes.code->nearest(greatest > 0 && from == several ? value(at) / greatest : 0);
+    }
+  }
+  codes = std::move(next_codes);
+  scales = std::move(next_scales);
+}
+
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
+TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
+                                    parameter_sizes const& now, std::int64_t block_elements) {
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    state_array& array = arrays[i];
+    if (array.code && block_elements % array.group != 0) {
+      regroup(array, arrays[i + 1], moves, now, block_elements);
+      ++i;
+      continue;
+    }
+    const std::size_t per_block = array.per == state_per::element ? std::size_t(block_elements)
+                                  : array.per == state_per::block ? 1
+                                  : array.per == state_per::group && block_elements % array.group == 0
+                                      ? std::size_t(block_elements / array.group)
+                                      : 0;
+    if (per_block > 0)
+      move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
+    else if (array.per == state_per::group)
+      array.reset(now);
+    if (array.code)  // zeros of new blocks are codes, too
+      for (const std::int32_t slot : moves.added())
+        std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),
+                    std::size_t(block_elements));
+  }
+}
+
+}  // namespace detail
+
+/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
+/// updates.
+struct optimizer_state {
+  std::vector<std::vector<state_array>> parameters;
+  std::int64_t updates = 0;
+
+  std::size_t size_bytes() const {
+    std::size_t all = 0;
+    for (auto const& arrays : parameters)
+      for (state_array const& array : arrays) all += array.bytes.size();
+    return all;
+  }
+  bool has(std::size_t parameter, std::string const& name) const {
+    auto const& arrays = parameters.at(parameter);
+    return std::any_of(arrays.begin(), arrays.end(),
+                       [&](state_array const& array) { return array.name == name; });
+  }
+  /// The array of this name of a parameter. Throws option_error if it has none.
+  state_array& at(std::size_t parameter, std::string const& name) {
+    for (state_array& array : parameters.at(parameter))
+      if (array.name == name) return array;
+    throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+  }
+  state_array const& at(std::size_t parameter, std::string const& name) const {
+    return const_cast<optimizer_state*>(this)->at(parameter, name);
+  }
+  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
+#include <support/types.hpp>
+#include <train/toy_model.hpp>
+
+#include <tessera/train/training.hpp>
+
+// Optimizers that the library does not have, as a user would write them: all of each stands in this file.
+
+namespace own_optimizer_test {
+
+using namespace tessera;
+
+/// Lion (Chen et al. 2023, algorithm 2): one moment, and the sign of an average.
+struct lion {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.01;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
+  void state(train::state_list& each, any_tensor const&) const { each.elements("momentum"); }
+
+  template <element T>
+  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    auto m = of.elements(0);
+    const auto g = stored_values(of.gradient) * now.gradient_scale;
+    const auto average = stored_values(m) * beta1 + g * (1 - beta1);
+    run(ctx,
+        of.w = stored_values(of.w) * (1 - now.rate * weight_decay * now.decay) -
+               derivative<ops::absolute>(average) * now.rate,
+        m = stored_values(m) * beta2 + g * (1 - beta2), of.rounded());
+  }
+};
+
+/// The second moment of a matrix from means of its rows and columns (Adafactor: Shazeer, Stern 2018, algorithm
+/// 4 without update clipping), over what is stored; of a vector one for each value.
+struct factored {
+  double beta2 = 0.99, epsilon = 1e-12;
+
+  static void parts(auto& each, auto&... of) { each.setting("beta2", of.beta2...); }
+  void state(train::state_list& each, any_tensor const& parameter) const {
+    if (!parameter.is_matrix()) return each.elements("second_moment");
+    each.rows("row_moment");
+    each.cols("col_moment");
+  }
+  template <element T>
+  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    any_tensor const& p = of.parameter.tensor;
+    const int height = p.block_rows(), width = p.block_cols();
+    const auto square_at = [&](std::int64_t k) { return std::pow(double(of.gradient[k]) * now.gradient_scale, 2) + epsilon; };
+    const auto apply = [&](std::int64_t k, double second) {
+      of.w[k] -= T(now.rate * double(of.gradient[k]) * now.gradient_scale / std::sqrt(second));
+    };
+    const auto average = [&](T& mean, double value) { mean = T(beta2 * double(mean) + (1 - beta2) * value); };
+    if (!p.is_matrix()) {
+      for (std::int64_t k = 0; k < p.size(); ++k) average(of.array(0)[std::size_t(k)], square_at(k)), apply(k, double(of.array(0)[std::size_t(k)]));
+      return;
+    }
+    std::vector<double> rows(std::size_t(p.rows())), cols(std::size_t(p.cols()));
+    const auto each = [&](auto&& visit) {
+      p.pattern().for_each([&](int i, int j, std::int64_t slot) {
+        for (int k = 0; k < height * width; ++k)
+          if (const auto r = std::size_t(i * height + k / width), c = std::size_t(j * width + k % width); r < rows.size() && c < cols.size())
+            visit(slot * height * width + k, r, c);
+      });
+    };
+    each([&](std::int64_t k, std::size_t r, std::size_t c) { rows[r] += square_at(k), cols[c] += square_at(k); });
+    double all = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) average(of.array(0)[r], rows[r]), all += double(of.array(0)[r]);
+    for (std::size_t c = 0; c < cols.size(); ++c) average(of.array(1)[c], cols[c]);
+    each([&](std::int64_t k, std::size_t r, std::size_t c) { apply(k, double(of.array(0)[r]) * double(of.array(1)[c]) / all); });
+    run(ctx, of.rounded());
+  }
+};
+
+/// A share of [0, 1] as the fourth power of equal steps: second moments span many orders of magnitude.
+constexpr train::eight_bits fourth_powers{
+    [](std::uint8_t code) { return std::pow(float(code) / 255, 4.0F); },
+    [](float share) { return std::uint8_t(std::lround(std::pow(share, 0.25F) * 255)); }};
+
+/// AdamW with both moments in 8 bits (Dettmers et al. 2022), a scale for each 64 values.
+struct adamw_8_bits {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
+
+  static void parts(auto& each, auto&... of) { each.setting("beta1", of.beta1...); }
+  void state(train::state_list& each, any_tensor const&) const {
+    each.scaled("first_moment", 64, train::linear_eight_bits);
+    each.scaled("second_moment", 64, fourth_powers);
+  }
+  template <element T>
+  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    auto first = of.scaled(0), second = of.scaled(2);
+    const double correction1 = 1 - std::pow(beta1, double(now.number)), correction2 = 1 - std::pow(beta2, double(now.number));
+    ctx.run(int(first.groups()), [&](int group, std::byte*) {
+      double m[64], v[64];
+      const std::int64_t at = first.first(group);
+      for (std::int64_t k = 0; k < first.size(group); ++k) {
+        const double g = double(of.gradient[at + k]) * now.gradient_scale;
+        m[k] = beta1 * double(first[at + k]) + (1 - beta1) * g;
+        v[k] = beta2 * double(second[at + k]) + (1 - beta2) * g * g;
+        const double w = double(of.w[at + k]) * (1 - now.rate * weight_decay * now.decay);
+        of.w[at + k] = T(w - now.rate * m[k] / correction1 / (std::sqrt(v[k] / correction2) + epsilon));
+      }
+      first.store(group, m);
+      second.store(group, v);
+    });
+    run(ctx, of.rounded());
+  }
+};
+
+/// AdamW with one second moment for each block (after Adam-mini: Zhang et al. 2024).
+struct adamw_by_block {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+
+  static void parts(auto& each, auto&... of) { each.setting("beta1", of.beta1...); }
+  void state(train::state_list& each, any_tensor const&) const {
+    each.elements("first_moment");
+    each.blocks("second_moment");
+  }
+  template <element T>
+  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    auto m = of.elements(0);
+    const std::span<T> v = of.array(1);
+    if (v.empty()) return;
+    const std::int64_t elements = m.size() / std::ssize(v);
+    const double correction1 = 1 - std::pow(beta1, double(now.number)), correction2 = 1 - std::pow(beta2, double(now.number));
+    ctx.run(int(v.size()), [&](int block, std::byte*) {
+      const std::int64_t begin = block * elements, end = begin + elements;
+      double squares = 0;
+      for (std::int64_t k = begin; k < end; ++k) squares += std::pow(double(of.gradient[k]) * now.gradient_scale, 2);
+      T& second = v[std::size_t(block)];
+      second = T(beta2 * double(second) + (1 - beta2) * squares / double(elements));
+      const double step = now.rate / correction1 / (std::sqrt(double(second) / correction2) + epsilon);
+      for (std::int64_t k = begin; k < end; ++k) {
+        m[k] = T(beta1 * double(m[k]) + (1 - beta1) * double(of.gradient[k]) * now.gradient_scale);
+        of.w[k] -= T(step * double(m[k]));
+      }
+    });
+    run(ctx, of.rounded());
+  }
+};
+
+const train::evolving_pattern evolving{.interval = 4, .steps = 30, .fraction = 0.4, .seed = 5};
+
+template <class Training> train::step_report step(context& ctx, Training& t, double rate) {
+  const auto key = std::uint64_t(t.progress.step);
+  return train::train_step(ctx, t, {rate, 1}, [&](int) {
+    return toy::accumulate(ctx, t.model, t.gradients, key, 90);
+  });
+}
+
+template <class T, class Block, class Optimizer> void check_training(double rate) {
+  const scratch_folder scratch;
+  context one(1), three(3, oversubscribe::allowed);
+  using model = toy::model<T, Block>;
+  using training = train::training<model, Optimizer>;
+  model m;
+  training whole(m, {}, evolving);
+  double first = 0, last = 0;
+  for (int i = 0; i < 30; ++i) {
+    if (i == 8 || i == 11) train::save(whole, scratch / std::to_string(i), io::json());
+    last = step(one, whole, rate).loss;
+    if (i == 0) first = last;
+  }
+  CHECK(last < 0.8 * first);
+  for (const int i : {8, 11}) {
+    model other(77);
+    training resumed(other, {}, evolving);
+    train::resume(resumed, train::checkpoint(scratch / std::to_string(i)));
+    while (resumed.progress.step < 30) step(three, resumed, rate);
+    CHECK(toy::same_bits(resumed, whole));
+  }
+}
+
+TEST_CASE_TEMPLATE("own optimizers: train, are saved and go on with the same bits", T, float, double, bfloat16) {
+  check_training<T, block_shape<4>, lion>(0.01);
+  check_training<T, block_shape<4>, factored>(0.01);
+  check_training<T, block_shape<4>, adamw_8_bits>(0.01);
+  check_training<T, block_shape<4>, adamw_by_block>(0.01);
+}
+TEST_CASE_TEMPLATE("own optimizers: of any block", Block, block_shape<1>, block_shape<8>, block_shape<3, 5>) {
+  check_training<float, Block, lion>(0.01);
+  check_training<float, Block, factored>(0.01);
+  check_training<float, Block, adamw_8_bits>(0.01);
+  check_training<float, Block, adamw_by_block>(0.01);
+}
+
+TEST_CASE("own optimizers: lion makes the steps of its paper") {
+  context ctx(2, oversubscribe::allowed);
+  toy::model<double> m(3), g(4);
+  const lion by;
+  auto state = train::initial_state(by, m);
+  std::vector<double> w(m.up.begin(), m.up.end()), momentum(w.size());
+  for (int i = 0; i < 20; ++i) {
+    support::fill(g.up, std::uint64_t(100 + i));
+    for (std::size_t k = 0; k < w.size(); ++k) {
+      const double gradient = g.up.data()[k], average = by.beta1 * momentum[k] + (1 - by.beta1) * gradient;
+      w[k] -= 0.01 * (double((average > 0) - (average < 0)) + by.weight_decay * w[k]);
+      momentum[k] = by.beta2 * momentum[k] + (1 - by.beta2) * gradient;
+    }
+    train::update_parameters(ctx, by, m, g, state, 0.01);
+  }
+  for (std::size_t k = 0; k < w.size(); ++k) REQUIRE(m.up.data()[k] == doctest::Approx(w[k]).epsilon(1e-12));
+}
+
+/// The state of W, before and after an update of the pattern, and where each of its blocks was: -1 if nowhere.
+template <class Block, class Optimizer> struct moved_state {
+  toy::model<float, Block> model;
+  train::optimizer_state before, after;
+  std::vector<std::int64_t> was;
+
+  explicit moved_state(std::uint64_t seed) : model(seed) {
+    context ctx(1);
+    train::training t(model, Optimizer{}, train::evolving_pattern{.interval = 1, .steps = 100, .fraction = 0.3});
+    auto gradients = t.gradients;
+    for (int i = 0; i < 3; ++i) {
+      support::fill(gradients.up, seed + std::uint64_t(i));
+      support::fill(gradients.bias, seed + std::uint64_t(i));
+      support::fill(gradients.down, seed + std::uint64_t(i));
+      train::update_parameters(ctx, t.optimizer, model, gradients, t.state, 0.01);
+    }
+    before = t.state;
+    const pattern old = model.up.pattern();
+    train::evolve(t.policy, 1, t.explored, model, t.gradients, t.state);
+    after = t.state;
+    REQUIRE(!(old == model.up.pattern()));
+    model.up.pattern().for_each([&](int i, int j, std::int64_t) { was.push_back(old.find(i, j)); });
+  }
+};
+
+TEST_CASE("own optimizers: moments of blocks move with them, rows and columns stay") {
+  const moved_state<block_shape<4>, adamw_by_block> by_block(1);
+  auto const &v = by_block.after.at(0, "second_moment"), &v_before = by_block.before.at(0, "second_moment");
+  REQUIRE(v.size() == std::ssize(by_block.was));
+  for (std::int64_t slot = 0; slot < v.size(); ++slot) {
+    const std::int64_t was = by_block.was[std::size_t(slot)];
+    CHECK(v.template data<float>()[slot] == (was < 0 ? 0 : v_before.template data<float>()[was]));
+  }
+  const moved_state<block_shape<4>, factored> by_rows(1);
+  for (char const* name : {"row_moment", "col_moment"}) CHECK(by_rows.after.at(0, name) == by_rows.before.at(0, name));
+}
+
+template <class Block> void check_8_bits(bool groups_end_with_blocks) {
+  const moved_state<Block, adamw_8_bits> moved(1);
+  for (std::string const name : {"first_moment", "second_moment"}) {
+    auto &codes = moved.after.at(0, name), &old_codes = moved.before.at(0, name);
+    auto &scales = moved.after.at(0, name + ".scale"), &old_scales = moved.before.at(0, name + ".scale");
+    const auto value = [](auto const& of, auto const& scale, std::int64_t k) {
+      return of.code->value(of.template data<std::uint8_t>()[k]) * scale.template data<float>()[k / 64];
+    };
+    std::int64_t kept = 0, regrouped = 0;
+    for (std::int64_t first = 0; first < codes.size(); first += 64) {
+      std::vector<std::int64_t> groups;  // of before, whose values these are
+      const auto old = [&](std::int64_t k) {
+        const std::int64_t was = moved.was[std::size_t(k / Block::elements)];
+        return was < 0 ? -1 : was * Block::elements + k % Block::elements;
+      };
+      const std::int64_t last = std::min(first + 64, codes.size());
+      float greatest = 0;
+      for (std::int64_t k = first; k < last; ++k)
+        if (old(k) >= 0) {
+          groups.push_back(old(k) / 64);
+          greatest = std::max(greatest, std::abs(value(old_codes, old_scales, old(k))));
+        }
+      std::ranges::sort(groups);
+      const bool mixed = !groups.empty() && groups.front() != groups.back();
+      (mixed ? regrouped : kept) += 1;
+      const float scale = scales.template data<float>()[first / 64];
+      CHECK(scale == (groups.empty() ? 0 : mixed ? greatest : old_scales.template data<float>()[groups.front()]));
+      for (std::int64_t k = first; k < last; ++k) {
+        if (old(k) < 0)
+          CHECK(value(codes, scales, k) == 0);
+        else if (!mixed)
+          CHECK(codes.template data<std::uint8_t>()[k] == old_codes.template data<std::uint8_t>()[old(k)]);
+        else if (name == "first_moment")
+          CHECK(std::abs(value(codes, scales, k) - value(old_codes, old_scales, old(k))) <= scale * 0.502F / 127);
+      }
+    }
+    CHECK(kept > 0);
+    CHECK((regrouped == 0) == groups_end_with_blocks);
+  }
+}
+TEST_CASE("own optimizers: groups of 8 bits keep their bits where their values stay together") {
+  check_8_bits<block_shape<8>>(true);
+  check_8_bits<block_shape<4>>(false);
+  check_8_bits<block_shape<3, 5>>(false);
+}
+
+TEST_CASE("own optimizers: a state of another model or optimizer is refused, and nothing changes") {
+  context ctx(1);
+  toy::model<float> m(1), g(2);
+  const toy::model<float> before = m;
+  auto state = train::initial_state(lion{}, m);
+  state.parameters.pop_back();
+  CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, g, state, 0.1); }) ==
+        "[optimizer] the model has 3 parameters, of which 3 have gradients and 2 a state");
+  state = train::initial_state(lion{}, m);
+  state.parameters[1][0].bytes = {};
+  CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, g, state, 0.1); }) ==
+        "[optimizer] momentum of bias has 0 numbers, and should have 24: the state must be of this model and "
+        "its patterns (initial_state)");
+  CHECK(toy::same_bits(m, before));
+  CHECK(error_of<option_error>([&] { train::elements_of(state, m, "second_moment"); }) ==
+        "[optimizer_state] parameter 0 has no second_moment");
+}
+
+}  // namespace own_optimizer_test
