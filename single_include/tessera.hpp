@@ -5703,7 +5703,8 @@ template <element Element, domain Axis> class axis_vector {
   }
   bool borrows() const { return values_.borrows(); }
   /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
-  /// behind them as other statements rely on.
+  /// behind them as other statements rely on. As of any vector, an assignment of another
+  /// vector gives it other numbers, and leaves the tensor as it is.
   static axis_vector of_values(Element* values, std::int64_t size) {
     axis_vector made;
     made.values_ = aligned_array<Element>::at(values, std::size_t(size));

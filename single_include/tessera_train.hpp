@@ -5703,7 +5703,8 @@ template <element Element, domain Axis> class axis_vector {
   }
   bool borrows() const { return values_.borrows(); }
   /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
-  /// behind them as other statements rely on.
+  /// behind them as other statements rely on. As of any vector, an assignment of another
+  /// vector gives it other numbers, and leaves the tensor as it is.
   static axis_vector of_values(Element* values, std::int64_t size) {
     axis_vector made;
     made.values_ = aligned_array<Element>::at(values, std::size_t(size));
@@ -31535,6 +31536,402 @@ inline constexpr bool is_nm_linear<nm_linear<T, Shape, Block>> = true;
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/tensor/any_tensor.hpp
+#ifndef TESSERA_SINGLE_TENSOR_ANY_TENSOR
+#define TESSERA_SINGLE_TENSOR_ANY_TENSOR
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Tensors whose types are known at run time alone. What treats all parameters of a model alike, and is no
+// kernel, takes these, so that it is compiled once, and not for each model.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// What numbers are kept as.
+struct element_type {
+  char const* name;  // as in a safetensors file: "F32"
+  std::size_t bytes;
+  double epsilon;                   // of std::numeric_limits; 0 of integers
+  element_type const* accumulator;  // its own address if sums are kept in it; null of integers
+  void (*to_double)(void const* from, std::int64_t count, double* to);
+  void (*from_double)(double const* from, std::int64_t count, void* to);  // rounds to nearest
+
+  template <class T> bool is() const;
+};
+
+namespace detail {
+template <class T> constexpr char const* element_name() {
+  if constexpr (element<T>)
+    return element_traits<T>::name;
+  else {
+    constexpr char const *is_signed[]{"I8", "I16", "I32", "I64"}, *is_unsigned[]{"U8", "U16", "U32", "U64"};
+    return (std::is_signed_v<T> ? is_signed : is_unsigned)[std::countr_zero(sizeof(T))];
+  }
+}
+template <class T> constexpr double element_epsilon() {
+  if constexpr (element<T>)
+    return static_cast<double>(std::numeric_limits<T>::epsilon());
+  else
+    return 0;
+}
+template <class T> constexpr element_type const* element_accumulator();
+template <class T> void widen_elements(void const* from, std::int64_t count, double* to) {
+  std::transform(static_cast<T const*>(from), static_cast<T const*>(from) + count, to, [](T value) {
+    if constexpr (element<T>)
+      return static_cast<double>(accumulator_t<T>(value));
+    else
+      return static_cast<double>(value);
+  });
+}
+template <class T> void round_elements(double const* from, std::int64_t count, void* to) {
+  std::transform(from, from + count, static_cast<T*>(to), [](double value) { return static_cast<T>(value); });
+}
+}  // namespace detail
+
+/// The one of an element or an integer. Compared by address within a program, by name between them.
+template <class T>
+inline constexpr element_type element_type_of{detail::element_name<T>(),    sizeof(T),
+                                              detail::element_epsilon<T>(), detail::element_accumulator<T>(),
+                                              &detail::widen_elements<T>,   &detail::round_elements<T>};
+
+namespace detail {
+template <class T> constexpr element_type const* element_accumulator() {
+  if constexpr (element<T>)
+    return &element_type_of<accumulator_t<T>>;
+  else
+    return nullptr;
+}
+}  // namespace detail
+
+template <class T> bool element_type::is() const { return this == &element_type_of<T>; }
+
+/// Refers to a vector or a block-sparse matrix, which must live longer. As of a pointer, a copy refers to the
+/// same tensor; one that is const gives no access that changes it.
+class any_tensor {
+ public:
+  template <element T, class Block>
+  any_tensor(block_sparse_matrix<T, Block>& of) : tensor_(&of), type_(&type_of_matrix<T, Block>) {}
+  template <element T, domain Axis>
+  any_tensor(axis_vector<T, Axis>& of) : tensor_(&of), type_(&type_of_vector<T, Axis>) {}
+
+  element_type const& element() const { return *type_->element; }
+  bool is_matrix() const { return type_->set_pattern != nullptr; }
+  /// Of a vector: its size, and 1.
+  std::int64_t rows() const { return type_->look(tensor_).rows; }
+  std::int64_t cols() const { return type_->look(tensor_).cols; }
+  /// Of a block; of a vector 1.
+  int block_rows() const { return type_->block_rows; }
+  int block_cols() const { return type_->block_cols; }
+  int block_elements() const { return type_->block_rows * type_->block_cols; }
+  /// Of a matrix.
+  tessera::pattern const& pattern() const { return *type_->look(tensor_).stored; }
+  /// Stored values: block by block in the order of the pattern, each row by row, overhanging ones included.
+  std::int64_t size() const { return type_->look(tensor_).size; }
+  std::size_t size_bytes() const { return std::size_t(size()) * element().bytes; }
+  std::byte* data() { return type_->look(tensor_).data; }
+  std::byte const* data() const { return type_->look(tensor_).data; }
+  /// The values, if they are of this element.
+  template <class T> T* data() { return reinterpret_cast<T*>(data()); }
+  template <class T> T const* data() const { return reinterpret_cast<T const*>(data()); }
+  /// All stored values as double.
+  std::vector<double> values() const {
+    std::vector<double> all(static_cast<std::size_t>(size()));
+    element().to_double(data(), size(), all.data());
+    return all;
+  }
+  /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
+  void set_values(std::span<double const> all) {
+    if (std::ssize(all) != size())
+      throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
+    element().from_double(all.data(), size(), data());
+  }
+  /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
+  /// that are stored here, all of which the other must have. Throws shape_error otherwise.
+  void assign(any_tensor const& from) {
+    if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
+      throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
+                                from.rows(), " x ", from.cols(), " of ", from.element().name));
+    type_->assign(tensor_, from.tensor_);
+  }
+  /// Identifies the tensor.
+  void const* address() const { return tensor_; }
+
+  // Of a matrix:
+
+  /// block_norms and block_sums of its blocks.
+  std::vector<double> block_norms(block_norm kind) const { return type_->norms(tensor_, kind); }
+  std::vector<double> block_sums() const { return type_->sums(tensor_); }
+  /// A mark for each slot: 1 for the `count` blocks of least norm, as `weakest` chooses.
+  std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const {
+    return type_->weakest(tensor_, count, kind);
+  }
+  /// As block_sparse_matrix::set_pattern.
+  void set_pattern(tessera::pattern const& stored) { type_->set_pattern(tensor_, stored, nullptr); }
+  void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
+    type_->set_pattern(tensor_, stored, &moves);
+  }
+  /// Zeros on another pattern of its grid.
+  void reset(tessera::pattern const& stored) { type_->reset(tensor_, stored); }
+
+ private:
+  struct place {
+    std::byte* data;
+    std::int64_t size, rows, cols;
+    tessera::pattern const* stored;
+  };
+  struct tensor_type {
+    element_type const* element;
+    int block_rows, block_cols;
+    place (*look)(void* tensor);
+    void (*assign)(void* tensor, void const* from);
+    void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
+    void (*reset)(void* tensor, tessera::pattern const&) = nullptr;
+    std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
+    std::vector<double> (*sums)(void const* tensor) = nullptr;
+    std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
+  };
+  template <class Tensor> static place look_at(void* tensor) {
+    Tensor& of = *static_cast<Tensor*>(tensor);
+    const auto data = reinterpret_cast<std::byte*>(of.data());
+    if constexpr (Tensor::laid_over == domain::blocks)
+      return {data, of.size(), of.rows(), of.cols(), &of.pattern()};
+    else
+      return {data, of.size(), of.size(), 1, nullptr};
+  }
+  template <class Tensor> static void assign_from(void* tensor, void const* from) {
+    Tensor copy = *static_cast<Tensor const*>(from);
+    Tensor& to = *static_cast<Tensor*>(tensor);
+    if constexpr (Tensor::laid_over == domain::blocks) {
+      if ((to.pattern() - copy.pattern()).blocks() > 0)
+        throw shape_error("[assign] the other matrix has not all blocks that are stored here");
+      copy.set_pattern(to.pattern());
+    }
+    to = std::move(copy);
+  }
+  template <class T, domain Axis>
+  static constexpr tensor_type type_of_vector{&element_type_of<T>, 1, 1, &look_at<axis_vector<T, Axis>>,
+                                              &assign_from<axis_vector<T, Axis>>};
+  template <class T, class Block>
+  static constexpr tensor_type type_of_matrix{
+      &element_type_of<T>,
+      Block::rows,
+      Block::cols,
+      &look_at<block_sparse_matrix<T, Block>>,
+      &assign_from<block_sparse_matrix<T, Block>>,
+      [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
+      },
+      [](void* tensor, tessera::pattern const& stored) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
+      },
+      [](void const* tensor, block_norm kind) {
+        const auto norms =
+            tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        return std::vector<double>(norms.begin(), norms.end());
+      },
+      [](void const* tensor) {
+        return tessera::block_sums(*static_cast<block_sparse_matrix<T, Block> const*>(tensor));
+      },
+      [](void const* tensor, std::int64_t count, block_norm kind) {
+        const auto norms =
+            tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        return weakest(std::span(norms), count);
+      }};
+
+  void* tensor_;
+  tensor_type const* type_;
+};
+
+/// Calls visit(values) with the stored values of a tensor, a feature_vector of its element: for statements
+/// over stored values. Throws option_error for elements of 8 bits.
+template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
+  const auto visited = [&]<class T>(T) {
+    if (!of.element().is<T>()) return false;
+    const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
+    visit(values);
+    return true;
+  };
+  if (!(visited(float()) || visited(double()) || visited(bfloat16()) || visited(float16())))
+    throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/parameter_list.hpp
+#ifndef TESSERA_SINGLE_NN_PARAMETER_LIST
+#define TESSERA_SINGLE_NN_PARAMETER_LIST
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
+// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
+//
+//   std::vector<layer_row> layer_table(nn::parameter_list const& of);
+//   layer_table(model);
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A parameter of a model, or a tensor of it that is frozen.
+struct any_parameter {
+  any_tensor tensor;
+  parameter_role role;
+  row_shares stacked;  // its rows are several matrices above each other: Q, K and V
+  /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
+  void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
+
+  /// Whether its values are narrower than its gradients.
+  bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
+  /// The rows at which the matrices end that stand above each other: {768, 1536, 2304} of Q, K and V; of one
+  /// matrix its rows alone.
+  std::vector<std::int64_t> row_ends() const {
+    std::int64_t shares = 0, so_far = 0;
+    for (const int share : stacked) shares += share;
+    if (shares == 0) return {tensor.rows()};
+    std::vector<std::int64_t> ends;
+    for (const int share : stacked)
+      if (share > 0) ends.push_back(tensor.rows() * (so_far += share) / shares);
+    return ends;
+  }
+  bool is_weight() const { return tensor.is_matrix() && role == parameter_role::weight; }
+};
+
+namespace detail {
+
+using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
+
+template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
+  using T = typename Tensor::value_type;
+  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
+  if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
+    its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
+      eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));
+    };
+  return its;
+}
+
+struct visit_tensors {
+  tensor_visitor visit;
+  void parameter(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), true); }
+  void optional(parameter_name const& name, auto const& of) {
+    if (of.term == bias_term::present) parameter(name, of.vector);
+  }
+  void frozen(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), false); }
+  void lists(auto&) {}
+  void setting(parameter_name const&, auto const&) {}
+  void hyperparameter(auto const&) {}
+};
+
+template <class Layer> void walk_tensors(void* layer, tensor_visitor visit) {
+  visit_tensors action{visit};
+  walk(parameter_name(), action, *static_cast<Layer*>(layer));
+}
+
+}  // namespace detail
+
+/// The parameters of a layer, in the order of for_each_parameter, and its frozen tensors; to be read. The
+/// layer must live longer, and must not be moved.
+class parameter_list {
+ public:
+  template <class Layer>
+    requires detail::has_parts<Layer>
+  parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
+      : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+
+  std::size_t size() const { return trained_.size(); }
+  any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
+  auto begin() const { return trained_.begin(); }
+  auto end() const { return trained_.end(); }
+  std::span<any_parameter const> frozen() const { return frozen_; }
+
+  /// The names of all: `block.3.mlp.up.weight`. Walks the layer.
+  std::vector<std::string> names() const { return names_of(true); }
+  std::vector<std::string> frozen_names() const { return names_of(false); }
+  std::string name(std::size_t number) const { return names()[number]; }
+
+ protected:
+  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
+      : layer_(layer), walk_(walk) {
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
+  TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
+    std::vector<std::string> all;
+    walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
+      if (trained == those_trained) all.push_back(name.text());
+    });
+    return all;
+  }
+
+  std::vector<any_parameter> trained_, frozen_;
+  void* layer_;
+  void (*walk_)(void*, detail::tensor_visitor);
+};
+
+/// The same, to be changed.
+class mutable_parameter_list : public parameter_list {
+ public:
+  template <class Layer>
+    requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  mutable_parameter_list(Layer& of TESSERA_LIFETIMEBOUND)
+      : parameter_list(&of, detail::walk_tensors<Layer>) {}
+
+  using parameter_list::operator[];
+  any_parameter& operator[](std::size_t number) { return trained_[number]; }
+  using parameter_list::frozen;
+  std::span<any_parameter> frozen() { return frozen_; }
+};
+
+/// Throws shape_error, which begins with the operation, unless both are of models with the same numbers of
+/// stored values, such as a model and its gradients.
+TESSERA_COLD inline void require_alike(char const* operation, parameter_list const& model,
+                                       parameter_list const& other) {
+  if (model.size() != other.size())
+    throw shape_error(message("[", operation, "] the model has ", model.size(), " parameters, and the other ",
+                              other.size()));
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].tensor.size() != other[i].tensor.size())
+      throw shape_error(message("[", operation, "] ", model.name(i), " has ", model[i].tensor.size(),
+                                " stored values, and ", other[i].tensor.size(), " in the other model"));
+}
+
+/// The total of an expression over the stored values of a tensor, with the bits of `total` over its own type.
+template <expression Expression>
+double total(context& ctx, Expression const& over_values, any_tensor const& of) {
+  const auto node = expr::hold(over_values);
+  expr::extent size = expr::extent_of(node);
+  if (of.is_matrix()) {
+    size.stored = &of.pattern();
+    size.rows = of.rows();
+    size.cols = of.cols();
+    size.block_rows = of.block_rows();
+    size.block_cols = of.block_cols();
+  }
+  using T = accumulator_t<typename std::remove_const_t<decltype(node)>::value_type>;
+  eval::plan p(ctx.runs_on());
+  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/presets.hpp
 #ifndef TESSERA_SINGLE_NN_PRESETS
 #define TESSERA_SINGLE_NN_PRESETS
@@ -32633,365 +33030,6 @@ template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, La
 #ifndef TESSERA_SINGLE_NN_NN
 #define TESSERA_SINGLE_NN_NN
 // Layers and models: forward and backward.
-#endif
-
-// ---- tessera/tensor/any_tensor.hpp
-#ifndef TESSERA_SINGLE_TENSOR_ANY_TENSOR
-#define TESSERA_SINGLE_TENSOR_ANY_TENSOR
-#include <algorithm>
-#include <bit>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-// Tensors whose types are known at run time alone. What treats all parameters of a model alike, and is no
-// kernel, takes these, so that it is compiled once, and not for each model.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// What numbers are kept as.
-struct element_type {
-  char const* name;  // as in a safetensors file: "F32"
-  std::size_t bytes;
-  double epsilon;                   // of std::numeric_limits; 0 of integers
-  element_type const* accumulator;  // its own address if sums are kept in it; null of integers
-  void (*to_double)(void const* from, std::int64_t count, double* to);
-  void (*from_double)(double const* from, std::int64_t count, void* to);  // rounds to nearest
-
-  template <class T> bool is() const;
-};
-
-namespace detail {
-template <class T> constexpr char const* element_name() {
-  if constexpr (element<T>)
-    return element_traits<T>::name;
-  else {
-    constexpr char const *is_signed[]{"I8", "I16", "I32", "I64"}, *is_unsigned[]{"U8", "U16", "U32", "U64"};
-    return (std::is_signed_v<T> ? is_signed : is_unsigned)[std::countr_zero(sizeof(T))];
-  }
-}
-template <class T> constexpr double element_epsilon() {
-  if constexpr (element<T>)
-    return static_cast<double>(std::numeric_limits<T>::epsilon());
-  else
-    return 0;
-}
-template <class T> constexpr element_type const* element_accumulator();
-template <class T> void widen_elements(void const* from, std::int64_t count, double* to) {
-  std::transform(static_cast<T const*>(from), static_cast<T const*>(from) + count, to, [](T value) {
-    if constexpr (element<T>)
-      return static_cast<double>(accumulator_t<T>(value));
-    else
-      return static_cast<double>(value);
-  });
-}
-template <class T> void round_elements(double const* from, std::int64_t count, void* to) {
-  std::transform(from, from + count, static_cast<T*>(to), [](double value) { return static_cast<T>(value); });
-}
-}  // namespace detail
-
-/// The one of an element or an integer. Compared by address within a program, by name between them.
-template <class T>
-inline constexpr element_type element_type_of{
-    detail::element_name<T>(),        sizeof(T),
-    detail::element_epsilon<T>(),     detail::element_accumulator<T>(),
-    &detail::widen_elements<T>, &detail::round_elements<T>};
-
-namespace detail {
-template <class T> constexpr element_type const* element_accumulator() {
-  if constexpr (element<T>)
-    return &element_type_of<accumulator_t<T>>;
-  else
-    return nullptr;
-}
-}  // namespace detail
-
-template <class T> bool element_type::is() const { return this == &element_type_of<T>; }
-
-/// Refers to a vector or a block-sparse matrix, which must live longer. As of a pointer, a copy refers to the
-/// same tensor; one that is const gives no access that changes it.
-class any_tensor {
- public:
-  template <element T, class Block>
-  any_tensor(block_sparse_matrix<T, Block>& of) : tensor_(&of), type_(&type_of_matrix<T, Block>) {}
-  template <element T, domain Axis>
-  any_tensor(axis_vector<T, Axis>& of) : tensor_(&of), type_(&type_of_vector<T, Axis>) {}
-
-  element_type const& element() const { return *type_->element; }
-  bool is_matrix() const { return type_->set_pattern != nullptr; }
-  /// Of a vector: its size, and 1.
-  std::int64_t rows() const { return type_->look(tensor_).rows; }
-  std::int64_t cols() const { return type_->look(tensor_).cols; }
-  /// Of a block; of a vector 1.
-  int block_rows() const { return type_->block_rows; }
-  int block_cols() const { return type_->block_cols; }
-  int block_elements() const { return type_->block_rows * type_->block_cols; }
-  /// Of a matrix.
-  tessera::pattern const& pattern() const { return *type_->look(tensor_).stored; }
-  /// Stored values: block by block in the order of the pattern, each row by row, overhanging ones included.
-  std::int64_t size() const { return type_->look(tensor_).size; }
-  std::size_t size_bytes() const { return std::size_t(size()) * element().bytes; }
-  std::byte* data() { return type_->look(tensor_).data; }
-  std::byte const* data() const { return type_->look(tensor_).data; }
-  /// The values, if they are of this element.
-  template <class T> T* data() { return reinterpret_cast<T*>(data()); }
-  template <class T> T const* data() const { return reinterpret_cast<T const*>(data()); }
-  /// All stored values as double.
-  std::vector<double> values() const {
-    std::vector<double> all(static_cast<std::size_t>(size()));
-    element().to_double(data(), size(), all.data());
-    return all;
-  }
-  /// Rounds as many numbers as are stored.
-  void set_values(std::span<double const> all) { element().from_double(all.data(), size(), data()); }
-  /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
-  /// that are stored here, all of which the other must have. Throws shape_error otherwise.
-  void assign(any_tensor const& from) {
-    if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
-      throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
-                                from.rows(), " x ", from.cols(), " of ", from.element().name));
-    type_->assign(tensor_, from.tensor_);
-  }
-  /// Identifies the tensor.
-  void const* address() const { return tensor_; }
-
-  // Of a matrix:
-
-  /// block_norms and block_sums of its blocks.
-  std::vector<double> block_norms(block_norm kind) const { return type_->norms(tensor_, kind); }
-  std::vector<double> block_sums() const { return type_->sums(tensor_); }
-  /// A mark for each slot: 1 for the `count` blocks of least norm, as `weakest` chooses.
-  std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const {
-    return type_->weakest(tensor_, count, kind);
-  }
-  /// As block_sparse_matrix::set_pattern.
-  void set_pattern(tessera::pattern const& stored) { type_->set_pattern(tensor_, stored, nullptr); }
-  void set_pattern(tessera::pattern const& stored, pattern_moves const& moves) {
-    type_->set_pattern(tensor_, stored, &moves);
-  }
-  /// Zeros on another pattern of its grid.
-  void reset(tessera::pattern const& stored) { type_->reset(tensor_, stored); }
-
- private:
-  struct place {
-    std::byte* data;
-    std::int64_t size, rows, cols;
-    tessera::pattern const* stored;
-  };
-  struct tensor_type {
-    element_type const* element;
-    int block_rows, block_cols;
-    place (*look)(void* tensor);
-    void (*assign)(void* tensor, void const* from);
-    void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
-    void (*reset)(void* tensor, tessera::pattern const&) = nullptr;
-    std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
-    std::vector<double> (*sums)(void const* tensor) = nullptr;
-    std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
-  };
-  template <class Tensor> static place look_at(void* tensor) {
-    Tensor& of = *static_cast<Tensor*>(tensor);
-    const auto data = reinterpret_cast<std::byte*>(of.data());
-    if constexpr (Tensor::laid_over == domain::blocks)
-      return {data, of.size(), of.rows(), of.cols(), &of.pattern()};
-    else
-      return {data, of.size(), of.size(), 1, nullptr};
-  }
-  template <class Tensor> static void assign_from(void* tensor, void const* from) {
-    Tensor copy = *static_cast<Tensor const*>(from);
-    Tensor& to = *static_cast<Tensor*>(tensor);
-    if constexpr (Tensor::laid_over == domain::blocks) {
-      if ((to.pattern() - copy.pattern()).blocks() > 0)
-        throw shape_error("[assign] the other matrix has not all blocks that are stored here");
-      copy.set_pattern(to.pattern());
-    }
-    to = std::move(copy);
-  }
-  template <class T, domain Axis>
-  static constexpr tensor_type type_of_vector{&element_type_of<T>, 1, 1, &look_at<axis_vector<T, Axis>>,
-                                              &assign_from<axis_vector<T, Axis>>};
-  template <class T, class Block>
-  static constexpr tensor_type type_of_matrix{
-      &element_type_of<T>,
-      Block::rows,
-      Block::cols,
-      &look_at<block_sparse_matrix<T, Block>>,
-      &assign_from<block_sparse_matrix<T, Block>>,
-      [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
-        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
-        moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
-      },
-      [](void* tensor, tessera::pattern const& stored) {
-        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
-        of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
-      },
-      [](void const* tensor, block_norm kind) {
-        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
-        return std::vector<double>(norms.begin(), norms.end());
-      },
-      [](void const* tensor) {
-        return tessera::block_sums(*static_cast<block_sparse_matrix<T, Block> const*>(tensor));
-      },
-      [](void const* tensor, std::int64_t count, block_norm kind) {
-        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
-        return weakest(std::span(norms), count);
-      }};
-
-  void* tensor_;
-  tensor_type const* type_;
-};
-
-/// Calls visit(values) with the stored values of a tensor, a feature_vector of its element: for statements
-/// over stored values. Throws option_error for elements of 8 bits.
-template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
-  const auto visited = [&]<class T>(T) {
-    if (!of.element().is<T>()) return false;
-    auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
-    visit(values);
-    return true;
-  };
-  if (!(visited(float()) || visited(double()) || visited(bfloat16()) || visited(float16())))
-    throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/nn/parameter_list.hpp
-#ifndef TESSERA_SINGLE_NN_PARAMETER_LIST
-#define TESSERA_SINGLE_NN_PARAMETER_LIST
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
-// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
-//
-//   std::vector<layer_row> layer_table(nn::parameter_list const& of);
-//   layer_table(model);
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// A parameter of a model, or a tensor of it that is frozen.
-struct any_parameter {
-  any_tensor tensor;
-  parameter_role role;
-  row_shares stacked;  // its rows are several matrices above each other: Q, K and V
-  /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
-  void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
-
-  /// Whether its values are narrower than its gradients.
-  bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
-  /// The rows at which the matrices end that stand above each other: {768, 1536, 2304} of Q, K and V; of one
-  /// matrix its rows alone.
-  std::vector<std::int64_t> row_ends() const {
-    std::int64_t shares = 0, so_far = 0;
-    for (const int share : stacked) shares += share;
-    if (shares == 0) return {tensor.rows()};
-    std::vector<std::int64_t> ends;
-    for (const int share : stacked)
-      if (share > 0) ends.push_back(tensor.rows() * (so_far += share) / shares);
-    return ends;
-  }
-  bool is_weight() const { return tensor.is_matrix() && role == parameter_role::weight; }
-};
-
-namespace detail {
-
-using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
-
-template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
-  using T = typename Tensor::value_type;
-  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
-  if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
-    its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
-      eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));
-    };
-  return its;
-}
-
-struct visit_tensors {
-  tensor_visitor visit;
-  void parameter(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), true); }
-  void optional(parameter_name const& name, auto const& of) {
-    if (of.term == bias_term::present) parameter(name, of.vector);
-  }
-  void frozen(parameter_name const& name, auto& of) { visit(name, any_parameter_of(name, of), false); }
-  void lists(auto&) {}
-  void setting(parameter_name const&, auto const&) {}
-  void hyperparameter(auto const&) {}
-};
-
-template <class Layer> void walk_tensors(void* layer, tensor_visitor visit) {
-  visit_tensors action{visit};
-  walk(parameter_name(), action, *static_cast<Layer*>(layer));
-}
-
-}  // namespace detail
-
-/// The parameters of a layer, in the order of for_each_parameter, and its frozen tensors; to be read. The
-/// layer must live longer, and must not be moved.
-class parameter_list {
- public:
-  template <class Layer>
-    requires detail::has_parts<Layer>
-  parameter_list(Layer const& of) : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
-
-  std::size_t size() const { return trained_.size(); }
-  any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
-  auto begin() const { return trained_.begin(); }
-  auto end() const { return trained_.end(); }
-  std::span<any_parameter const> frozen() const { return frozen_; }
-
-  /// The names of all: `block.3.mlp.up.weight`. Walks the layer.
-  std::vector<std::string> names() const { return names_of(true); }
-  std::vector<std::string> frozen_names() const { return names_of(false); }
-  std::string name(std::size_t number) const { return names()[number]; }
-
- protected:
-  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
-      : layer_(layer), walk_(walk) {
-    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
-      (trained ? trained_ : frozen_).push_back(its);
-    });
-  }
-  TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
-    std::vector<std::string> all;
-    walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
-      if (trained == those_trained) all.push_back(name.text());
-    });
-    return all;
-  }
-
-  std::vector<any_parameter> trained_, frozen_;
-  void* layer_;
-  void (*walk_)(void*, detail::tensor_visitor);
-};
-
-/// The same, to be changed.
-class mutable_parameter_list : public parameter_list {
- public:
-  template <class Layer>
-    requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
-  mutable_parameter_list(Layer& of) : parameter_list(&of, detail::walk_tensors<Layer>) {}
-
-  using parameter_list::operator[];
-  any_parameter& operator[](std::size_t number) { return trained_[number]; }
-  using parameter_list::frozen;
-  std::span<any_parameter> frozen() { return frozen_; }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
 // ---- tessera/nn/quantised_linear.hpp
@@ -34508,7 +34546,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
 enum class state_per {
   element,  // stored values, in their order; those of new blocks are zero
-  group,    // so many consecutive stored values
+  group,    // so many consecutive stored values; those of new blocks are zero
   block,    // stored blocks; those of new ones are zero
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
@@ -34543,17 +34581,22 @@ struct state_array {
   std::string name;  // NAME.first_moment in a checkpoint
   element_type const* element;
   state_per per;
-  int group = 1;                   // values of a group
+  int group = 1;                     // values of a group
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
   aligned_array<std::byte> bytes = {};
 
   std::int64_t size_for(parameter_sizes const& of) const {
     switch (per) {
-      case state_per::element: return of.elements;
-      case state_per::group: return ceil_div<std::int64_t>(of.elements, group);
-      case state_per::block: return of.blocks;
-      case state_per::row: return of.rows;
-      case state_per::col: return of.cols;
+      case state_per::element:
+        return of.elements;
+      case state_per::group:
+        return ceil_div<std::int64_t>(of.elements, group);
+      case state_per::block:
+        return of.blocks;
+      case state_per::row:
+        return of.rows;
+      case state_per::col:
+        return of.cols;
     }
     return 0;
   }
@@ -34561,6 +34604,7 @@ struct state_array {
   /// Zeros, as many as a parameter needs.
   void reset(parameter_sizes const& of) {
     bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+    if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
   }
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
@@ -34578,15 +34622,19 @@ struct state_array {
 ///   }
 class state_list {
  public:
-  explicit state_list(element_type const& accumulator) : accumulator_(&accumulator) {}
+  explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
-  void elements(std::string name) { add(std::move(name), *accumulator_, state_per::element); }
-  void blocks(std::string name) { add(std::move(name), *accumulator_, state_per::block); }
-  void rows(std::string name) { add(std::move(name), *accumulator_, state_per::row); }
-  void cols(std::string name) { add(std::move(name), *accumulator_, state_per::col); }
-  /// Of any type of numbers.
+  void elements(std::string name) { add(std::move(name), accumulator(), state_per::element); }
+  void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
+  void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
+  void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// Of any type of numbers. Groups must divide the blocks of a matrix, with which they move.
   template <class T> void array(std::string name, state_per per, int group = 1) {
+    if (per == state_per::group && parameter_.is_matrix() &&
+        (group < 1 || parameter_.block_elements() % group != 0))
+      throw option_error(message("[optimizer] groups of ", name, " have ", group, " values, and blocks ",
+                                 parameter_.block_elements(), ": groups must divide them"));
     add(std::move(name), element_type_of<T>, per, group);
   }
   /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
@@ -34603,9 +34651,16 @@ class state_list {
   TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
                         eight_bits const* code = nullptr) {
     if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+    const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
+                                   [&](state_array const& array) { return array.name == name; });
+    if (taken || name.starts_with("pattern."))
+      throw option_error(message("[optimizer] an array of the state is called ", name,
+                                 taken ? ", and so is an earlier one" : ", which stands for patterns"));
     arrays_.push_back({std::move(name), &element, per, group, code});
   }
-  element_type const* accumulator_;
+  element_type const& accumulator() const { return *parameter_.element().accumulator; }
+
+  any_tensor parameter_;
   std::vector<state_array> arrays_;
 };
 
@@ -34631,13 +34686,26 @@ inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& mo
   std::byte const* const from = array.data();
   std::byte* const to = size == array.size() ? array.data() : other.data();
   switch (bytes) {  // copies of a size that the compiler knows are a few instructions
-    case 1: move_pieces<1>(moves, from, to, bytes); break;
-    case 4: move_pieces<4>(moves, from, to, bytes); break;
-    case 8: move_pieces<8>(moves, from, to, bytes); break;
-    case 64: move_pieces<64>(moves, from, to, bytes); break;
-    case 128: move_pieces<128>(moves, from, to, bytes); break;
-    case 256: move_pieces<256>(moves, from, to, bytes); break;
-    default: move_pieces<0>(moves, from, to, bytes);
+    case 1:
+      move_pieces<1>(moves, from, to, bytes);
+      break;
+    case 4:
+      move_pieces<4>(moves, from, to, bytes);
+      break;
+    case 8:
+      move_pieces<8>(moves, from, to, bytes);
+      break;
+    case 64:
+      move_pieces<64>(moves, from, to, bytes);
+      break;
+    case 128:
+      move_pieces<128>(moves, from, to, bytes);
+      break;
+    case 256:
+      move_pieces<256>(moves, from, to, bytes);
+      break;
+    default:
+      move_pieces<0>(moves, from, to, bytes);
   }
   if (size != array.size()) array = std::move(other);
 }
@@ -34662,8 +34730,9 @@ TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, patter
     float greatest = 0;
     const auto value = [&](std::int64_t at) {
       const std::int64_t was = old[std::size_t(at)];
-      return was == none ? 0
-                         : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+      return was == none
+                 ? 0
+                 : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
     };
     for (std::int64_t at = first; at < last; ++at) {
       if (const std::int64_t was = old[std::size_t(at)]; was != none)
@@ -34698,10 +34767,7 @@ TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_mo
                                   : array.per == state_per::group && block_elements % array.group == 0
                                       ? std::size_t(block_elements / array.group)
                                       : 0;
-    if (per_block > 0)
-      move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
-    else if (array.per == state_per::group)
-      array.reset(now);
+    if (per_block > 0) move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
     if (array.code)  // zeros of new blocks are codes, too
       for (const std::int32_t slot : moves.added())
         std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),
@@ -34739,6 +34805,40 @@ struct optimizer_state {
   }
   friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
 };
+
+/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
+/// its patterns.
+TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
+                                       optimizer_state const& state) {
+  if (state.parameters.size() != model.size())
+    throw shape_error(message("[", operation, "] the model has ", model.size(),
+                              " parameters, and the state of ", "the optimizer is for ",
+                              state.parameters.size(), ": initial_state makes one"));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    auto const& arrays = state.parameters[i];
+    if (model[i].is_narrow() && (arrays.empty() || arrays[0].name != "master" ||
+                                 arrays[0].element != model[i].tensor.element().accumulator))
+      throw shape_error(message("[", operation, "] ", model.name(i), " is of ",
+                                model[i].tensor.element().name,
+                                ", but the state of the optimizer has no master of it"));
+    for (state_array const& array : arrays)
+      if (const std::int64_t size = array.size_for(parameter_sizes::of(model[i].tensor));
+          array.size() != size)
+        throw shape_error(message("[", operation, "] ", array.name, " of ", model.name(i), " has ",
+                                  array.size(), " numbers, and should have ", size,
+                                  ": the state must be of this model and its patterns (initial_state)"));
+  }
+}
+TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
+                                       nn::parameter_list const& gradients, optimizer_state const& state) {
+  nn::require_alike(operation, model, gradients);
+  require_state(operation, model, state);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (&gradients[i].tensor.element() != model[i].tensor.element().accumulator)
+      throw shape_error(message("[", operation, "] the gradient of ", model.name(i), " is of ",
+                                gradients[i].tensor.element().name, ", but should be of ",
+                                model[i].tensor.element().accumulator->name));
+}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -34884,6 +34984,7 @@ class outgoing_tensors {
 // ---- tessera/train/checkpoint.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT
 #define TESSERA_SINGLE_TRAIN_CHECKPOINT
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -34932,6 +35033,7 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
                                   {"architecture", std::move(about.architecture)},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
+  if (optimizer) require_state("checkpoint", model, *optimizer);
   const std::string text = io::to_text(all, 1) + "\n";
   outgoing_tensors tensors(!optimizer);
   const auto add = [&](std::string const& name, any_tensor const& tensor) {
@@ -34976,7 +35078,7 @@ void save_weights(std::string const& folder, io::json state, Model const& model,
                            nullptr);
 }
 
-/// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
+/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
 class checkpoint {
  public:
   /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
@@ -35053,7 +35155,8 @@ class checkpoint {
   }
 
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
-  /// (initial_state); gradients get the patterns. The file may hold no other tensor.
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
+  /// parameters of a narrow model, which older ones have.
   template <class Model>
   void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
     require_architecture(model);
@@ -35070,12 +35173,14 @@ class checkpoint {
   /// frozen.
   TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
                                             optimizer_state const* optimizer) const {
-    if (optimizer && optimizer->parameters.size() != model.size())
+    if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
       throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
                                 optimizer->parameters.size(), " parameters, but the model has ", model.size(),
                                 ": initial_state makes one"));
     std::vector<pattern> patterns;
     std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+    const bool any_narrow =
+        std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
     const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
       pattern const* stored = nullptr;
       if (tensor.is_matrix()) {
@@ -35096,7 +35201,11 @@ class checkpoint {
           expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
           expected.insert(in_file);
         }
-      if (!model[i].is_narrow()) equal.insert(names[i] + ".master");
+      if (const std::string master = names[i] + ".master";
+          any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
+        expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+        equal.insert(master);
+      }
     }
     for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
     for (auto const& [name, tensor] : tensors_.tensors())
@@ -35512,9 +35621,11 @@ class parameter_groups {
 #ifndef TESSERA_SINGLE_TRAIN_CLIPPING
 #define TESSERA_SINGLE_TRAIN_CLIPPING
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -35526,26 +35637,6 @@ struct gradient_size {
   bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
-namespace detail {
-
-/// Of the stored values of a tensor, with the bits of total(ctx, square(w)) of its type.
-template <element T> double sum_of_squares(context& ctx, any_tensor const& of) {
-  const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
-  const auto node = expr::hold(square(stored_values(values)));
-  expr::extent size = expr::extent_of(node);
-  if (of.is_matrix()) {
-    size.stored = &of.pattern();
-    size.rows = of.rows();
-    size.cols = of.cols();
-    size.block_rows = of.block_rows();
-    size.block_cols = of.block_cols();
-  }
-  eval::plan p(ctx.runs_on());
-  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
-}
-
-}  // namespace detail
-
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
 inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
@@ -35555,14 +35646,28 @@ inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (groups.of_parameter(i).is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
-    const double here = gradient.element().is<float>() ? detail::sum_of_squares<float>(ctx, gradient)
-                                                       : detail::sum_of_squares<double>(ctx, gradient);
+    const auto squares_of = [&]<class T>(T) {
+      const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
+      return nn::total(ctx, square(stored_values(values)), gradient);
+    };
+    if (gradients[i].is_narrow())
+      throw option_error(message("[measure] ", gradients.name(i), " is of ", gradient.element().name,
+                                 ": gradients are of float or double"));
+    const double here = gradient.element().is<float>() ? squares_of(float()) : squares_of(double());
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
   }
-  for (std::size_t i = 0; i < gradients.frozen().size(); ++i)
-    for (const double value : gradients.frozen()[i].tensor.values())
-      if (all.not_finite.empty() && !std::isfinite(value)) all.not_finite = gradients.frozen_names()[i];
+  for (std::size_t i = 0; i < gradients.frozen().size(); ++i) {
+    any_tensor const& measured = gradients.frozen()[i].tensor;
+    std::array<double, 256> some;
+    for (std::int64_t at = 0; at < measured.size() && all.not_finite.empty(); at += std::ssize(some)) {
+      const std::int64_t count = std::min<std::int64_t>(std::ssize(some), measured.size() - at);
+      measured.element().to_double(measured.data() + std::size_t(at) * measured.element().bytes, count,
+                                   some.data());
+      if (!std::all_of(some.begin(), some.begin() + count, [](double v) { return std::isfinite(v); }))
+        all.not_finite = gradients.frozen_names()[i];
+    }
+  }
   all.norm = std::sqrt(squares);
   return all;
 }
@@ -35753,18 +35858,24 @@ template <element T> class parameter_values {
         gradient(feature_vector<T>::of_values(const_cast<T*>(its_gradient.data<T>()), its_gradient.size())),
         arrays_(arrays.subspan(of.is_narrow())) {}
 
+  parameter_values(parameter_values const&) = delete;
+  parameter_values& operator=(parameter_values const&) = delete;
+
   nn::any_parameter& parameter;      // its sizes, block, pattern, role
   feature_vector<T> w;               // stored values or, of a narrow parameter, their master
   const feature_vector<T> gradient;  // as many
 
-  /// Array i of those that `state` declared: of accumulators, one for each stored value.
-  feature_vector<T> elements(std::size_t i) { return vector_over(arrays_[i]); }
-  /// Of any other kind.
+  // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
+
+  /// Of accumulators, one for each stored value.
+  feature_vector<T> elements(std::size_t i) { return vector_over(array_of<T>(i)); }
+  /// Of numbers of any type.
   template <class Number = T> std::span<Number> array(std::size_t i) {
-    return {arrays_[i].template data<Number>(), static_cast<std::size_t>(arrays_[i].size())};
+    state_array& found = array_of<Number>(i);
+    return {found.template data<Number>(), static_cast<std::size_t>(found.size())};
   }
   /// Of codes; its scales are array i + 1.
-  scaled_values scaled(std::size_t i) { return {arrays_[i], arrays_[i + 1]}; }
+  scaled_values scaled(std::size_t i) { return {array_of<std::uint8_t>(i), array_of<float>(i + 1)}; }
 
   /// The last statement of a step, or a run of its own: gives a narrow parameter its new values.
   rounding_statement rounded() {
@@ -35776,9 +35887,16 @@ template <element T> class parameter_values {
 
  private:
   static feature_vector<T> vector_over(state_array& array) {
-    TESSERA_ASSERT(array.element->is<T>() && array.per == state_per::element,
-                   "this array of the state has an accumulator for each stored value");
     return feature_vector<T>::of_values(array.data<T>(), array.size());
+  }
+  template <class Number> state_array& array_of(std::size_t i) {
+    if (i >= arrays_.size() || !arrays_[i].element->template is<Number>())
+      throw option_error(
+          message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
+                  i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
+                                     : ", but there is none",
+                  ": the state is of another optimizer"));
+    return arrays_[i];
   }
   std::span<state_array> arrays_;
 };
@@ -35790,6 +35908,10 @@ concept declares_state = requires(Optimizer const& by, state_list& each, any_ten
   by.state(each, parameter);
 };
 
+template <class Optimizer>
+concept has_step = requires(Optimizer const& by, context& ctx, update const& now,
+                            parameter_values<float>& of) { by.step(ctx, now, of); };
+
 /// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
 /// §3.1).
 template <class Optimizer>
@@ -35798,28 +35920,31 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
                 "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
                 "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
                 "train::parameter_values<T>&, and now.decay is 0 for parameters that do not decay");
-  state_list list(*of.tensor.element().accumulator);
+  state_list list(of.tensor);
   if (of.is_narrow()) list.elements("master");
   by.state(list, of.tensor);
   return list.take();
 }
 
-/// Throws shape_error unless gradients and arrays have the sizes of a model's parameters.
-TESSERA_COLD inline void require_state(nn::parameter_list const& model, nn::parameter_list const& gradients,
-                                       optimizer_state const& state) {
-  if (gradients.size() != model.size() || state.parameters.size() != model.size())
-    throw shape_error(message("[optimizer] the model has ", model.size(), " parameters, of which ",
-                              gradients.size(), " have gradients and ", state.parameters.size(), " a state"));
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    any_tensor const &w = model[i].tensor, &g = gradients[i].tensor;
-    if (w.size() != g.size() || &g.element() != w.element().accumulator)
-      throw shape_error(message("[optimizer] ", model.name(i), " has ", w.size(), " stored values, and ",
-                                g.size(), " of ", g.element().name, " in its gradient"));
-    for (state_array const& array : state.parameters[i])
-      if (const std::int64_t size = array.size_for(parameter_sizes::of(w)); array.size() != size)
-        throw shape_error(message("[optimizer] ", array.name, " of ", model.name(i), " has ", array.size(),
-                                  " numbers, and should have ", size,
-                                  ": the state must be of this model and its patterns (initial_state)"));
+/// Sets what overhangs a matrix to zero, should an optimizer have changed it.
+///   values   one for each stored value of the matrix
+template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return;
+  pattern const& stored = matrix.pattern();
+  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
+        values[slot * height * width + k] = 0;
+  };
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto row = stored.row(i);
+    if (row.empty()) continue;
+    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
+    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
+    if (i + 1 == stored.block_rows())
+      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
   }
 }
 
@@ -35831,10 +35956,7 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
   optimizer_state state;
   for (nn::any_parameter const& each : model) {
     std::vector<state_array> arrays = detail::declared_state(optimizer, each);
-    for (state_array& array : arrays) {
-      array.reset(parameter_sizes::of(each.tensor));
-      if (array.code) std::fill(array.bytes.begin(), array.bytes.end(), std::byte{array.code->nearest(0)});
-    }
+    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
     if (each.is_narrow())
       arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
     state.parameters.push_back(std::move(arrays));
@@ -35849,7 +35971,11 @@ template <class Optimizer>
 void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
                        nn::parameter_list const& gradients, optimizer_state& state, double rate,
                        double gradient_scale = 1, parameter_groups const& groups = {}) {
-  detail::require_state(model, gradients, state);
+  static_assert(
+      detail::declares_state<Optimizer> && detail::has_step<Optimizer>,
+      "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
+      "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
+  require_state("optimizer", model, gradients, state);
   ++state.updates;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
@@ -35860,49 +35986,59 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     const auto step = [&]<class T>(T) {
       parameter_values<T> values(model[i], gradient, state.parameters[i]);
       optimizer.step(ctx, now, values);
+      if (model[i].tensor.is_matrix()) detail::clear_overhang(model[i].tensor, values.w.data());
     };
     gradient.element().is<float>() ? step(float()) : step(double());
   }
 }
 
 namespace detail {
-/// Copies between the arrays of a name and tensors. A parameter that is not narrow is its own master.
-TESSERA_COLD inline void copy_elements(nn::parameter_list const& like, std::string const& name, bool to_state,
-                                       optimizer_state& state, nn::parameter_list const* masters = nullptr) {
+TESSERA_COLD inline void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                                          nn::parameter_list const& like, std::string const& name) {
+  if (state.parameters.size() != like.size())
+    throw shape_error(
+        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
+  bool any = false;
   for (std::size_t i = 0; i < like.size(); ++i) {
-    any_tensor tensor = like[i].tensor;
-    if (name == "master" && !state.has(i, name)) {
-      if (masters) tensor.assign((*masters)[i].tensor);
-      continue;
-    }
-    state_array& array = state.at(i, name);
-    if (array.bytes.size() != tensor.size_bytes() || array.element != &tensor.element())
-      throw shape_error(message("[optimizer_state] ", name, " of ", like.name(i), " has ", array.size(),
+    if (!state.has(i, name)) continue;
+    any = true;
+    state_array const& array = state.at(i, name);
+    any_tensor const& tensor = like[i].tensor;
+    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
+        array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
                                 " of ", array.element->name, ", but ", tensor.size(), " of ",
                                 tensor.element().name, " are wanted"));
-    if (to_state)
-      std::copy_n(tensor.data(), tensor.size_bytes(), array.bytes.data());
-    else
-      std::copy_n(array.bytes.data(), tensor.size_bytes(), tensor.data());
   }
+  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
 }
 }  // namespace detail
 
-/// An array of all parameters that has an accumulator for each stored value, such as "first_moment" or
-/// "master", which a parameter that is not narrow is itself, as a layer that is shaped like the model. Throws
-/// option_error for another name, and shape_error if it is no such array.
+/// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
+/// layer that is shaped like the model. "master" is, of a parameter that is not narrow, the parameter. Throws
+/// option_error if no parameter has such an array.
 template <class Model>
 typename Model::gradients elements_of(optimizer_state const& state, Model const& model,
                                       std::string const& name) {
   typename Model::gradients like = nn::zeros_like(model);
-  const nn::parameter_list parameters(model);
-  detail::copy_elements(like, name, false, const_cast<optimizer_state&>(state),
-                        nn::is_narrow<Model> ? &parameters : nullptr);
+  nn::mutable_parameter_list to(like);
+  const nn::parameter_list from(model);
+  detail::require_elements(state, from, to, name);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(state.at(i, name).bytes.data(), to[i].tensor.size_bytes(), to[i].tensor.data());
+    else if (name == "master" && !from[i].is_narrow())
+      to[i].tensor.assign(from[i].tensor);
   return like;
 }
-/// Gives such an array other values. Throws as elements_of.
-inline void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like) {
-  detail::copy_elements(like, name, true, state);
+/// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
+/// for sizes of another model.
+TESSERA_COLD inline void set_elements(optimizer_state& state, std::string const& name,
+                                      nn::parameter_list const& like) {
+  detail::require_elements(state, like, like, name);
+  for (std::size_t i = 0; i < like.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -36469,13 +36605,15 @@ template <class Policy> class growth_candidates {
     kept_ = average_share(policy, done);
     chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
+    nn::require_alike("growth_candidates", model, gradients);
+    const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
     for (const auto [i, number] : evolving_weights(model, false)) {
       if (!groups.evolves(number)) continue;
       any_tensor const& weight = model[i].tensor;
       pattern const& stored = weight.pattern();
       std::vector<float>* average = nullptr;
       if (kept_) {
-        average = &averages_[model.name(i)];
+        average = &averages_[names[i]];
         average->resize(static_cast<std::size_t>(stored.block_rows()) *
                         static_cast<std::size_t>(stored.block_cols()));
       }
@@ -36730,6 +36868,7 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
                       optimizer_state& state, growth_candidates<Policy> const& candidates = {},
                       parameter_groups const& groups = {}) {
   require_possible(policy, done, model, groups);
+  require_state("evolve", model, gradients, state);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
   const std::vector<std::string> names = model.names();
@@ -38214,7 +38353,7 @@ template <class Score, std::same_as<nn::parameter_list>... Others>
 std::vector<double> mean_scores(nn::parameter_list const& model, Score&& score, Others const&... others) {
   std::vector<double> scores;
   for (const auto [i, number] : evolving_weights(model, true)) {
-    (require_values(model, i, others[i].tensor.size()), ...);
+    (require_values(model, i, i < others.size() ? others[i].tensor.size() : 0), ...);
     const std::int64_t elements = model[i].tensor.block_elements();
     const auto add = [&](std::vector<double> const& w, auto const&... its) {
       for (std::size_t at = 0; at < w.size();) {
@@ -38894,6 +39033,7 @@ template <schedule Schedule> struct weight_noise : step_hook {
     const double rate = rates.rate(t.progress.step);
     nn::mutable_parameter_list model(t.model);
     const nn::parameter_list gradients(t.gradients);
+    require_state("weight_noise", model, gradients, t.state);
     std::uint64_t matrices = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
       if (!model[i].tensor.is_matrix()) continue;
@@ -38990,6 +39130,7 @@ namespace detail {
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
   const nn::parameter_list model(t.model);
   nn::mutable_parameter_list gradients(t.gradients);
+  nn::require_alike("penalty", model, gradients);
   for (std::size_t i = 0; i < model.size(); ++i)
     if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
       visit(model[i].tensor, gradients[i].tensor);
@@ -39031,7 +39172,7 @@ struct l1_penalty : penalty {
       visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
         using number = accumulator_t<T>;
         auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
-        sum += total(ctx, abs(stored_values(w)));
+        sum += nn::total(ctx, abs(stored_values(w)), weight);
         run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
       });
     });
@@ -39779,19 +39920,27 @@ TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
 class values_to_restore {
  public:
   explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model) {
-    for (nn::any_parameter const& each : model) before_.push_back(each.tensor.values());
+    for (nn::any_parameter const& each : model)
+      before_.emplace_back(each.tensor.data(), each.tensor.data() + each.tensor.size_bytes());
   }
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
   ~values_to_restore() {
-    for (std::size_t i = 0; i < before_.size(); ++i) model_[i].tensor.set_values(before_[i]);
+    for (std::size_t i = 0; i < before_.size(); ++i)
+      if (any_tensor& tensor = model_[i].tensor; tensor.size_bytes() == before_[i].size())
+        std::copy(before_[i].begin(), before_[i].end(), tensor.data());
   }
   /// Of a parameter.
-  std::vector<double> const& before(std::size_t i) const { return before_[i]; }
+  std::vector<double> before(std::size_t i) const {
+    element_type const& element = model_[i].tensor.element();
+    std::vector<double> values(before_[i].size() / element.bytes);
+    element.to_double(before_[i].data(), std::ssize(values), values.data());
+    return values;
+  }
 
  private:
   nn::mutable_parameter_list model_;
-  std::vector<std::vector<double>> before_;
+  std::vector<std::vector<std::byte>> before_;
 };
 
 }  // namespace detail
@@ -39930,9 +40079,17 @@ struct sparse_evolutionary_training {
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), sums = at.weight.block_sums();
+    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
     std::vector<char> negative(norms.size());
-    for (std::size_t slot = 0; slot < norms.size(); ++slot) negative[slot] = sums[slot] < 0;
+    const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
+      auto value = values.begin();
+      for (char& below_zero : negative) {
+        Sum sum = 0;
+        for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
+        below_zero = sum < 0;
+      }
+    };
+    at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
     const auto stored = static_cast<std::int64_t>(norms.size());
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;

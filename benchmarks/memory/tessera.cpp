@@ -179,27 +179,34 @@ template <class T> job embed(workload const& what) {
                   });
 }
 
+struct one_weight {
+  dense_matrix<float> w;
+  using gradients = one_weight;
+  static void parts(auto& each, auto&... of) { each("w", of.w...); }
+};
+
 /// In float, of which bfloat16 keeps a master.
 job adamw(workload const& what) {
   struct updated {
     context ctx;
-    dense_matrix<float> first, w, gradient, mean, square;
+    const one_weight first;
+    one_weight model, gradient;
+    train::optimizer_state state;
     explicit updated(workload const& w_)
         : ctx(w_.threads),
-          first(weights_of<block_shape<16>>(w_)),
-          w(first),
+          first{weights_of<block_shape<16>>(w_)},
+          model(first),
           gradient(first),
-          mean(w_.m, w_.k),
-          square(w_.m, w_.k) {}
+          state(train::initial_state(train::adamw{}, model)) {}
   };
   auto p = std::make_shared<updated>(what);
   constexpr double rate = 1e-3;
-  return {0, [p] { train::adamw().step(p->ctx, {1, rate, 1}, p->w, p->gradient, p->mean, p->square); },
+  return {0, [p] { train::update_parameters(p->ctx, train::adamw{}, p->model, p->gradient, p->state, rate); },
           what.m * what.k,
           [p, what](std::int64_t r) {
-            const auto w = double(p->first(r / what.k, r % what.k));  // which is its gradient, too
+            const auto w = double(p->first.w(r / what.k, r % what.k));  // which is its gradient, too
             const train::adamw rule;
-            return about(std::as_const(p->w)(r / what.k, r % what.k),
+            return about(std::as_const(p->model.w)(r / what.k, r % what.k),
                          w * (1 - rate * rule.weight_decay) - rate * w / (std::abs(w) + rule.epsilon), 16);
           }};
 }

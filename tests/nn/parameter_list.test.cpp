@@ -78,13 +78,15 @@ TEST_CASE_TEMPLATE("parameter list: values are read as double, rounded, and foll
   for (const T v : layer.weight) REQUIRE(v == T(1.0 / 3));
   w.assign(any_tensor(other.weight));
   CHECK(w.values() == values);
-  const pattern dense = pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()), sparse = w.pattern();
+  const pattern dense = pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()),
+                sparse = w.pattern();
   w.set_pattern(dense);
   CHECK(layer.weight.pattern() == dense);
   CHECK(error_of<shape_error>([&] { w.assign(any_tensor(other.weight)); }) ==
         "[assign] the other matrix has not all blocks that are stored here");
-  CHECK(error_of<shape_error>([&] { w.assign(any_tensor(layer.table)); }) ==
-        message("[assign] 22 x 18 of ", element_traits<T>::name, " from 5 x 18 of ", element_traits<T>::name));
+  CHECK(
+      error_of<shape_error>([&] { w.assign(any_tensor(layer.table)); }) ==
+      message("[assign] 22 x 18 of ", element_traits<T>::name, " from 5 x 18 of ", element_traits<T>::name));
   w.reset(sparse);
   for (const double v : w.values()) CHECK(v == 0);
   CHECK(any_tensor(other.weight).block_sums() == block_sums(other.weight));
@@ -105,7 +107,8 @@ TEST_CASE("parameter list: a narrow parameter is its master rounded, at any size
   stored.for_each([&](int i, int j, std::int64_t slot) {
     for (int k = 0; k < 16; ++k) {
       const bool overhangs = i * 4 + k / 4 >= 22 || j * 4 + k % 4 >= 18;
-      CHECK(layer.weight.data()[slot * 16 + k] == (overhangs ? bfloat16(0) : bfloat16(master[slot * 16 + k])));
+      CHECK(layer.weight.data()[slot * 16 + k] ==
+            (overhangs ? bfloat16(0) : bfloat16(master[slot * 16 + k])));
     }
   });
 }

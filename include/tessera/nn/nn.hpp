@@ -20,6 +20,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/norm.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/presets.hpp>
 #include <tessera/nn/recurrent.hpp>

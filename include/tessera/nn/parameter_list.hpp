@@ -89,7 +89,8 @@ class parameter_list {
  public:
   template <class Layer>
     requires detail::has_parts<Layer>
-  parameter_list(Layer const& of) : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+  parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
+      : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
 
   std::size_t size() const { return trained_.size(); }
   any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
@@ -127,12 +128,43 @@ class mutable_parameter_list : public parameter_list {
  public:
   template <class Layer>
     requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
-  mutable_parameter_list(Layer& of) : parameter_list(&of, detail::walk_tensors<Layer>) {}
+  mutable_parameter_list(Layer& of TESSERA_LIFETIMEBOUND)
+      : parameter_list(&of, detail::walk_tensors<Layer>) {}
 
   using parameter_list::operator[];
   any_parameter& operator[](std::size_t number) { return trained_[number]; }
   using parameter_list::frozen;
   std::span<any_parameter> frozen() { return frozen_; }
 };
+
+/// Throws shape_error, which begins with the operation, unless both are of models with the same numbers of
+/// stored values, such as a model and its gradients.
+TESSERA_COLD inline void require_alike(char const* operation, parameter_list const& model,
+                                       parameter_list const& other) {
+  if (model.size() != other.size())
+    throw shape_error(message("[", operation, "] the model has ", model.size(), " parameters, and the other ",
+                              other.size()));
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].tensor.size() != other[i].tensor.size())
+      throw shape_error(message("[", operation, "] ", model.name(i), " has ", model[i].tensor.size(),
+                                " stored values, and ", other[i].tensor.size(), " in the other model"));
+}
+
+/// The total of an expression over the stored values of a tensor, with the bits of `total` over its own type.
+template <expression Expression>
+double total(context& ctx, Expression const& over_values, any_tensor const& of) {
+  const auto node = expr::hold(over_values);
+  expr::extent size = expr::extent_of(node);
+  if (of.is_matrix()) {
+    size.stored = &of.pattern();
+    size.rows = of.rows();
+    size.cols = of.cols();
+    size.block_rows = of.block_rows();
+    size.block_cols = of.block_cols();
+  }
+  using T = accumulator_t<typename std::remove_const_t<decltype(node)>::value_type>;
+  eval::plan p(ctx.runs_on());
+  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -73,10 +73,9 @@ template <class T> void round_elements(double const* from, std::int64_t count, v
 
 /// The one of an element or an integer. Compared by address within a program, by name between them.
 template <class T>
-inline constexpr element_type element_type_of{
-    detail::element_name<T>(),        sizeof(T),
-    detail::element_epsilon<T>(),     detail::element_accumulator<T>(),
-    &detail::widen_elements<T>, &detail::round_elements<T>};
+inline constexpr element_type element_type_of{detail::element_name<T>(),    sizeof(T),
+                                              detail::element_epsilon<T>(), detail::element_accumulator<T>(),
+                                              &detail::widen_elements<T>,   &detail::round_elements<T>};
 
 namespace detail {
 template <class T> constexpr element_type const* element_accumulator() {
@@ -123,8 +122,12 @@ class any_tensor {
     element().to_double(data(), size(), all.data());
     return all;
   }
-  /// Rounds as many numbers as are stored.
-  void set_values(std::span<double const> all) { element().from_double(all.data(), size(), data()); }
+  /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
+  void set_values(std::span<double const> all) {
+    if (std::ssize(all) != size())
+      throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
+    element().from_double(all.data(), size(), data());
+  }
   /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
   /// that are stored here, all of which the other must have. Throws shape_error otherwise.
   void assign(any_tensor const& from) {
@@ -207,14 +210,16 @@ class any_tensor {
         of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
       },
       [](void const* tensor, block_norm kind) {
-        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        const auto norms =
+            tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
         return std::vector<double>(norms.begin(), norms.end());
       },
       [](void const* tensor) {
         return tessera::block_sums(*static_cast<block_sparse_matrix<T, Block> const*>(tensor));
       },
       [](void const* tensor, std::int64_t count, block_norm kind) {
-        const auto norms = tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
+        const auto norms =
+            tessera::block_norms(*static_cast<block_sparse_matrix<T, Block> const*>(tensor), kind);
         return weakest(std::span(norms), count);
       }};
 
@@ -227,7 +232,7 @@ class any_tensor {
 template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
   const auto visited = [&]<class T>(T) {
     if (!of.element().is<T>()) return false;
-    auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
+    const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
     visit(values);
     return true;
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -65,6 +66,7 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
                                   {"architecture", std::move(about.architecture)},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
+  if (optimizer) require_state("checkpoint", model, *optimizer);
   const std::string text = io::to_text(all, 1) + "\n";
   outgoing_tensors tensors(!optimizer);
   const auto add = [&](std::string const& name, any_tensor const& tensor) {
@@ -109,7 +111,7 @@ void save_weights(std::string const& folder, io::json state, Model const& model,
                            nullptr);
 }
 
-/// A checkpoint, open to be read. Every fault throws io_error, before anything is changed.
+/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
 class checkpoint {
  public:
   /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
@@ -186,7 +188,8 @@ class checkpoint {
   }
 
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
-  /// (initial_state); gradients get the patterns. The file may hold no other tensor.
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
+  /// parameters of a narrow model, which older ones have.
   template <class Model>
   void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
     require_architecture(model);
@@ -203,12 +206,14 @@ class checkpoint {
   /// frozen.
   TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
                                             optimizer_state const* optimizer) const {
-    if (optimizer && optimizer->parameters.size() != model.size())
+    if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
       throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
                                 optimizer->parameters.size(), " parameters, but the model has ", model.size(),
                                 ": initial_state makes one"));
     std::vector<pattern> patterns;
     std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+    const bool any_narrow =
+        std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
     const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
       pattern const* stored = nullptr;
       if (tensor.is_matrix()) {
@@ -229,7 +234,11 @@ class checkpoint {
           expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
           expected.insert(in_file);
         }
-      if (!model[i].is_narrow()) equal.insert(names[i] + ".master");
+      if (const std::string master = names[i] + ".master";
+          any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
+        expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+        equal.insert(master);
+      }
     }
     for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
     for (auto const& [name, tensor] : tensors_.tensors())

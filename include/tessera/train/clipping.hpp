@@ -2,13 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include <tessera/core/config.hpp>
-#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter_list.hpp>
@@ -25,26 +26,6 @@ struct gradient_size {
   bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
 };
 
-namespace detail {
-
-/// Of the stored values of a tensor, with the bits of total(ctx, square(w)) of its type.
-template <element T> double sum_of_squares(context& ctx, any_tensor const& of) {
-  const auto values = feature_vector<T>::of_values(const_cast<T*>(of.data<T>()), of.size());
-  const auto node = expr::hold(square(stored_values(values)));
-  expr::extent size = expr::extent_of(node);
-  if (of.is_matrix()) {
-    size.stored = &of.pattern();
-    size.rows = of.rows();
-    size.cols = of.cols();
-    size.block_rows = of.block_rows();
-    size.block_cols = of.block_cols();
-  }
-  eval::plan p(ctx.runs_on());
-  return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
-}
-
-}  // namespace detail
-
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
 inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
@@ -54,14 +35,28 @@ inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (groups.of_parameter(i).is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
-    const double here = gradient.element().is<float>() ? detail::sum_of_squares<float>(ctx, gradient)
-                                                       : detail::sum_of_squares<double>(ctx, gradient);
+    const auto squares_of = [&]<class T>(T) {
+      const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
+      return nn::total(ctx, square(stored_values(values)), gradient);
+    };
+    if (gradients[i].is_narrow())
+      throw option_error(message("[measure] ", gradients.name(i), " is of ", gradient.element().name,
+                                 ": gradients are of float or double"));
+    const double here = gradient.element().is<float>() ? squares_of(float()) : squares_of(double());
     squares += here;
     if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
   }
-  for (std::size_t i = 0; i < gradients.frozen().size(); ++i)
-    for (const double value : gradients.frozen()[i].tensor.values())
-      if (all.not_finite.empty() && !std::isfinite(value)) all.not_finite = gradients.frozen_names()[i];
+  for (std::size_t i = 0; i < gradients.frozen().size(); ++i) {
+    any_tensor const& measured = gradients.frozen()[i].tensor;
+    std::array<double, 256> some;
+    for (std::int64_t at = 0; at < measured.size() && all.not_finite.empty(); at += std::ssize(some)) {
+      const std::int64_t count = std::min<std::int64_t>(std::ssize(some), measured.size() - at);
+      measured.element().to_double(measured.data() + std::size_t(at) * measured.element().bytes, count,
+                                   some.data());
+      if (!std::all_of(some.begin(), some.begin() + count, [](double v) { return std::isfinite(v); }))
+        all.not_finite = gradients.frozen_names()[i];
+    }
+  }
   all.norm = std::sqrt(squares);
   return all;
 }

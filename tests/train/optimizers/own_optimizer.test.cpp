@@ -11,6 +11,9 @@
 #include <support/types.hpp>
 #include <train/toy_model.hpp>
 
+#include <tessera/train/clipping.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/training.hpp>
 
 // Optimizers that the library does not have, as a user would write them: all of each stands in this file.
@@ -42,8 +45,8 @@ struct lion {
   }
 };
 
-/// The second moment of a matrix from means of its rows and columns (Adafactor: Shazeer, Stern 2018, algorithm
-/// 4 without update clipping), over what is stored; of a vector one for each value.
+/// The second moment of a matrix from means of its rows and columns (Adafactor: Shazeer, Stern 2018,
+/// algorithm 4 without update clipping), over what is stored; of a vector one for each value.
 struct factored {
   double beta2 = 0.99, epsilon = 1e-12;
 
@@ -57,28 +60,37 @@ struct factored {
   void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
     any_tensor const& p = of.parameter.tensor;
     const int height = p.block_rows(), width = p.block_cols();
-    const auto square_at = [&](std::int64_t k) { return std::pow(double(of.gradient[k]) * now.gradient_scale, 2) + epsilon; };
+    const auto square_at = [&](std::int64_t k) {
+      return std::pow(double(of.gradient[k]) * now.gradient_scale, 2) + epsilon;
+    };
     const auto apply = [&](std::int64_t k, double second) {
       of.w[k] -= T(now.rate * double(of.gradient[k]) * now.gradient_scale / std::sqrt(second));
     };
     const auto average = [&](T& mean, double value) { mean = T(beta2 * double(mean) + (1 - beta2) * value); };
     if (!p.is_matrix()) {
-      for (std::int64_t k = 0; k < p.size(); ++k) average(of.array(0)[std::size_t(k)], square_at(k)), apply(k, double(of.array(0)[std::size_t(k)]));
+      for (std::int64_t k = 0; k < p.size(); ++k)
+        average(of.array(0)[std::size_t(k)], square_at(k)), apply(k, double(of.array(0)[std::size_t(k)]));
       return;
     }
     std::vector<double> rows(std::size_t(p.rows())), cols(std::size_t(p.cols()));
     const auto each = [&](auto&& visit) {
       p.pattern().for_each([&](int i, int j, std::int64_t slot) {
         for (int k = 0; k < height * width; ++k)
-          if (const auto r = std::size_t(i * height + k / width), c = std::size_t(j * width + k % width); r < rows.size() && c < cols.size())
+          if (const auto r = std::size_t(i * height + k / width), c = std::size_t(j * width + k % width);
+              r < rows.size() && c < cols.size())
             visit(slot * height * width + k, r, c);
       });
     };
-    each([&](std::int64_t k, std::size_t r, std::size_t c) { rows[r] += square_at(k), cols[c] += square_at(k); });
+    each([&](std::int64_t k, std::size_t r, std::size_t c) {
+      rows[r] += square_at(k), cols[c] += square_at(k);
+    });
     double all = 0;
-    for (std::size_t r = 0; r < rows.size(); ++r) average(of.array(0)[r], rows[r]), all += double(of.array(0)[r]);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      average(of.array(0)[r], rows[r]), all += double(of.array(0)[r]);
     for (std::size_t c = 0; c < cols.size(); ++c) average(of.array(1)[c], cols[c]);
-    each([&](std::int64_t k, std::size_t r, std::size_t c) { apply(k, double(of.array(0)[r]) * double(of.array(1)[c]) / all); });
+    each([&](std::int64_t k, std::size_t r, std::size_t c) {
+      apply(k, double(of.array(0)[r]) * double(of.array(1)[c]) / all);
+    });
     run(ctx, of.rounded());
   }
 };
@@ -100,7 +112,8 @@ struct adamw_8_bits {
   template <element T>
   void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
     auto first = of.scaled(0), second = of.scaled(2);
-    const double correction1 = 1 - std::pow(beta1, double(now.number)), correction2 = 1 - std::pow(beta2, double(now.number));
+    const double correction1 = 1 - std::pow(beta1, double(now.number)),
+                 correction2 = 1 - std::pow(beta2, double(now.number));
     ctx.run(int(first.groups()), [&](int group, std::byte*) {
       double m[64], v[64];
       const std::int64_t at = first.first(group);
@@ -133,11 +146,13 @@ struct adamw_by_block {
     const std::span<T> v = of.array(1);
     if (v.empty()) return;
     const std::int64_t elements = m.size() / std::ssize(v);
-    const double correction1 = 1 - std::pow(beta1, double(now.number)), correction2 = 1 - std::pow(beta2, double(now.number));
+    const double correction1 = 1 - std::pow(beta1, double(now.number)),
+                 correction2 = 1 - std::pow(beta2, double(now.number));
     ctx.run(int(v.size()), [&](int block, std::byte*) {
       const std::int64_t begin = block * elements, end = begin + elements;
       double squares = 0;
-      for (std::int64_t k = begin; k < end; ++k) squares += std::pow(double(of.gradient[k]) * now.gradient_scale, 2);
+      for (std::int64_t k = begin; k < end; ++k)
+        squares += std::pow(double(of.gradient[k]) * now.gradient_scale, 2);
       T& second = v[std::size_t(block)];
       second = T(beta2 * double(second) + (1 - beta2) * squares / double(elements));
       const double step = now.rate / correction1 / (std::sqrt(double(second) / correction2) + epsilon);
@@ -154,9 +169,8 @@ const train::evolving_pattern evolving{.interval = 4, .steps = 30, .fraction = 0
 
 template <class Training> train::step_report step(context& ctx, Training& t, double rate) {
   const auto key = std::uint64_t(t.progress.step);
-  return train::train_step(ctx, t, {rate, 1}, [&](int) {
-    return toy::accumulate(ctx, t.model, t.gradients, key, 90);
-  });
+  return train::train_step(ctx, t, {rate, 1},
+                           [&](int) { return toy::accumulate(ctx, t.model, t.gradients, key, 90); });
 }
 
 template <class T, class Block, class Optimizer> void check_training(double rate) {
@@ -182,7 +196,8 @@ template <class T, class Block, class Optimizer> void check_training(double rate
   }
 }
 
-TEST_CASE_TEMPLATE("own optimizers: train, are saved and go on with the same bits", T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("own optimizers: train, are saved and go on with the same bits", T, float, double,
+                   bfloat16) {
   check_training<T, block_shape<4>, lion>(0.01);
   check_training<T, block_shape<4>, factored>(0.01);
   check_training<T, block_shape<4>, adamw_8_bits>(0.01);
@@ -213,7 +228,8 @@ TEST_CASE("own optimizers: lion makes the steps of its paper") {
   for (std::size_t k = 0; k < w.size(); ++k) REQUIRE(m.up.data()[k] == doctest::Approx(w[k]).epsilon(1e-12));
 }
 
-/// The state of W, before and after an update of the pattern, and where each of its blocks was: -1 if nowhere.
+/// The state of W, before and after an update of the pattern, and where each of its blocks was: -1 if
+/// nowhere.
 template <class Block, class Optimizer> struct moved_state {
   toy::model<float, Block> model;
   train::optimizer_state before, after;
@@ -221,7 +237,8 @@ template <class Block, class Optimizer> struct moved_state {
 
   explicit moved_state(std::uint64_t seed) : model(seed) {
     context ctx(1);
-    train::training t(model, Optimizer{}, train::evolving_pattern{.interval = 1, .steps = 100, .fraction = 0.3});
+    train::training t(model, Optimizer{},
+                      train::evolving_pattern{.interval = 1, .steps = 100, .fraction = 0.3});
     auto gradients = t.gradients;
     for (int i = 0; i < 3; ++i) {
       support::fill(gradients.up, seed + std::uint64_t(i));
@@ -247,7 +264,8 @@ TEST_CASE("own optimizers: moments of blocks move with them, rows and columns st
     CHECK(v.template data<float>()[slot] == (was < 0 ? 0 : v_before.template data<float>()[was]));
   }
   const moved_state<block_shape<4>, factored> by_rows(1);
-  for (char const* name : {"row_moment", "col_moment"}) CHECK(by_rows.after.at(0, name) == by_rows.before.at(0, name));
+  for (char const* name : {"row_moment", "col_moment"})
+    CHECK(by_rows.after.at(0, name) == by_rows.before.at(0, name));
 }
 
 template <class Block> void check_8_bits(bool groups_end_with_blocks) {
@@ -276,14 +294,17 @@ template <class Block> void check_8_bits(bool groups_end_with_blocks) {
       const bool mixed = !groups.empty() && groups.front() != groups.back();
       (mixed ? regrouped : kept) += 1;
       const float scale = scales.template data<float>()[first / 64];
-      CHECK(scale == (groups.empty() ? 0 : mixed ? greatest : old_scales.template data<float>()[groups.front()]));
+      CHECK(scale == (groups.empty() ? 0
+                      : mixed        ? greatest
+                                     : old_scales.template data<float>()[groups.front()]));
       for (std::int64_t k = first; k < last; ++k) {
         if (old(k) < 0)
           CHECK(value(codes, scales, k) == 0);
         else if (!mixed)
           CHECK(codes.template data<std::uint8_t>()[k] == old_codes.template data<std::uint8_t>()[old(k)]);
         else if (name == "first_moment")
-          CHECK(std::abs(value(codes, scales, k) - value(old_codes, old_scales, old(k))) <= scale * 0.502F / 127);
+          CHECK(std::abs(value(codes, scales, k) - value(old_codes, old_scales, old(k))) <=
+                scale * 0.502F / 127);
       }
     }
     CHECK(kept > 0);
@@ -303,7 +324,8 @@ TEST_CASE("own optimizers: a state of another model or optimizer is refused, and
   auto state = train::initial_state(lion{}, m);
   state.parameters.pop_back();
   CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, g, state, 0.1); }) ==
-        "[optimizer] the model has 3 parameters, of which 3 have gradients and 2 a state");
+        "[optimizer] the model has 3 parameters, and the state of the optimizer is for 2: initial_state "
+        "makes one");
   state = train::initial_state(lion{}, m);
   state.parameters[1][0].bytes = {};
   CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, g, state, 0.1); }) ==
@@ -311,7 +333,138 @@ TEST_CASE("own optimizers: a state of another model or optimizer is refused, and
         "its patterns (initial_state)");
   CHECK(toy::same_bits(m, before));
   CHECK(error_of<option_error>([&] { train::elements_of(state, m, "second_moment"); }) ==
-        "[optimizer_state] parameter 0 has no second_moment");
+        "[optimizer_state] no parameter has second_moment");
+}
+
+TEST_CASE(
+    "own optimizers: a state of another optimizer, element or pattern is refused before anything changes") {
+  context ctx(1);
+  toy::model<float> m(1), g(2);
+  toy::model<bfloat16> narrow(1);
+  const toy::model<float> before = m;
+  auto momentum = train::initial_state(lion{}, m);
+  CHECK(error_of<option_error>([&] { train::update_parameters(ctx, train::adamw{}, m, g, momentum, 0.1); }) ==
+        "[optimizer] array 1 of the state should be of F32, but there is none: the state is of another "
+        "optimizer");
+  CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, narrow, g, momentum, 0.1); }) ==
+        "[optimizer] up is of BF16, but the state of the optimizer has no master of it");
+  CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, narrow, momentum, 0.1); }) ==
+        "[optimizer] the gradient of up is of BF16, but should be of F32");
+  CHECK(error_of<option_error>([&] { train::measure(ctx, narrow); }) ==
+        "[measure] up is of BF16: gradients are of float or double");
+
+  // A state of the pattern that was.
+  momentum = train::initial_state(lion{}, m);
+  train::densify(m);
+  auto gradients = nn::zeros_like(m);
+  const scratch_folder scratch;
+  CHECK(error_of<shape_error>([&] {
+          train::save_checkpoint(scratch / "c", io::json::object{}, m, momentum);
+        }).starts_with("[checkpoint] momentum of up has "));
+  m = before;
+  g = nn::zeros_like(m);
+  momentum.parameters[0][0].bytes = {};
+  train::explored_blocks explored = train::explore(m);
+  const train::explored_blocks seen = explored;
+  CHECK(error_of<shape_error>([&] {
+          train::evolve(train::evolving_pattern{.interval = 1, .steps = 10}, 1, explored, m, g, momentum);
+        }).starts_with("[evolve] momentum of up has 0 numbers"));
+  CHECK(explored == seen);
+  CHECK(toy::same_bits(m, before));
+  nn::mutable_parameter_list list(m);
+  CHECK(error_of<shape_error>([&] { list[1].tensor.set_values(std::vector<double>(3)); }) ==
+        "[set_values] 3 numbers for 24 stored values");
+}
+
+/// Divides zero by zero where a gradient is zero.
+struct careless {
+  static void parts(auto&, auto&...) {}
+  void state(train::state_list& each, any_tensor const&) const { each.elements("sum"); }
+  template <element T> void step(context& ctx, train::update const&, train::parameter_values<T>& of) const {
+    auto sum = of.elements(0);
+    const auto g = stored_values(of.gradient);
+    run(ctx, sum = stored_values(sum) + g, of.w = stored_values(of.w) - g / abs(g), of.rounded());
+  }
+};
+TEST_CASE_TEMPLATE("own optimizers: what overhangs a matrix stays zero, whatever a step makes of it", T,
+                   SUPPORT_ELEMENTS) {
+  context ctx(1);
+  toy::model<T, block_shape<3, 5>> m(1, 1);
+  auto g = nn::zeros_like(m);
+  for (auto& v : g.up) v = 1;
+  g.up.generate([](auto, auto) { return 2; });
+  g.down.generate([](auto, auto) { return 2; });
+  for (std::int64_t k = 0; k < g.bias.size(); ++k) g.bias[k] = 1;
+  auto state = train::initial_state(careless{}, m);
+  train::update_parameters(ctx, careless{}, m, g, state, 1);
+  const auto overhanging = [](auto const& w) {
+    std::int64_t count = 0;
+    w.pattern().for_each([&](int i, int j, std::int64_t slot) {
+      using block = typename std::remove_cvref_t<decltype(w)>::block;
+      for (int k = 0; k < block::elements; ++k)
+        if (i * block::rows + k / block::cols >= w.rows() || j * block::cols + k % block::cols >= w.cols()) {
+          ++count;
+          REQUIRE(double(w.at_slot(slot)[std::size_t(k)]) == 0);
+        }
+    });
+    return count;
+  };
+  CHECK(overhanging(m.down) == 16 * 32 - 5 * 24);
+  static_cast<void>(overhanging(m.up));
+  static_cast<void>(overhanging(
+      train::elements_of(state, m, nn::parameter_list(m)[0].is_narrow() ? "master" : "sum").down));
+}
+
+/// Codes of which 128 stands for zero.
+constexpr train::eight_bits with_offset{
+    [](std::uint8_t code) { return float(int(code) - 128) / 127; },
+    [](float share) { return std::uint8_t(128 + std::lround(share * 127)); }};
+struct offset_momentum {
+  static void parts(auto&, auto&...) {}
+  void state(train::state_list& each, any_tensor const&) const { each.scaled("momentum", 7, with_offset); }
+  template <element T>
+  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    auto momentum = of.scaled(0);
+    std::vector<double> next(7);
+    for (std::int64_t group = 0; group < momentum.groups(); ++group) {
+      const std::int64_t first = momentum.first(group);
+      for (std::int64_t k = 0; k < momentum.size(group); ++k) {
+        next[std::size_t(k)] =
+            0.9 * double(momentum[first + k]) + double(of.gradient[first + k]) * now.gradient_scale;
+        of.w[first + k] -= T(now.rate * next[std::size_t(k)]);
+      }
+      momentum.store(group, next.data());
+    }
+    run(ctx, of.rounded());
+  }
+};
+TEST_CASE("own optimizers: codes of zeros that overhang come back from a checkpoint") {
+  check_training<float, block_shape<3, 5>, offset_momentum>(0.05);
+  check_training<bfloat16, block_shape<8>, offset_momentum>(0.05);
+}
+
+TEST_CASE("own optimizers: names of arrays are told apart") {
+  const toy::model<float> m;
+  struct twice {
+    void state(train::state_list& each, any_tensor const&) const {
+      each.elements("m");
+      each.blocks("m");
+    }
+  };
+  struct of_patterns {
+    void state(train::state_list& each, any_tensor const&) const { each.elements("pattern.cols"); }
+  };
+  struct in_groups {
+    void state(train::state_list& each, any_tensor const&) const {
+      each.array<float>("ages", train::state_per::group, 7);
+    }
+  };
+  CHECK(error_of<option_error>([&] { train::initial_state(twice{}, m); }) ==
+        "[optimizer] an array of the state is called m, and so is an earlier one");
+  CHECK(error_of<option_error>([&] { train::initial_state(of_patterns{}, m); }) ==
+        "[optimizer] an array of the state is called pattern.cols, which stands for patterns");
+  CHECK(error_of<option_error>([&] { train::initial_state(in_groups{}, m); }) ==
+        "[optimizer] groups of ages have 7 values, and blocks 16: groups must divide them");
 }
 
 }  // namespace own_optimizer_test

@@ -109,18 +109,24 @@ template <element T> class parameter_values {
         gradient(feature_vector<T>::of_values(const_cast<T*>(its_gradient.data<T>()), its_gradient.size())),
         arrays_(arrays.subspan(of.is_narrow())) {}
 
+  parameter_values(parameter_values const&) = delete;
+  parameter_values& operator=(parameter_values const&) = delete;
+
   nn::any_parameter& parameter;      // its sizes, block, pattern, role
   feature_vector<T> w;               // stored values or, of a narrow parameter, their master
   const feature_vector<T> gradient;  // as many
 
-  /// Array i of those that `state` declared: of accumulators, one for each stored value.
-  feature_vector<T> elements(std::size_t i) { return vector_over(arrays_[i]); }
-  /// Of any other kind.
+  // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
+
+  /// Of accumulators, one for each stored value.
+  feature_vector<T> elements(std::size_t i) { return vector_over(array_of<T>(i)); }
+  /// Of numbers of any type.
   template <class Number = T> std::span<Number> array(std::size_t i) {
-    return {arrays_[i].template data<Number>(), static_cast<std::size_t>(arrays_[i].size())};
+    state_array& found = array_of<Number>(i);
+    return {found.template data<Number>(), static_cast<std::size_t>(found.size())};
   }
   /// Of codes; its scales are array i + 1.
-  scaled_values scaled(std::size_t i) { return {arrays_[i], arrays_[i + 1]}; }
+  scaled_values scaled(std::size_t i) { return {array_of<std::uint8_t>(i), array_of<float>(i + 1)}; }
 
   /// The last statement of a step, or a run of its own: gives a narrow parameter its new values.
   rounding_statement rounded() {
@@ -132,9 +138,16 @@ template <element T> class parameter_values {
 
  private:
   static feature_vector<T> vector_over(state_array& array) {
-    TESSERA_ASSERT(array.element->is<T>() && array.per == state_per::element,
-                   "this array of the state has an accumulator for each stored value");
     return feature_vector<T>::of_values(array.data<T>(), array.size());
+  }
+  template <class Number> state_array& array_of(std::size_t i) {
+    if (i >= arrays_.size() || !arrays_[i].element->template is<Number>())
+      throw option_error(
+          message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
+                  i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
+                                     : ", but there is none",
+                  ": the state is of another optimizer"));
+    return arrays_[i];
   }
   std::span<state_array> arrays_;
 };
@@ -146,6 +159,10 @@ concept declares_state = requires(Optimizer const& by, state_list& each, any_ten
   by.state(each, parameter);
 };
 
+template <class Optimizer>
+concept has_step = requires(Optimizer const& by, context& ctx, update const& now,
+                            parameter_values<float>& of) { by.step(ctx, now, of); };
+
 /// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
 /// §3.1).
 template <class Optimizer>
@@ -154,28 +171,31 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
                 "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
                 "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
                 "train::parameter_values<T>&, and now.decay is 0 for parameters that do not decay");
-  state_list list(*of.tensor.element().accumulator);
+  state_list list(of.tensor);
   if (of.is_narrow()) list.elements("master");
   by.state(list, of.tensor);
   return list.take();
 }
 
-/// Throws shape_error unless gradients and arrays have the sizes of a model's parameters.
-TESSERA_COLD inline void require_state(nn::parameter_list const& model, nn::parameter_list const& gradients,
-                                       optimizer_state const& state) {
-  if (gradients.size() != model.size() || state.parameters.size() != model.size())
-    throw shape_error(message("[optimizer] the model has ", model.size(), " parameters, of which ",
-                              gradients.size(), " have gradients and ", state.parameters.size(), " a state"));
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    any_tensor const &w = model[i].tensor, &g = gradients[i].tensor;
-    if (w.size() != g.size() || &g.element() != w.element().accumulator)
-      throw shape_error(message("[optimizer] ", model.name(i), " has ", w.size(), " stored values, and ",
-                                g.size(), " of ", g.element().name, " in its gradient"));
-    for (state_array const& array : state.parameters[i])
-      if (const std::int64_t size = array.size_for(parameter_sizes::of(w)); array.size() != size)
-        throw shape_error(message("[optimizer] ", array.name, " of ", model.name(i), " has ", array.size(),
-                                  " numbers, and should have ", size,
-                                  ": the state must be of this model and its patterns (initial_state)"));
+/// Sets what overhangs a matrix to zero, should an optimizer have changed it.
+///   values   one for each stored value of the matrix
+template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return;
+  pattern const& stored = matrix.pattern();
+  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
+        values[slot * height * width + k] = 0;
+  };
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto row = stored.row(i);
+    if (row.empty()) continue;
+    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
+    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
+    if (i + 1 == stored.block_rows())
+      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
   }
 }
 
@@ -187,10 +207,7 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
   optimizer_state state;
   for (nn::any_parameter const& each : model) {
     std::vector<state_array> arrays = detail::declared_state(optimizer, each);
-    for (state_array& array : arrays) {
-      array.reset(parameter_sizes::of(each.tensor));
-      if (array.code) std::fill(array.bytes.begin(), array.bytes.end(), std::byte{array.code->nearest(0)});
-    }
+    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
     if (each.is_narrow())
       arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
     state.parameters.push_back(std::move(arrays));
@@ -205,7 +222,11 @@ template <class Optimizer>
 void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
                        nn::parameter_list const& gradients, optimizer_state& state, double rate,
                        double gradient_scale = 1, parameter_groups const& groups = {}) {
-  detail::require_state(model, gradients, state);
+  static_assert(
+      detail::declares_state<Optimizer> && detail::has_step<Optimizer>,
+      "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
+      "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
+  require_state("optimizer", model, gradients, state);
   ++state.updates;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
@@ -216,49 +237,59 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     const auto step = [&]<class T>(T) {
       parameter_values<T> values(model[i], gradient, state.parameters[i]);
       optimizer.step(ctx, now, values);
+      if (model[i].tensor.is_matrix()) detail::clear_overhang(model[i].tensor, values.w.data());
     };
     gradient.element().is<float>() ? step(float()) : step(double());
   }
 }
 
 namespace detail {
-/// Copies between the arrays of a name and tensors. A parameter that is not narrow is its own master.
-TESSERA_COLD inline void copy_elements(nn::parameter_list const& like, std::string const& name, bool to_state,
-                                       optimizer_state& state, nn::parameter_list const* masters = nullptr) {
+TESSERA_COLD inline void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                                          nn::parameter_list const& like, std::string const& name) {
+  if (state.parameters.size() != like.size())
+    throw shape_error(
+        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
+  bool any = false;
   for (std::size_t i = 0; i < like.size(); ++i) {
-    any_tensor tensor = like[i].tensor;
-    if (name == "master" && !state.has(i, name)) {
-      if (masters) tensor.assign((*masters)[i].tensor);
-      continue;
-    }
-    state_array& array = state.at(i, name);
-    if (array.bytes.size() != tensor.size_bytes() || array.element != &tensor.element())
-      throw shape_error(message("[optimizer_state] ", name, " of ", like.name(i), " has ", array.size(),
+    if (!state.has(i, name)) continue;
+    any = true;
+    state_array const& array = state.at(i, name);
+    any_tensor const& tensor = like[i].tensor;
+    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
+        array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
                                 " of ", array.element->name, ", but ", tensor.size(), " of ",
                                 tensor.element().name, " are wanted"));
-    if (to_state)
-      std::copy_n(tensor.data(), tensor.size_bytes(), array.bytes.data());
-    else
-      std::copy_n(array.bytes.data(), tensor.size_bytes(), tensor.data());
   }
+  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
 }
 }  // namespace detail
 
-/// An array of all parameters that has an accumulator for each stored value, such as "first_moment" or
-/// "master", which a parameter that is not narrow is itself, as a layer that is shaped like the model. Throws
-/// option_error for another name, and shape_error if it is no such array.
+/// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
+/// layer that is shaped like the model. "master" is, of a parameter that is not narrow, the parameter. Throws
+/// option_error if no parameter has such an array.
 template <class Model>
 typename Model::gradients elements_of(optimizer_state const& state, Model const& model,
                                       std::string const& name) {
   typename Model::gradients like = nn::zeros_like(model);
-  const nn::parameter_list parameters(model);
-  detail::copy_elements(like, name, false, const_cast<optimizer_state&>(state),
-                        nn::is_narrow<Model> ? &parameters : nullptr);
+  nn::mutable_parameter_list to(like);
+  const nn::parameter_list from(model);
+  detail::require_elements(state, from, to, name);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(state.at(i, name).bytes.data(), to[i].tensor.size_bytes(), to[i].tensor.data());
+    else if (name == "master" && !from[i].is_narrow())
+      to[i].tensor.assign(from[i].tensor);
   return like;
 }
-/// Gives such an array other values. Throws as elements_of.
-inline void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like) {
-  detail::copy_elements(like, name, true, state);
+/// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
+/// for sizes of another model.
+TESSERA_COLD inline void set_elements(optimizer_state& state, std::string const& name,
+                                      nn::parameter_list const& like) {
+  detail::require_elements(state, like, like, name);
+  for (std::size_t i = 0; i < like.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

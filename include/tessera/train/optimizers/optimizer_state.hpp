@@ -15,6 +15,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/core/range.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_moves.hpp>
@@ -27,7 +28,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
 enum class state_per {
   element,  // stored values, in their order; those of new blocks are zero
-  group,    // so many consecutive stored values
+  group,    // so many consecutive stored values; those of new blocks are zero
   block,    // stored blocks; those of new ones are zero
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
@@ -62,17 +63,22 @@ struct state_array {
   std::string name;  // NAME.first_moment in a checkpoint
   element_type const* element;
   state_per per;
-  int group = 1;                   // values of a group
+  int group = 1;                     // values of a group
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
   aligned_array<std::byte> bytes = {};
 
   std::int64_t size_for(parameter_sizes const& of) const {
     switch (per) {
-      case state_per::element: return of.elements;
-      case state_per::group: return ceil_div<std::int64_t>(of.elements, group);
-      case state_per::block: return of.blocks;
-      case state_per::row: return of.rows;
-      case state_per::col: return of.cols;
+      case state_per::element:
+        return of.elements;
+      case state_per::group:
+        return ceil_div<std::int64_t>(of.elements, group);
+      case state_per::block:
+        return of.blocks;
+      case state_per::row:
+        return of.rows;
+      case state_per::col:
+        return of.cols;
     }
     return 0;
   }
@@ -80,6 +86,7 @@ struct state_array {
   /// Zeros, as many as a parameter needs.
   void reset(parameter_sizes const& of) {
     bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+    if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
   }
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
@@ -97,15 +104,19 @@ struct state_array {
 ///   }
 class state_list {
  public:
-  explicit state_list(element_type const& accumulator) : accumulator_(&accumulator) {}
+  explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
-  void elements(std::string name) { add(std::move(name), *accumulator_, state_per::element); }
-  void blocks(std::string name) { add(std::move(name), *accumulator_, state_per::block); }
-  void rows(std::string name) { add(std::move(name), *accumulator_, state_per::row); }
-  void cols(std::string name) { add(std::move(name), *accumulator_, state_per::col); }
-  /// Of any type of numbers.
+  void elements(std::string name) { add(std::move(name), accumulator(), state_per::element); }
+  void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
+  void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
+  void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// Of any type of numbers. Groups must divide the blocks of a matrix, with which they move.
   template <class T> void array(std::string name, state_per per, int group = 1) {
+    if (per == state_per::group && parameter_.is_matrix() &&
+        (group < 1 || parameter_.block_elements() % group != 0))
+      throw option_error(message("[optimizer] groups of ", name, " have ", group, " values, and blocks ",
+                                 parameter_.block_elements(), ": groups must divide them"));
     add(std::move(name), element_type_of<T>, per, group);
   }
   /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
@@ -122,9 +133,16 @@ class state_list {
   TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
                         eight_bits const* code = nullptr) {
     if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+    const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
+                                   [&](state_array const& array) { return array.name == name; });
+    if (taken || name.starts_with("pattern."))
+      throw option_error(message("[optimizer] an array of the state is called ", name,
+                                 taken ? ", and so is an earlier one" : ", which stands for patterns"));
     arrays_.push_back({std::move(name), &element, per, group, code});
   }
-  element_type const* accumulator_;
+  element_type const& accumulator() const { return *parameter_.element().accumulator; }
+
+  any_tensor parameter_;
   std::vector<state_array> arrays_;
 };
 
@@ -150,13 +168,26 @@ inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& mo
   std::byte const* const from = array.data();
   std::byte* const to = size == array.size() ? array.data() : other.data();
   switch (bytes) {  // copies of a size that the compiler knows are a few instructions
-    case 1: move_pieces<1>(moves, from, to, bytes); break;
-    case 4: move_pieces<4>(moves, from, to, bytes); break;
-    case 8: move_pieces<8>(moves, from, to, bytes); break;
-    case 64: move_pieces<64>(moves, from, to, bytes); break;
-    case 128: move_pieces<128>(moves, from, to, bytes); break;
-    case 256: move_pieces<256>(moves, from, to, bytes); break;
-    default: move_pieces<0>(moves, from, to, bytes);
+    case 1:
+      move_pieces<1>(moves, from, to, bytes);
+      break;
+    case 4:
+      move_pieces<4>(moves, from, to, bytes);
+      break;
+    case 8:
+      move_pieces<8>(moves, from, to, bytes);
+      break;
+    case 64:
+      move_pieces<64>(moves, from, to, bytes);
+      break;
+    case 128:
+      move_pieces<128>(moves, from, to, bytes);
+      break;
+    case 256:
+      move_pieces<256>(moves, from, to, bytes);
+      break;
+    default:
+      move_pieces<0>(moves, from, to, bytes);
   }
   if (size != array.size()) array = std::move(other);
 }
@@ -181,8 +212,9 @@ TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, patter
     float greatest = 0;
     const auto value = [&](std::int64_t at) {
       const std::int64_t was = old[std::size_t(at)];
-      return was == none ? 0
-                         : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+      return was == none
+                 ? 0
+                 : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
     };
     for (std::int64_t at = first; at < last; ++at) {
       if (const std::int64_t was = old[std::size_t(at)]; was != none)
@@ -217,10 +249,7 @@ TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_mo
                                   : array.per == state_per::group && block_elements % array.group == 0
                                       ? std::size_t(block_elements / array.group)
                                       : 0;
-    if (per_block > 0)
-      move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
-    else if (array.per == state_per::group)
-      array.reset(now);
+    if (per_block > 0) move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
     if (array.code)  // zeros of new blocks are codes, too
       for (const std::int32_t slot : moves.added())
         std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),
@@ -258,5 +287,39 @@ struct optimizer_state {
   }
   friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
 };
+
+/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
+/// its patterns.
+TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
+                                       optimizer_state const& state) {
+  if (state.parameters.size() != model.size())
+    throw shape_error(message("[", operation, "] the model has ", model.size(),
+                              " parameters, and the state of ", "the optimizer is for ",
+                              state.parameters.size(), ": initial_state makes one"));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    auto const& arrays = state.parameters[i];
+    if (model[i].is_narrow() && (arrays.empty() || arrays[0].name != "master" ||
+                                 arrays[0].element != model[i].tensor.element().accumulator))
+      throw shape_error(message("[", operation, "] ", model.name(i), " is of ",
+                                model[i].tensor.element().name,
+                                ", but the state of the optimizer has no master of it"));
+    for (state_array const& array : arrays)
+      if (const std::int64_t size = array.size_for(parameter_sizes::of(model[i].tensor));
+          array.size() != size)
+        throw shape_error(message("[", operation, "] ", array.name, " of ", model.name(i), " has ",
+                                  array.size(), " numbers, and should have ", size,
+                                  ": the state must be of this model and its patterns (initial_state)"));
+  }
+}
+TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
+                                       nn::parameter_list const& gradients, optimizer_state const& state) {
+  nn::require_alike(operation, model, gradients);
+  require_state(operation, model, state);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (&gradients[i].tensor.element() != model[i].tensor.element().accumulator)
+      throw shape_error(message("[", operation, "] the gradient of ", model.name(i), " is of ",
+                                gradients[i].tensor.element().name, ", but should be of ",
+                                model[i].tensor.element().accumulator->name));
+}
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -91,6 +91,7 @@ template <schedule Schedule> struct weight_noise : step_hook {
     const double rate = rates.rate(t.progress.step);
     nn::mutable_parameter_list model(t.model);
     const nn::parameter_list gradients(t.gradients);
+    require_state("weight_noise", model, gradients, t.state);
     std::uint64_t matrices = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
       if (!model[i].tensor.is_matrix()) continue;

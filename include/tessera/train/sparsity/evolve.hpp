@@ -112,6 +112,7 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
                       optimizer_state& state, growth_candidates<Policy> const& candidates = {},
                       parameter_groups const& groups = {}) {
   require_possible(policy, done, model, groups);
+  require_state("evolve", model, gradients, state);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
   const std::vector<std::string> names = model.names();

@@ -54,13 +54,15 @@ template <class Policy> class growth_candidates {
     kept_ = average_share(policy, done);
     chooses_ = kept_ && policy.due(done);
     if (kept_ && !average_share(policy, done - 1)) averages_.clear();
+    nn::require_alike("growth_candidates", model, gradients);
+    const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
     for (const auto [i, number] : evolving_weights(model, false)) {
       if (!groups.evolves(number)) continue;
       any_tensor const& weight = model[i].tensor;
       pattern const& stored = weight.pattern();
       std::vector<float>* average = nullptr;
       if (kept_) {
-        average = &averages_[model.name(i)];
+        average = &averages_[names[i]];
         average->resize(static_cast<std::size_t>(stored.block_rows()) *
                         static_cast<std::size_t>(stored.block_cols()));
       }

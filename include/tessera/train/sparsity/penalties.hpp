@@ -42,6 +42,7 @@ namespace detail {
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
   const nn::parameter_list model(t.model);
   nn::mutable_parameter_list gradients(t.gradients);
+  nn::require_alike("penalty", model, gradients);
   for (std::size_t i = 0; i < model.size(); ++i)
     if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
       visit(model[i].tensor, gradients[i].tensor);
@@ -83,7 +84,7 @@ struct l1_penalty : penalty {
       visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
         using number = accumulator_t<T>;
         auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
-        sum += total(ctx, abs(stored_values(w)));
+        sum += nn::total(ctx, abs(stored_values(w)), weight);
         run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
       });
     });

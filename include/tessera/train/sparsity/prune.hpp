@@ -44,7 +44,7 @@ template <class Score, std::same_as<nn::parameter_list>... Others>
 std::vector<double> mean_scores(nn::parameter_list const& model, Score&& score, Others const&... others) {
   std::vector<double> scores;
   for (const auto [i, number] : evolving_weights(model, true)) {
-    (require_values(model, i, others[i].tensor.size()), ...);
+    (require_values(model, i, i < others.size() ? others[i].tensor.size() : 0), ...);
     const std::int64_t elements = model[i].tensor.block_elements();
     const auto add = [&](std::vector<double> const& w, auto const&... its) {
       for (std::size_t at = 0; at < w.size();) {

@@ -39,19 +39,27 @@ TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
 class values_to_restore {
  public:
   explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model) {
-    for (nn::any_parameter const& each : model) before_.push_back(each.tensor.values());
+    for (nn::any_parameter const& each : model)
+      before_.emplace_back(each.tensor.data(), each.tensor.data() + each.tensor.size_bytes());
   }
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
   ~values_to_restore() {
-    for (std::size_t i = 0; i < before_.size(); ++i) model_[i].tensor.set_values(before_[i]);
+    for (std::size_t i = 0; i < before_.size(); ++i)
+      if (any_tensor& tensor = model_[i].tensor; tensor.size_bytes() == before_[i].size())
+        std::copy(before_[i].begin(), before_[i].end(), tensor.data());
   }
   /// Of a parameter.
-  std::vector<double> const& before(std::size_t i) const { return before_[i]; }
+  std::vector<double> before(std::size_t i) const {
+    element_type const& element = model_[i].tensor.element();
+    std::vector<double> values(before_[i].size() / element.bytes);
+    element.to_double(before_[i].data(), std::ssize(values), values.data());
+    return values;
+  }
 
  private:
   nn::mutable_parameter_list model_;
-  std::vector<std::vector<double>> before_;
+  std::vector<std::vector<std::byte>> before_;
 };
 
 }  // namespace detail

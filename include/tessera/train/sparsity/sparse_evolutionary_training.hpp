@@ -41,9 +41,17 @@ struct sparse_evolutionary_training {
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), sums = at.weight.block_sums();
+    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
     std::vector<char> negative(norms.size());
-    for (std::size_t slot = 0; slot < norms.size(); ++slot) negative[slot] = sums[slot] < 0;
+    const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
+      auto value = values.begin();
+      for (char& below_zero : negative) {
+        Sum sum = 0;
+        for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
+        below_zero = sum < 0;
+      }
+    };
+    at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
     const auto stored = static_cast<std::int64_t>(norms.size());
     const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
     const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
