@@ -19975,18 +19975,22 @@ class folder_replacement {
     return code;
   }
 
-  /// Whether there is an earlier folder. Throws io_error for anything that must stay.
+  /// Whether there is an earlier folder, which another writer may move away at any time. Throws io_error for
+  /// anything that must stay.
   bool require_replaceable() const {
     namespace fs = std::filesystem;
     std::error_code failure;
-    if (!fs::exists(place_, failure)) return false;
-    if (!fs::is_directory(place_, failure))
+    const fs::file_status earlier = fs::status(place_, failure);
+    if (earlier.type() == fs::file_type::not_found) return false;
+    if (!failure && !fs::is_directory(earlier))
       throw io_error(message("[write ", place_, "] there is a file of that name; give the name of a folder"));
-    for (fs::directory_iterator entry(place_, failure), end; !failure && entry != end;
-         entry.increment(failure)) {
-      const std::string name = entry->path().filename().string();
-      if (std::find(files_.begin(), files_.end(), name) == files_.end()) refuse(name);
-    }
+    if (!failure)
+      for (fs::directory_iterator entry(place_, failure), end; !failure && entry != end;
+           entry.increment(failure)) {
+        const std::string name = entry->path().filename().string();
+        if (std::find(files_.begin(), files_.end(), name) == files_.end()) refuse(name);
+      }
+    if (failure == std::errc::no_such_file_or_directory) return false;
     require_success("write", place_, failure);
     return true;
   }
