@@ -34644,6 +34644,7 @@ class state_list {
   /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
   /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
   /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
+  ///   code   must live longer than the state: a constant
   void scaled(std::string name, int group, eight_bits const& code) {
     add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
     add(name + ".scale", element_type_of<float>, state_per::group, group);
@@ -35980,13 +35981,13 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
       "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
       "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
   require_state("optimizer", model, gradients, state);
-  ++state.updates;
+  const std::int64_t number = state.updates + 1;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
     if (group.is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
     const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
-    const update now{state.updates, rate * group.rate, gradient_scale, decay, i, &model};
+    const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
     const auto step = [&]<class T>(T) {
       parameter_values<T> values(model[i], gradient, state.parameters[i]);
       optimizer.step(ctx, now, values);
@@ -35994,6 +35995,7 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     };
     gradient.element().is<float>() ? step(float()) : step(double());
   }
+  state.updates = number;
 }
 
 namespace detail {

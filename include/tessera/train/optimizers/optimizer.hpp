@@ -227,13 +227,13 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
       "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
       "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
   require_state("optimizer", model, gradients, state);
-  ++state.updates;
+  const std::int64_t number = state.updates + 1;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
     if (group.is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
     const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
-    const update now{state.updates, rate * group.rate, gradient_scale, decay, i, &model};
+    const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
     const auto step = [&]<class T>(T) {
       parameter_values<T> values(model[i], gradient, state.parameters[i]);
       optimizer.step(ctx, now, values);
@@ -241,6 +241,7 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     };
     gradient.element().is<float>() ? step(float()) : step(double());
   }
+  state.updates = number;
 }
 
 namespace detail {

@@ -122,6 +122,7 @@ class state_list {
   /// Two arrays: a code for each stored value, and NAME.scale, the greatest magnitude of each `group` of them
   /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
   /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
+  ///   code   must live longer than the state: a constant
   void scaled(std::string name, int group, eight_bits const& code) {
     add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
     add(name + ".scale", element_type_of<float>, state_per::group, group);
