@@ -16,8 +16,12 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pruning.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>

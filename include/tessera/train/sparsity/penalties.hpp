@@ -13,8 +13,11 @@
 #include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/top_kast.hpp>
+#include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/vectors.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
 
