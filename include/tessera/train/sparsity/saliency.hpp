@@ -106,8 +106,9 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
     const detail::values_to_restore kept(weights);
     const auto add_gradient_at = [&](double direction, auto& there) {
       for (const auto [i, number] : evolving_weights(weights, true)) {
+        const std::vector<double> before = kept.before(i);
         std::vector<double> moved = slopes[i].tensor.values();
-        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = kept.before(i)[k] + direction * moved[k];
+        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = before[k] + direction * moved[k];
         weights[i].tensor.set_values(moved);
       }
       add_gradient(there);
