@@ -9,6 +9,7 @@
 
 #include <tessera/ipu/machine.hpp>
 #include <tessera/ipu/report_page.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/tessera.hpp>
 

@@ -246,7 +246,7 @@ TEST_CASE("nm_linear: in bfloat16, masters are float and gradients and moments h
   });
   CHECK(follows(l));
   CHECK(!std::equal(before.begin(), before.end(), l.visible.positions().begin()));
-  static_assert(std::is_same_v<decltype(t.gradients), layer<float>>);
+  static_assert(std::is_same_v<decltype(t.gradients), layer<float>&>);
   CHECK(t.gradients.visible.size_bytes() == 0);
   const std::size_t values = l.weight.size() + l.bias.size();
   CHECK(t.state.size_bytes() ==

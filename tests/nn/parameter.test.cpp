@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <tessera/core/block_shape.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/linear.hpp>
 
 namespace parameter_test {

@@ -155,7 +155,7 @@ template <class T, template <class> class Layer> void check_loss() {
   CHECK(in_8_bits < 1.5 * exact);
   CHECK(in_8_bits != exact);
   CHECK(follows(narrow));
-  static_assert(std::is_same_v<decltype(t.gradients), network<float, Layer>>);
+  static_assert(std::is_same_v<decltype(t.gradients), network<float, Layer>&>);
   CHECK(t.gradients.up.weight8.values.size_bytes() == 0);
   CHECK(train::elements_of(t.state, t.model, "first_moment").up.weight8.values.size_bytes() == 0);
 }

@@ -13,6 +13,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 

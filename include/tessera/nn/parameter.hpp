@@ -342,15 +342,6 @@ void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& o
       of_step);
 }
 
-/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
-template <class Layer> void set_zero(Layer& layer) {
-  const auto fill = [](parameter_name const&, auto& tensor) {
-    std::fill(tensor.begin(), tensor.end(), typename std::remove_cvref_t<decltype(tensor)>::value_type{});
-  };
-  for_each_parameter(layer, fill);
-  for_each_frozen(layer, fill);
-}
-
 /// Whether the values of a layer are narrower than its gradients.
 template <class Layer> inline constexpr bool is_narrow = !std::is_same_v<Layer, typename Layer::gradients>;
 
@@ -364,19 +355,6 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   } else {
     return layer;
   }
-}
-
-/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
-/// that computes more in refresh, which is no part, has drop_refreshed().
-template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
-  typename Layer::gradients zeros = widened(layer);
-  set_zero(zeros);
-  for_each_frozen(
-      zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
-  for_each_layer(zeros, [](auto& each) {
-    if constexpr (requires { each.drop_refreshed(); }) each.drop_refreshed();
-  });
-  return zeros;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,7 @@ struct any_parameter {
 namespace detail {
 
 using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
+using walk_function = void (*)(void* layer, tensor_visitor visit);
 
 template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
   using T = typename Tensor::value_type;
@@ -91,6 +93,12 @@ class parameter_list {
     requires detail::has_parts<Layer>
   parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
       : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+  /// Of a layer whose type `walk` alone knows: train::any_layer.
+  TESSERA_COLD parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) {
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
 
   std::size_t size() const { return trained_.size(); }
   any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
@@ -104,12 +112,6 @@ class parameter_list {
   std::string name(std::size_t number) const { return names()[number]; }
 
  protected:
-  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
-      : layer_(layer), walk_(walk) {
-    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
-      (trained ? trained_ : frozen_).push_back(its);
-    });
-  }
   TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
     std::vector<std::string> all;
     walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
@@ -120,7 +122,7 @@ class parameter_list {
 
   std::vector<any_parameter> trained_, frozen_;
   void* layer_;
-  void (*walk_)(void*, detail::tensor_visitor);
+  detail::walk_function walk_;
 };
 
 /// The same, to be changed.
@@ -130,6 +132,7 @@ class mutable_parameter_list : public parameter_list {
     requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
   mutable_parameter_list(Layer& of TESSERA_LIFETIMEBOUND)
       : parameter_list(&of, detail::walk_tensors<Layer>) {}
+  mutable_parameter_list(void* layer, detail::walk_function walk) : parameter_list(layer, walk) {}
 
   using parameter_list::operator[];
   any_parameter& operator[](std::size_t number) { return trained_[number]; }
@@ -148,6 +151,32 @@ TESSERA_COLD inline void require_alike(char const* operation, parameter_list con
     if (model[i].tensor.size() != other[i].tensor.size())
       throw shape_error(message("[", operation, "] ", model.name(i), " has ", model[i].tensor.size(),
                                 " stored values, and ", other[i].tensor.size(), " in the other model"));
+}
+
+/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
+TESSERA_COLD inline void set_zero(mutable_parameter_list of) {
+  const auto fill = [](any_tensor& tensor) {
+    std::fill_n(tensor.data(), tensor.size_bytes(), std::byte());  // 0 of every element
+  };
+  for (std::size_t i = 0; i < of.size(); ++i) fill(of[i].tensor);
+  for (any_parameter& each : of.frozen()) fill(each.tensor);
+}
+
+/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
+/// that computes more in refresh, which is no part, has drop_refreshed().
+template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
+  if constexpr (requires { layer.zeros_like(); })
+    return layer.zeros_like();  // train::trainable_layer
+  else {
+    typename Layer::gradients zeros = widened(layer);
+    set_zero(zeros);
+    for_each_frozen(
+        zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
+    for_each_layer(zeros, [](auto& each) {
+      if constexpr (requires { each.drop_refreshed(); }) each.drop_refreshed();
+    });
+    return zeros;
+  }
 }
 
 /// The total of an expression over the stored values of a tensor, with the bits of `total` over its own type.

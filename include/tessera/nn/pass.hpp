@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/float16.hpp>
 #include <tessera/core/function_ref.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -119,6 +122,38 @@ template <element T> class gradient_observer {
   std::optional<function> function_;
 };
 
+/// An observer of passes whose element is not known. Refers to one that has operator() of gradient_observer
+/// for every element.
+class any_gradient_observer {
+  template <element T>
+  using call = void (*)(void*, context&, void const*, panel_matrix<T> const&, panel_matrix<T> const&);
+
+ public:
+  any_gradient_observer() = default;
+  /// No observer if null.
+  template <class Observer>
+  explicit any_gradient_observer(Observer* observer)
+      : observer_(observer),
+        calls_(call_of<Observer, float>, call_of<Observer, double>, call_of<Observer, bfloat16>,
+               call_of<Observer, float16>) {}
+
+  explicit operator bool() const { return observer_ != nullptr; }
+  template <element T>
+  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
+    std::get<call<T>>(calls_)(observer_, ctx, dw, dy, x);
+  }
+
+ private:
+  template <class Observer, element T>
+  static void call_of(void* observer, context& ctx, void const* dw, panel_matrix<T> const& dy,
+                      panel_matrix<T> const& x) {
+    (*static_cast<Observer*>(observer))(ctx, dw, dy, x);
+  }
+
+  void* observer_ = nullptr;
+  std::tuple<call<float>, call<double>, call<bfloat16>, call<float16>> calls_{};
+};
+
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
 /// borrow from, and the keys of random choices.
 template <element T> struct pass {
@@ -139,6 +174,21 @@ template <element T> struct pass {
   }
   template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
     return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
+  }
+};
+
+/// The arguments of a model whose element is not known, besides its batch: those of its passes.
+struct any_pass {
+  context& ctx;
+  nn::purpose purpose = nn::purpose::training;
+  std::uint64_t seed = 0, step = 0;
+  double loss_scale = 1;
+  any_gradient_observer weight_gradients = {};
+
+  /// A pass over sequences; it refers to this.
+  template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
+    return {ctx, batch, room, purpose, seed, step, loss_scale,
+            weight_gradients ? &weight_gradients : nullptr};
   }
 };
 

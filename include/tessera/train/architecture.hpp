@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -14,7 +15,10 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/eval/engines.hpp>
+#include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -142,5 +146,28 @@ template <class Model> io::json::object training_settings_of(Model const& model)
   });
   return all;
 }
+
+namespace detail {
+
+/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
+/// the elements to which its layers round the factors of products.
+template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
+  std::set<std::string> engines;
+  const auto add = [&](nn::parameter_name const&, auto const& of) {
+    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
+      using E = std::remove_cvref_t<decltype(of)>;
+      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    }
+  };
+  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
+    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
+  });
+  nn::for_each_setting(model, add);
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
+  return words;
+}
+
+}  // namespace detail
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -23,6 +23,7 @@
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/train/any_layer.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/checkpoint_tensors.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
@@ -47,23 +48,14 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// What of a model no list of its tensors shows.
-struct model_description {
-  io::json architecture;
-  std::string arithmetic;
-
-  template <class Model> static model_description of(Model const& model, machine const& on) {
-    return {train::architecture(model), arithmetic_of_model(model, on)};
-  }
-};
-
 /// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
-TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, model_description about,
-                                          nn::parameter_list const& model, optimizer_state const* optimizer) {
+TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, any_layer const& layer,
+                                          optimizer_state const* optimizer, machine const& on) {
+  const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", std::move(about.arithmetic)},
-                                  {"architecture", std::move(about.architecture)},
+                                  {"arithmetic", layer.arithmetic(on)},
+                                  {"architecture", layer.architecture()},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   if (optimizer) require_state("checkpoint", model, *optimizer);
@@ -95,20 +87,17 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
 /// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
 ///   state   the program's own data, returned by checkpoint::state
 ///   on      the machine that the model was trained on
-template <class Model>
-void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state const& optimizer, machine const& on = this_machine()) {
-  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
-                           &optimizer);
+TESSERA_COLD inline void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
+                                         optimizer_state const& optimizer,
+                                         machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
 }
 
 /// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
 /// of blocks in 16 bits where they fit. Training cannot go on from it.
-template <class Model>
-void save_weights(std::string const& folder, io::json state, Model const& model,
-                  machine const& on = this_machine()) {
-  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
-                           nullptr);
+TESSERA_COLD inline void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                                      machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
 }
 
 /// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
@@ -141,11 +130,11 @@ class checkpoint {
   void state() const&& = delete;
 
   /// Warnings for a model that is read on this machine: differences that are no errors.
-  template <class Model>
-  std::vector<std::string> notes(Model const& model, machine const& on = this_machine()) const {
+  TESSERA_COLD std::vector<std::string> notes(any_layer const& model,
+                                              machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
+    if (const std::string here = model.arithmetic(on); written != here)
       all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
                             ", and is read by one for ", here, ": results will differ in their last bits"));
     if (version_ < 2)
@@ -164,13 +153,13 @@ class checkpoint {
   }
 
   /// Throws io_error if a setting of the model is another one in the checkpoint.
-  template <class Model> void require_architecture(Model const& model) const {
+  TESSERA_COLD void require_architecture(any_layer const& model) const {
     if (version_ < 3) return;
     const auto knows = [&](std::string const& setting) {
       if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
       return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
     };
-    detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
+    detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
   }
 
   /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
@@ -181,7 +170,7 @@ class checkpoint {
   // `load` finds every tensor and compares its checksum before it changes anything.
 
   /// Reads the parameters and their patterns.
-  template <class Model> void load(Model& model) const {
+  void load(mutable_any_layer const& model) const {
     require_architecture(model);
     const std::vector<pattern> patterns = checked(model, nullptr);
     assign(patterns, model, nullptr);
@@ -190,9 +179,12 @@ class checkpoint {
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
   /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
   /// parameters of a narrow model, which older ones have.
-  template <class Model>
-  void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
+  void load(mutable_any_layer const& model, optimizer_state& optimizer,
+            nn::mutable_parameter_list gradients) const {
     require_architecture(model);
+    if (const nn::parameter_list its(model); its.size() != gradients.size())
+      throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
+                                " parameters, but there are gradients of ", gradients.size()));
     const std::vector<pattern> patterns = checked(model, &optimizer);
     assign(patterns, model, &optimizer);
     set_patterns(patterns, gradients);

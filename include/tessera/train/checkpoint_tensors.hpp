@@ -6,19 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
-#include <tessera/core/element.hpp>
-#include <tessera/eval/engines.hpp>
-#include <tessera/exec/machine.hpp>
 #include <tessera/io/safetensors.hpp>
-#include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
@@ -33,25 +27,6 @@ inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 4;
 
 namespace detail {
-
-/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
-/// the elements to which its layers round the factors of products.
-template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::set<std::string> engines;
-  const auto add = [&](nn::parameter_name const&, auto const& of) {
-    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
-      using E = std::remove_cvref_t<decltype(of)>;
-      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
-    }
-  };
-  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
-  });
-  nn::for_each_setting(model, add);
-  std::string words = arithmetic_of<>(on);
-  for (std::string const& of_one : engines) words += of_one;
-  return words;
-}
 
 /// The shape of a tensor in the file; `stored` is the pattern of a matrix.
 TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {

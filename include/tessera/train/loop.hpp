@@ -67,9 +67,9 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 /// option_error before the first step if there are no steps, the next update of the patterns is impossible,
 /// or a learning rate, of a thousand steps all over the run, is negative or no number.
 ///   hooks   additions to the training step: train::step_hook
-template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
-stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
-                         Schedule const& rates, Program& program, Hooks&&... hooks) {
+template <class Training, schedule Schedule, class Program, class... Hooks>
+stop_reason run_training(context& ctx, Training& t, loop_settings const& settings, Schedule const& rates,
+                         Program& program, Hooks&&... hooks) {
   detail::require_program<Program>();
   progress& p = t.progress;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };

@@ -8,6 +8,16 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/train/kept_parameters.hpp>
+#include <tessera/train/loss_scaling.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/sparsity/evolve.hpp>
+#include <tessera/train/sparsity/explored_blocks.hpp>
+#include <tessera/train/sparsity/policy.hpp>
+#include <tessera/train/token_loss.hpp>
 #include <tessera/train/training.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
@@ -36,12 +46,13 @@ struct planned_run {
 ///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
 ///   alone. Throws the errors of train_step; the training is then left half trained.
 ///   accumulate   as for train_step, with the data of any one step
-template <class Model, class Optimizer, class Policy, class Accumulate, class Clock = steady_clock>
-std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer, Policy>& t,
-                          planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {
+template <class Optimizer, class Policy>
+std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, Policy>& t,
+                          planned_run const& planned, function_ref<token_loss(int)> accumulate,
+                          function_ref<double()> now = steady_clock()) {
   constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
   constexpr double share = 0.05;                    // part of the time
-  const Model first(t.model);
+  const kept_parameters first(t.model);
   const progress earlier = t.progress;
   const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
@@ -72,14 +83,12 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       update_time = now() - start;
     }
   }
-  nn::mutable_parameter_list now_trained(t.model);
-  const nn::parameter_list before(first);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    any_tensor& tensor = now_trained[i].tensor;
-    if (tensor.is_matrix()) tensor.reset(before[i].tensor.pattern());
-    tensor.assign(before[i].tensor);
-  }
-  t.gradients = nn::zeros_like(t.model);
+  first.restore(t.model);
+  nn::mutable_parameter_list gradients(t.gradients);
+  const nn::parameter_list restored(t.model);
+  for (std::size_t i = 0; i < restored.size(); ++i)
+    if (restored[i].tensor.is_matrix()) gradients[i].tensor.reset(restored[i].tensor.pattern());
+  nn::set_zero(gradients);
   t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;
   t.scaling = scaling;

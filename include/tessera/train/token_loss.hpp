@@ -26,6 +26,11 @@ struct token_loss {
         tokens(of_tokens),
         loss_scale(by.loss_scale),
         step(static_cast<std::int64_t>(by.step)) {}
+  token_loss(double sum_of_losses, std::int64_t of_tokens, nn::any_pass const& by)
+      : sum(sum_of_losses),
+        tokens(of_tokens),
+        loss_scale(by.loss_scale),
+        step(static_cast<std::int64_t>(by.step)) {}
 
   double mean() const { return sum / static_cast<double>(tokens); }
   token_loss& operator+=(token_loss const& more) {

@@ -13,11 +13,13 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/train/any_layer.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
@@ -43,12 +45,13 @@ struct progress {
   std::int64_t best_step = -1;
 };
 
-/// A model and everything that changes together with it in training.
-template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern> struct training {
-  Model& model;
+/// A model and everything that changes together with it in training, of models whose type is not known.
+/// What works for these is compiled once for all models.
+template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
+  trainable_layer model;
   Optimizer optimizer;
   Policy policy;
-  typename Model::gradients gradients;
+  owned_layer gradients;
   optimizer_state state;
   explored_blocks explored;
   growth_candidates<Policy> candidates;
@@ -60,16 +63,16 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
   /// to replace blocks of a model without sparse matrices.
-  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
+  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
         policy(patterns),
-        gradients(nn::zeros_like(trained)),
+        gradients(trained.zeros_like()),
         state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
     require_evolving(policy, model);
-    nn::refresh(model, 0);
+    model.refresh(0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
   void check() const {
@@ -89,16 +92,37 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   ///   seed   of random choices: dropout, which differs between micro-batches
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    const auto step = static_cast<std::uint64_t>(progress.step);
-    const std::uint64_t key =
-        seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
-    return {ctx, batch, room, nn::purpose::training, key, step, scaling.scale, weight_gradients()};
+    return {ctx, batch, room, nn::purpose::training, key(seed), std::uint64_t(progress.step), scaling.scale,
+            weight_gradients()};
   }
   template <element T>
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
+  /// The same for a model whose element is not known.
+  nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
+    return {ctx, nn::purpose::training, key(seed), std::uint64_t(progress.step), scaling.scale,
+            nn::any_gradient_observer(weight_gradients())};
+  }
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
   /// of this backward.
   growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
+
+ private:
+  std::uint64_t key(std::uint64_t seed) const {
+    return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
+  }
+};
+
+/// A model and everything that changes together with it in training.
+template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern>
+struct training : any_training<Optimizer, Policy> {
+  Model& model;
+  typename Model::gradients& gradients;
+
+  /// Throws as any_training.
+  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
+      : any_training<Optimizer, Policy>(trained, by, patterns),
+        model(trained),
+        gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
 };
 
 /// Settings of one step.
@@ -144,12 +168,12 @@ TESSERA_COLD inline void require_initialised(nn::parameter_list const& model,
 }
 }  // namespace detail
 
-/// One training step without an update of the pattern: see train_step.
-template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
-step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
-                          Accumulate&& accumulate, Hooks&&... hooks) {
-  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
-                "a hook of the training step derives from train::step_hook");
+namespace detail {
+
+/// The losses of all micro-batches, whose gradients are then added.
+template <class Optimizer, class Policy>
+token_loss accumulate_all(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
+                          function_ref<token_loss(int)> accumulate) {
   t.check();
   detail::require_rate(t.progress.step, how.rate);
   if (!(how.clip >= 0))
@@ -175,7 +199,13 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
     loss += more;
   }
   t.micro_batch = 0;
-  (hooks.accumulated(ctx, t, loss), ...);
+  return loss;
+}
+
+/// Measures the gradients, and lets `around` run the optimizer.
+template <class Optimizer, class Policy>
+step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
+                          token_loss const& loss, function_ref<void(function_ref<void()>)> around) {
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
@@ -189,15 +219,53 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   } else {
     require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
-    const auto update = [&] {
+    around([&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
                         clipping_factor(size.norm, how.clip) / divisor, t.groups);
-    };
-    detail::update_inside(ctx, t, update, hooks...);
+    });
     t.scaling.succeeded();
   }
   t.progress.tokens += loss.tokens;
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
+}
+
+/// A step with what precedes and follows its gradients, which `with_gradients` computes and uses.
+template <class Optimizer, class Policy>
+step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings const& how,
+                          function_ref<token_loss(int)> accumulate,
+                          function_ref<step_report(function_ref<token_loss(int)>)> with_gradients) {
+  const bool evolves = t.policy.due(t.progress.step + 1);
+  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
+  t.candidates.stop();  // an earlier step may have thrown while it watched
+  step_report report = with_gradients([&](int i) {
+    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
+      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
+    return accumulate(i);
+  });
+  t.candidates.stop();
+  if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
+    report.changed =
+        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+  if (report.skipped)
+    t.model.refresh(t.progress.step);
+  else
+    t.model.refresh(t.progress.step, t.gradients);
+  return report;
+}
+
+}  // namespace detail
+
+/// One training step without an update of the pattern: see train_step.
+template <class Training, class Accumulate, class... Hooks>
+step_report gradient_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                          Hooks&&... hooks) {
+  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
+                "a hook of the training step derives from train::step_hook");
+  token_loss loss = detail::accumulate_all(ctx, t, how, accumulate);
+  (hooks.accumulated(ctx, t, loss), ...);
+  return detail::use_gradients(ctx, t, how, loss, [&](function_ref<void()> update) {
+    detail::update_inside(ctx, t, update, hooks...);
+  });
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
@@ -208,27 +276,13 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 /// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
 /// the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
-template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
-step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
-                       Accumulate&& accumulate, Hooks&&... hooks) {
-  const bool evolves = t.policy.due(t.progress.step + 1);
-  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
-  t.candidates.stop();  // an earlier step may have thrown while it watched
-  const auto watched = [&](int i) {
-    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
-      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
-    return accumulate(i);
-  };
-  step_report report = gradient_step(ctx, t, how, watched, hooks...);
-  t.candidates.stop();
-  if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
-    report.changed =
-        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
-  if (report.skipped)
-    nn::refresh(t.model, t.progress.step);
-  else
-    nn::refresh(t.model, t.progress.step, t.gradients);
-  return report;
+///   t       a training, or an any_training
+template <class Training, class Accumulate, class... Hooks>
+step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                       Hooks&&... hooks) {
+  return detail::evolving_step(t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+    return gradient_step(ctx, t, how, watched, hooks...);
+  });
 }
 
 namespace detail {
@@ -250,18 +304,17 @@ template <class Optimizer, class Policy> struct settings_of_training {
 };
 
 /// What the results of a training depend on besides tensors and the model's architecture.
-template <class Model, class Optimizer, class Policy>
-io::json settings_of(training<Model, Optimizer, Policy> const& t) {
+template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
   io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
-  for (io::json_member& one : training_settings_of(t.model)) all[one.key] = std::move(one.value);
+  for (io::json_member& one : t.model.training_settings()) all[one.key] = std::move(one.value);
   return all;
 }
 
 }  // namespace detail
 
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
-template <class Model, class Optimizer, class Policy>
-void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
+template <class Optimizer, class Policy>
+void save(any_training<Optimizer, Policy> const& t, std::string const& folder, io::json program) {
   progress const& p = t.progress;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},
@@ -290,8 +343,8 @@ enum class other_settings { refused, allowed };
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
 /// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
 /// hooks belong to the program, which keeps and compares them itself.
-template <class Model, class Optimizer, class Policy>
-void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
+template <class Optimizer, class Policy>
+void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
   from.require_architecture(t.model);
@@ -325,7 +378,7 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
   t.candidates = std::move(candidates);
   t.scaling = scaling;
   t.progress = p;
-  nn::refresh(t.model, p.step);
+  t.model.refresh(p.step);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/exec/machine.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/train/architecture.hpp>
+
+// Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
+// this library takes a layer, but for computing with it, one of these stands for it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The gradients of a layer, or another layer that is made where its type is not known.
+class owned_layer {
+ public:
+  template <class Layer>
+  explicit owned_layer(std::unique_ptr<Layer> of)
+      : layer_(of.release(), [](void* object) { delete static_cast<Layer*>(object); }),
+        walk_(nn::detail::walk_tensors<Layer>) {}
+
+  operator nn::parameter_list() const { return {layer_.get(), walk_}; }
+  operator nn::parameter_list() { return {layer_.get(), walk_}; }
+  operator nn::mutable_parameter_list() { return {layer_.get(), walk_}; }
+
+  /// The layer itself. Throws option_error if it is not a Layer.
+  template <class Layer> Layer& as() {
+    return *static_cast<Layer*>(checked(nn::detail::walk_tensors<Layer>));
+  }
+  template <class Layer> Layer const& as() const {
+    return *static_cast<Layer const*>(checked(nn::detail::walk_tensors<Layer>));
+  }
+
+ private:
+  TESSERA_COLD void* checked(nn::detail::walk_function expected) const {
+    if (walk_ != expected) throw option_error("[owned_layer] it is a layer of another type");
+    return layer_.get();
+  }
+  std::unique_ptr<void, void (*)(void*)> layer_;
+  nn::detail::walk_function walk_;
+};
+
+namespace detail {
+
+/// What a type of layer can do besides computing.
+struct layer_functions {
+  nn::detail::walk_function walk;
+  void (*refresh)(void* object, std::int64_t step);
+  io::json (*architecture)(void const* object);
+  io::json::object (*training_settings)(void const* object);
+  std::string (*arithmetic)(void const* object, machine const& on);
+};
+
+template <class Layer>
+inline constexpr layer_functions functions_of_layer{
+    nn::detail::walk_tensors<Layer>,
+    [](void* object, std::int64_t step) { nn::refresh(*static_cast<Layer*>(object), step); },
+    [](void const* object) { return train::architecture(*static_cast<Layer const*>(object)); },
+    [](void const* object) { return training_settings_of(*static_cast<Layer const*>(object)); },
+    [](void const* object, machine const& on) {
+      return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+    }};
+
+/// What one with gradients can do.
+struct training_functions {
+  owned_layer (*zeros_like)(void const* object);
+  void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
+};
+
+template <class Layer>
+inline constexpr training_functions training_functions_of{
+    [](void const* object) {
+      using gradients = typename Layer::gradients;
+      return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
+    },
+    [](void* object, std::int64_t step, owned_layer const& gradients) {
+      nn::refresh(*static_cast<Layer*>(object), step, gradients.as<typename Layer::gradients>());
+    }};
+
+}  // namespace detail
+
+/// A layer, to be read. It must live longer, and must not be moved.
+class any_layer {
+ public:
+  template <class Layer>
+    requires nn::detail::has_parts<Layer>
+  any_layer(Layer const& of TESSERA_LIFETIMEBOUND)
+      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>) {}
+
+  operator nn::parameter_list() const { return {layer_, functions_->walk}; }
+
+  // See the functions of these names, which take any layer.
+  io::json architecture() const { return functions_->architecture(layer_); }
+  io::json::object training_settings() const { return functions_->training_settings(layer_); }
+  std::string arithmetic(machine const& on) const { return functions_->arithmetic(layer_, on); }
+
+ protected:
+  void* layer_;
+  detail::layer_functions const* functions_;
+};
+
+/// The same, to be changed.
+class mutable_any_layer : public any_layer {
+ public:
+  template <class Layer>
+    requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  mutable_any_layer(Layer& of TESSERA_LIFETIMEBOUND) : any_layer(of) {}
+
+  operator nn::mutable_parameter_list() const { return {layer_, functions_->walk}; }
+
+  /// See nn::refresh.
+  void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+};
+
+/// The same, to be trained: a layer that has `gradients`.
+class trainable_layer : public mutable_any_layer {
+ public:
+  using gradients = owned_layer;
+
+  template <class Layer>
+    requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  trainable_layer(Layer& of TESSERA_LIFETIMEBOUND)
+      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>) {}
+
+  /// See nn::zeros_like and nn::refresh.
+  owned_layer zeros_like() const { return training_->zeros_like(layer_); }
+  using mutable_any_layer::refresh;
+  void refresh(std::int64_t step, owned_layer const& of_step) const {
+    training_->refresh(layer_, step, of_step);
+  }
+
+ private:
+  detail::training_functions const* training_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
